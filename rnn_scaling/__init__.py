@@ -69,9 +69,9 @@ def run(*, timeout_s: float = 0.0, launch: str = "", **options: Any) -> RunRecor
       FlagErrors: naming every unknown option, wrong value and conflict, before anything starts.
       RunFailed: if the run fails; its `records` hold what had been measured.
     """
-    from rnn_scaling.sweeps import calls
+    from rnn_scaling.sweeps import invocations
 
-    return calls.run(options, timeout_s=timeout_s, launch=launch)
+    return invocations.run(options, timeout_s=timeout_s, launch=launch)
 
 
 def sweep(
@@ -102,18 +102,16 @@ def sweep(
       FlagErrors: naming every unknown option, wrong value and conflict, before anything starts.
       RunFailed: if a run failed or the folder cannot be used; the others' records are in `out`.
     """
-    from rnn_scaling.sweeps import calls
+    from rnn_scaling.sweeps import invocations
 
     if not trainer:
         if axes:
-            raise calls.FlagErrors(["axes are of a trainer of your own: give trainer"])
-        calls.sweep(out, options, repeats=repeats, timeout_s=timeout_s, launch=launch)
+            raise invocations.FlagErrors(["axes are of a trainer of your own: give trainer"])
+        invocations.sweep(out, options, repeats=repeats, timeout_s=timeout_s, launch=launch)
         return load(out)
     if launch:
-        raise calls.FlagErrors(["launch is for this suite's trainer; write the launcher into trainer"])
-    from rnn_scaling.importers import one_run
-
-    calls.sweep_theirs(out, trainer, one_run.READER, axes or {}, options, repeats=repeats, timeout_s=timeout_s)
+        raise invocations.FlagErrors(["launch is for this suite's trainer; write the launcher into trainer"])
+    invocations.sweep_theirs(out, trainer, axes or {}, options, repeats=repeats, timeout_s=timeout_s)
     return load(out)
 
 

@@ -12,7 +12,7 @@ import rnn_scaling
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.records import record
 from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.sweeps import calls
+from rnn_scaling.sweeps import invocations
 from tests.support.compared import write
 from tests.support.faults import logged, plant, trainer
 from tests.support.paths import ROOT
@@ -67,18 +67,18 @@ def test_wrong_options_of_a_sweep_are_named_before_it_starts(options, reasons, t
 
 def test_a_failed_run_raises_with_its_record(tmp_path):
     plant(tmp_path / "faults", run="fails")
-    with pytest.raises(calls.RunFailed, match="the run: ") as caught:
-        calls.run({}, program=trainer(tmp_path / "faults"))
+    with pytest.raises(invocations.RunFailed, match="the run: ") as caught:
+        invocations.run({}, program=trainer(tmp_path / "faults"))
     assert caught.value.records[0].status == "failed"
 
 
 def test_a_sweep_goes_on_where_it_was_and_names_what_failed(tmp_path):
     words = trainer(plant(tmp_path / "faults", cudnn_lstm_independent_2="fails"))
-    with pytest.raises(calls.RunFailed, match="cudnn_lstm-independent-2: ") as caught:
-        calls.sweep(tmp_path / "out", ONE_AND_TWO, program=words)
+    with pytest.raises(invocations.RunFailed, match="cudnn_lstm-independent-2: ") as caught:
+        invocations.sweep(tmp_path / "out", ONE_AND_TWO, program=words)
     assert len(caught.value.records) == 1
-    calls.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
-    calls.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
+    invocations.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
+    invocations.sweep(tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words)
     assert logged(tmp_path / "faults", "start").count("cudnn_lstm-independent-1") == 2  # once in each folder
     assert [row.num_devices for row in rnn_scaling.load(tmp_path / "more")] == [1]
 
@@ -145,7 +145,9 @@ def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
     """Its one run is real; those of its sweep are a stand-in's, as a sweep of real ones is in test_sweep."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setitem(calls.sweep.__kwdefaults__, "program", [sys.executable, "-m", "tests.support.fake_tracer"])
+    monkeypatch.setitem(
+        invocations.sweep.__kwdefaults__, "program", [sys.executable, "-m", "tests.support.fake_tracer"]
+    )
     example, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
     exec(compile(example, "docs/api.md", "exec"), {})
     first, one, two, verdicts = capsys.readouterr().out.splitlines()

@@ -8,11 +8,11 @@ from pathlib import Path
 from rnn_scaling import entry
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import pairs
+from rnn_scaling.sweeps.command_trainer import CommandTrainer
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct
-from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.runs import Trainer
-from rnn_scaling.sweeps.their_trainer import TheirTrainer
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 USAGE = """\
 Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that a machine
@@ -41,7 +41,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     a, b = pairs.runs(sides)
     out = Path(own.out)
     jobs = pairs.counterbalanced(a, b, own.repeats, out)
-    runner = _of_theirs(how) if sides[0].theirs.trainer else OurTrainer(trainer, how.launch)
+    runner = _of_theirs(how) if sides[0].theirs.trainer else SuiteTrainer(trainer, how.launch)
     done = conduct(jobs, out, how, again=["ab", *words], trainer=runner)
     if done.exit_status is not None:
         # 1 would say that b is slower
@@ -60,6 +60,4 @@ def _of_theirs(how: ConductOptions) -> Trainer:
     """What makes runs of a trainer of the user's own."""
     if how.launch:
         raise flags.FlagErrors(["--launch is for this suite's trainer; write the launcher into --trainer"])
-    from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
-
-    return TheirTrainer(one_run.READER)
+    return CommandTrainer()

@@ -16,9 +16,9 @@ from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import interleave, plan
 from rnn_scaling.sweeps.ranks import TRAINER
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 USAGE = f"""\
 How many operators has the graph that runs, how many kernels does a step invoke, and why does one encoder take so many
@@ -72,7 +72,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     runs = plan({**DEFAULTS, **lists}, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     out = Path(own.out)
     jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    done = conduct(jobs, out, how, again=["inspect", *words], trainer=OurTrainer(trainer, how.launch))
+    done = conduct(jobs, out, how, again=["inspect", *words], trainer=SuiteTrainer(trainer, how.launch))
     if done.exit_status is not None:
         return done.exit_status
     from rnn_scaling.reports import counts_report  # loads numpy, which a wrong flag need not wait for

@@ -20,9 +20,9 @@ from rnn_scaling.sweeps import largest_batch as batches
 from rnn_scaling.sweeps.batch_runs import BatchSearch
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.ranks import TRAINER, Starter
 from rnn_scaling.sweeps.rounds import Rounds, conduct_rounds
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 if TYPE_CHECKING:  # what these load, a wrong flag need not wait for
     pass
@@ -89,11 +89,11 @@ def _recommend(
 
     search = mode_search.ModeSearch(mode_search.candidates(lists, visible_gpus(), len(available_cores())))
     planned = search.planned()
-    about = OurTrainer(launch=how.launch).estimator().in_words([run.identity for run in planned])
+    about = SuiteTrainer(launch=how.launch).estimator().in_words([run.identity for run in planned])
     entry.note(f"{len(search.runs)} configurations, 2 or 3 runs each: {about}; limit --minutes={own.minutes:g}")
     if how.dry_run:
         jobs = [Job(run, Path(own.out), run.label) for run in planned]
-        done = conduct(jobs, Path(own.out), how, again=again, trainer=OurTrainer(trainer, how.launch))
+        done = conduct(jobs, Path(own.out), how, again=again, trainer=SuiteTrainer(trainer, how.launch))
         return entry.EXIT_OK if done.exit_status is None else done.exit_status
     rounds = conduct_rounds(search.choose, Path(own.out), how, own.minutes, again, trainer)
     if rounds.exit_status not in (None, entry.EXIT_INTERRUPTED):
@@ -125,7 +125,7 @@ def _largest_batch(
     search = BatchSearch(lists, own.memory_gib, trainer)
     if how.dry_run:
         jobs = [Job(run, Path(own.out), run.label) for run in search.choose({}, 0.0, lambda run: 0.0)]
-        done = conduct(jobs, Path(own.out), how, again=again, trainer=OurTrainer(search.trainer, how.launch))
+        done = conduct(jobs, Path(own.out), how, again=again, trainer=SuiteTrainer(search.trainer, how.launch))
         print(f"then twice as many samples, until they need more than {search.limit_words} or do not fit")
         return entry.EXIT_OK if done.exit_status is None else done.exit_status
     entry.note(f"a process may take {search.limit_words}; --minutes={own.minutes:g} is the most")

@@ -18,15 +18,15 @@ from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS
-from rnn_scaling.sweeps import any_trainer, certificates, folder
-from rnn_scaling.sweeps.any_trainer import TrainerOptions
+from rnn_scaling.sweeps import certificates, command_plan, folder
+from rnn_scaling.sweeps.command_plan import TrainerOptions
+from rnn_scaling.sweeps.command_trainer import CommandTrainer
 from rnn_scaling.sweeps.conduct import ConductOptions, Outcome, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import Run, interleave, plan
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
-from rnn_scaling.sweeps.their_trainer import TheirTrainer
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 FEWEST, MOST = 2, 3  # rounds where none are asked for
 ENOUGH = 5  # half-width of an efficiency's interval in points, from which on no further round is made
@@ -89,18 +89,18 @@ def main(
     """Runs a sweep; returns the exit status."""
     groups = [SweepOptions, ConductOptions, TrainerOptions]
     flags.answer(words, USAGE, groups, "sweep")
-    axes, rest = any_trainer.split_axes(words)
+    axes, rest = command_plan.split_axes(words)
     (own, how, theirs), lists = sweep_options.split(rest, groups)
     if theirs.trainer:
         return _sweep(*_of_theirs(own, how, theirs, axes, lists), own, how, words)
-    if lines := any_trainer.missing_trainer(theirs, axes):
+    if lines := command_plan.missing_trainer(theirs, axes):
         raise flags.FlagErrors(lines)
     runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     out = Path(own.out)
     certified, failed = _certified(runs, out, how, words, verifier) if own.certify else (None, None)
     if failed is not None:
         return failed
-    return _sweep(runs, OurTrainer(trainer, how.launch), own, how, words, certified)
+    return _sweep(runs, SuiteTrainer(trainer, how.launch), own, how, words, certified)
 
 
 def _of_theirs(
@@ -115,10 +115,8 @@ def _of_theirs(
     lines += ["--launch is for this suite's trainer; write the launcher into --trainer"] if how.launch else []
     if lines:
         raise flags.FlagErrors(lines)
-    from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
-
-    runs = any_trainer.plan(theirs, axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
-    return runs, TheirTrainer(one_run.READER)
+    runs = command_plan.plan(theirs, axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    return runs, CommandTrainer()
 
 
 def _sweep(
@@ -190,7 +188,7 @@ def _certified(
     jobs = certificates.jobs(runs, out)
     print(f"certifying {len(jobs)} configuration{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
     certified = conduct(
-        jobs, out / certificates.FOLDER, how, again=["sweep", *words], trainer=OurTrainer(verifier, how.launch)
+        jobs, out / certificates.FOLDER, how, again=["sweep", *words], trainer=SuiteTrainer(verifier, how.launch)
     )
     return certified, None if how.dry_run and certified.exit_status == entry.EXIT_OK else certified.exit_status
 

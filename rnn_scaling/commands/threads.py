@@ -12,9 +12,9 @@ from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import interleave
 from rnn_scaling.sweeps.ranks import TRAINER
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.sweeps.threads_plan import plan_threads
 
 USAGE = """\
@@ -63,7 +63,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     runs, defaults = plan_threads(lists)
     out = Path(own.out)
     jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    done = conduct(jobs, out, how, again=["threads", *words], trainer=OurTrainer(trainer, how.launch))
+    done = conduct(jobs, out, how, again=["threads", *words], trainer=SuiteTrainer(trainer, how.launch))
     if done.exit_status is not None:
         return done.exit_status
     from rnn_scaling.reports import threads_report  # loads numpy and matplotlib, which a wrong flag need not wait for

@@ -108,7 +108,7 @@ def conduct(
                 outcome.exit_status = entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
                 return outcome
             if survey.pending and not before:  # which have warned of it
-                entry.warn(*trainer.forewarnings([job.run for job in survey.pending], options.dry_run))
+                entry.warn(*trainer.warnings([job.run for job in survey.pending], options.dry_run))
             if options.dry_run:
                 print(listing(jobs, survey, trainer), end="", flush=True)
                 outcome.exit_status = 0

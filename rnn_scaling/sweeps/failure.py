@@ -30,12 +30,12 @@ def reason(returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit)
     telling = _telling(lines)
     if timed_out:
         at = next((match[0] for match in map(PROGRESS.match, reversed(lines)) if match), telling)
-        return _error("Timeout", f"{limit.words} (last said: {at})" if at else limit.words)
+        return _error("Timeout", f"{limit.words} (last output: {at})" if at else limit.words)
     if returncode in INTERRUPTED_STATUSES:
         return _error("Interrupted", "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)")
     if returncode < 0:
         message = killed(-returncode)
-        return _error("Signal", f"{message} (last said: {telling})" if telling else message)
+        return _error("Signal", f"{message} (last output: {telling})" if telling else message)
     last_words = telling.removeprefix("error: ") or "nothing on stderr"
     return _error("NoRecord", f"ended with exit status {returncode} and no result: {last_words}")
 

@@ -15,8 +15,8 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.naming import NAMED, network
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import any_trainer
-from rnn_scaling.sweeps.any_trainer import AXIS, TheirRun, TrainerOptions
+from rnn_scaling.sweeps import command_plan
+from rnn_scaling.sweeps.command_plan import AXIS, CommandRun, TrainerOptions
 from rnn_scaling.sweeps.conduct import ConductOptions
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run
@@ -57,7 +57,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
       FlagErrors: naming every unknown flag, malformed value and contradiction.
     """
     own_fields, of_trainer = flags.fields(GROUPS[:2]), flags.fields([TrainerOptions])
-    common_axes, words = any_trainer.split_axes(words)
+    common_axes, words = command_plan.split_axes(words)
     lines: list[str] = []
     try:
         common = flags.parse(words, {**own_fields, **of_trainer, **configs.OPTIONS})
@@ -70,7 +70,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
             lines.append(f'--{side}="..." is missing; "" stands for the common flags alone')
             continue
         try:
-            axes, rest = any_trainer.split_axes(shlex.split(single[side]))
+            axes, rest = command_plan.split_axes(shlex.split(single[side]))
             given = flags.parse(rest, {**of_trainer, **configs.OPTIONS})
         except flags.FlagErrors as e:
             lines += [f"--{side}: {line}" for line in e.lines]
@@ -134,16 +134,18 @@ def runs(sides: Sequence[Side]) -> list[AnyRun]:
 def _ours(side: Side) -> Run:
     num_gpus, given = visible_gpus(), side.flags
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
-    lines = any_trainer.missing_trainer(side.theirs, side.axes)
+    lines = command_plan.missing_trainer(side.theirs, side.axes)
     if lines := [*lines, *conflicts.problems(config, given, num_gpus=num_gpus)]:
         raise flags.FlagErrors(lines)
     flat = config.flat()
     return Run("-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]), given, config)
 
 
-def _theirs(side: Side) -> TheirRun:
+def _theirs(side: Side) -> CommandRun:
     lists = {"num_devices": [1], **{name: [value] for name, value in side.flags.items()}}
-    planned = any_trainer.plan(side.theirs, side.axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    planned = command_plan.plan(
+        side.theirs, side.axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores())
+    )
     if len(planned) > 1:
         several = [name for name, values in side.axes.items() if len(values) > 1]
         raise flags.FlagErrors([f"{AXIS}{name}={','.join(side.axes[name])} must be one value" for name in several])

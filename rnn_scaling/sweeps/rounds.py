@@ -10,8 +10,8 @@ from pathlib import Path
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.conduct import ConductOptions, Made, conduct
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import Run, round_order
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 Records = Mapping[str, RunRecord]
 Seconds = Callable[[Run], float]
@@ -38,7 +38,7 @@ def conduct_rounds(
     Args:
       choose: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
     """
-    rounds, before, began, ours = Rounds(), list[Made](), time.monotonic(), OurTrainer(trainer, how.launch)
+    rounds, before, began, ours = Rounds(), list[Made](), time.monotonic(), SuiteTrainer(trainer, how.launch)
     estimator = ours.estimator()
 
     def seconds(run: Run) -> float:

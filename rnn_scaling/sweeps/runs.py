@@ -1,7 +1,4 @@
-"""What a sweep needs of a run and of the program that makes it, whoever's trainer that is.
-
-ours: plan.Run, our_trainer.OurTrainer; a command of the user's own: any_trainer.TheirRun, their_trainer.TheirTrainer
-"""
+"""What a sweep needs of a run, and of the program that makes it: this suite's trainer or a command of the user's."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
@@ -38,11 +35,11 @@ class AnyRun(abc.ABC):
     @property
     @abc.abstractmethod
     def unit(self) -> str:
-        """What it counts, in the plural."""
+        """Unit of its items, in the plural."""
 
     @abc.abstractmethod
     def identity_of(self, config: Mapping[str, Any]) -> Identity:
-        """What a record says of the options by which such runs are told apart."""
+        """The options of a record that distinguish such runs."""
 
     @property
     def identity(self) -> Identity:
@@ -50,11 +47,14 @@ class AnyRun(abc.ABC):
         return self.identity_of(self.options)
 
 
-class Trainer(Protocol):
-    """What makes the runs of a sweep: starts their processes and says what these have left."""
+R = TypeVar("R", bound=AnyRun)
+
+
+class Trainer(abc.ABC, Generic[R]):
+    """Starts the processes of a sweep's runs and judges what they leave."""
 
     @abc.abstractmethod
-    def run(self, run: AnyRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
+    def run(self, run: R, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
         """Makes a run; errors as in `process.run_together`.
 
         Args:
@@ -62,34 +62,34 @@ class Trainer(Protocol):
         """
 
     @abc.abstractmethod
-    def shown(self, run: AnyRun, result_file: Path) -> str:
-        """The command that a person would type for a run; arguments as in `run`."""
+    def shown(self, run: R, result_file: Path) -> str:
+        """The command that a person would type for a run."""
 
     @abc.abstractmethod
-    def result(self, run: AnyRun, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
-        """What became of a run; None: it has left no result, and how it ended says why.
+    def result(self, run: R, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
+        """The result of a run; None: it has left none, and `reason` gives why.
 
         Args:
-          written: the record that it wrote there; None: none that can be read.
+          written: the record that the run wrote; None: it wrote none that can be read.
         """
 
     @abc.abstractmethod
-    def reason(self, run: AnyRun, ended: Ended, limit: Limit) -> RunError:
+    def reason(self, run: R, ended: Ended, limit: Limit) -> RunError:
         """Why a run has no result."""
 
     @abc.abstractmethod
     def estimator(self) -> Estimator:
-        """What is known of how long its runs take, before any has ended."""
+        """Estimates how long runs take, before any has ended."""
 
     @abc.abstractmethod
-    def forewarnings(self, runs: Sequence[AnyRun], dry_run: bool) -> list[str]:
-        """What to warn of before runs."""
+    def warnings(self, runs: Sequence[R], dry_run: bool) -> list[str]:
+        """Warnings before the runs start."""
 
-    def remarks(self, runs: Sequence[AnyRun]) -> list[str]:
-        """What a dry run says below its table, a line each."""
+    def remarks(self, runs: Sequence[R]) -> list[str]:
+        """Lines below the table of a dry run."""
         return []
 
     @property
     def notes(self) -> list[str]:
-        """What is to be known of the numbers of the runs that it has made, a sentence each."""
+        """What a reader of the results should know, a sentence each."""
         return []

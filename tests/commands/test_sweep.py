@@ -100,7 +100,7 @@ def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     found = records(tmp_path)
     assert [found[label].status for label in (ONE, TWO, THREE)] == ["failed", "failed", "ok"]
     for label in (ONE, TWO):
-        message = "not done after 3600 s, the limit of --run_timeout (last said: warm-up: 2/5 batches)"
+        message = "not done after 3600 s, the limit of --run_timeout (last output: warm-up: 2/5 batches)"
         assert found[label].error == RunError(type="Timeout", message=message)
     assert found[TWO].batches.items == (5, 5), "what was measured stays"
     nothing_is_left_running(tmp_path)

@@ -171,7 +171,7 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
             False,
             ["Fatal Python error: Segmentation fault", "Extension modules: x"],
             "Signal",
-            "killed by SIGSEGV (last said: Fatal Python error: Segmentation fault)",
+            "killed by SIGSEGV (last output: Fatal Python error: Segmentation fault)",
         ),
         (-40, False, [], "Signal", "killed by signal 40"),
         (
@@ -179,7 +179,7 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
             True,
             ["x", AT],
             "Timeout",
-            "not done after 60 s, the limit of --run_timeout (last said: measuring: 3/9 batches)",
+            "not done after 60 s, the limit of --run_timeout (last output: measuring: 3/9 batches)",
         ),
         (-9, True, [], "Timeout", "not done after 60 s, the limit of --run_timeout"),
         (2, False, ["error: --x", "y", AT], "NoRecord", "ended with exit status 2 and no result: --x"),

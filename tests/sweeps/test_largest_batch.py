@@ -60,9 +60,9 @@ def test_a_smaller_batch_that_was_killed_is_no_upper_end():
     [
         ("ResourceExhaustedError", "out of memory: lower --batch_size=64", None, TOO_LARGE),
         ("Signal", "killed by SIGKILL: often the kernel's out-of-memory killer", None, TOO_LARGE),
-        ("Signal", "killed by SIGABRT (last said: Fatal Python error: Aborted)", GIB, TOO_LARGE),
-        ("Signal", "killed by SIGABRT (last said: Fatal Python error: Aborted)", None, FAILED),
-        ("Signal", "killed by SIGABRT (last said: what():  std::bad_alloc)", None, TOO_LARGE),
+        ("Signal", "killed by SIGABRT (last output: Fatal Python error: Aborted)", GIB, TOO_LARGE),
+        ("Signal", "killed by SIGABRT (last output: Fatal Python error: Aborted)", None, FAILED),
+        ("Signal", "killed by SIGABRT (last output: what():  std::bad_alloc)", None, TOO_LARGE),
         ("NoRecord", "ended with exit status 137 and no result: nothing on stderr", None, TOO_LARGE),
         ("NoRecord", "ended with exit status 3 and no result: nothing on stderr", GIB, FAILED),
         ("NoRecord", "ended with exit status 127 and no result: libc.so: cannot map zero-fill pages", GIB, TOO_LARGE),

@@ -92,7 +92,7 @@ def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
     assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n", "rank 0 has said an error line already"
     assert ranks.answer(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
-    assert ranks.reason(LOST, config, limit.given(0)).message == f"worker 2 (rank 2): {remedy} (last said: x)"
+    assert ranks.reason(LOST, config, limit.given(0)).message == f"worker 2 (rank 2): {remedy} (last output: x)"
 
 
 def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(capsys):

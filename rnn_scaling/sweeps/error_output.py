@@ -18,7 +18,7 @@ _RANK = re.compile(r"Root Cause.*?\brank\s*: (\d+)", re.DOTALL)
 _KILLED = re.compile(r"Root Cause.*?(Signal \d+ \(\w+\) received by PID \d+)", re.DOTALL)
 
 
-class LastWords:
+class ErrorOutput:
     """Sees each line of a run."""
 
     def __init__(self) -> None:

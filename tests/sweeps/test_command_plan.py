@@ -24,8 +24,8 @@ from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, writing
 from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.sweeps import any_trainer, display, failure, forewarning, limit, their_trainer
-from rnn_scaling.sweeps.any_trainer import TrainerOptions
+from rnn_scaling.sweeps import command_plan, command_trainer, display, early_checks, failure, limit
+from rnn_scaling.sweeps.command_plan import TrainerOptions
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
 
@@ -40,7 +40,7 @@ RATE = "--log_format=regex:words/s: (?P<rate>[0-9.,]+)"
 def alone(monkeypatch):
     """No report, no look at this machine's load; the stand-in finds this package."""
     monkeypatch.setattr(writing, "report", lambda source, target: None)
-    monkeypatch.setattr(forewarning, "load_now", lambda: None)
+    monkeypatch.setattr(early_checks, "load_now", lambda: [])
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
@@ -54,7 +54,10 @@ def records(tmp_path):
 
 def planned(command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, given=None, **own):
     options = TrainerOptions(trainer=command, **own)
-    return any_trainer.plan(options, axes or {}, given or {}, num_gpus=num_gpus, num_cores=num_cores)
+    return command_plan.plan(options, axes or {}, given or {}, num_gpus=num_gpus, num_cores=num_cores)
+
+
+UNREADABLE = "NoRecord: ended with exit status 0, but its record cannot be read: "
 
 
 def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
@@ -76,16 +79,16 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     assert read.environment.started and not read.environment.packages and not read.phases.first_batch
     assert read.resolved.cpu_affinity == tuple(first_cores(2))
     reasons = {
-        "wrong": "Contradiction: its record says num_devices=3, and this run is of num_devices=2",
-        "slow": "NoRecord: ended well, but its output tells what cannot be: batches.seconds sum to ",
+        "wrong": "Contradiction: its record has num_devices=3, ",
+        "slow": "NoRecord: ended with exit status 0, but its output is contradictory: batches.seconds ",
         "crash": "NoRecord: ended with exit status 1 and no result: RuntimeError: no such luck",
-        "silent": "NoRecord: ended well, but wrote no record, and its output has no line that the pattern",
-        "half": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=half.json.unreadable",
-        "folder": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=folder.json.unreadable",
-        "link": "NoRecord: ended well, but left a record that cannot be read: stand_in-2-how=link.json.unreadable",
-        "escapes": "NoRecord: ended well, but wrote no record, and its output has no line that the pattern",
-        "signal": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last said: cores",
-        "killed": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last said: cores",
+        "silent": "NoRecord: ended with exit status 0, but wrote no record, and ",
+        "half": f"{UNREADABLE}stand_in-2-how=half.json.unreadable",
+        "folder": f"{UNREADABLE}stand_in-2-how=folder.json.unreadable",
+        "link": f"{UNREADABLE}stand_in-2-how=link.json.unreadable",
+        "escapes": "NoRecord: ended with exit status 0, but wrote no record, and ",
+        "signal": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last output: cores",
+        "killed": "Signal: killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg (last output: cores",
     }
     for how, reason in reasons.items():
         error = found[how].error
@@ -97,7 +100,7 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
     said = capsys.readouterr().err
     assert "a match of the pattern counts as a batch" in said and "\x1b" not in said
-    assert "how=late: its program ended badly after its record was written (exit status 3); the record counts" in said
+    assert "how=late: " in said and "(exit status 3)" in said
     assert not [each for each in (tmp_path / "out").glob(".*") if each.name != ".sweep.lock"], "files of ranks, too"
     assert go(tmp_path, *words) == 1
     assert "nothing left to run: all 13 runs are finished" in capsys.readouterr().err, "whoever wrote their records"
@@ -122,7 +125,7 @@ def test_what_a_log_says_of_devices_is_held_against_the_sweep(tmp_path):
     log.write_text("|gpu number|batch_size|total time|speed|speedup ratio|\n|2|64|10.5|1200.0|1.00|\n")
     assert go(tmp_path, "--num_devices=1,2", command=f"cat {log}") == 1
     wrong, right = (records(tmp_path)[f"cat-{n}"] for n in (1, 2))
-    assert wrong.error.message.startswith("its log says num_devices=2, and this run is of num_devices=1; ")
+    assert wrong.error.message.startswith("its log has num_devices=2, ")
     assert (right.throughput.items_per_second, right.unit, right.config["batch_size"]) == (1200.0, "words", 64)
     assert right.log_format == "seed_trainer"
 
@@ -141,7 +144,7 @@ def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(tmp_p
 def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
     assert go(tmp_path, "--num_devices=1", RATE, "--max_file_mb=1", command="seq 200000") == 1
     (result,) = records(tmp_path).values()
-    assert "printed more than the 1 MB that are kept; --max_file_mb keeps more; last said: " in result.error.message
+    assert "--max_file_mb=1" in result.error.message and "last output: " in result.error.message
     assert (tmp_path / "out" / "seq-1.log.txt").stat().st_size <= 1e6
 
 
@@ -157,7 +160,7 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     assert go(tmp_path, *words) == 1
     (result,) = records(tmp_path).values()
     assert result.error.type == "Timeout" and result.error.message.endswith(
-        "(last said: epoch 1 | step 7); see stand_in-1.log.txt"
+        "(last output: epoch 1 | step 7); see stand_in-1.log.txt"
     )
     assert "killed after 1800 s without a new line of output" in result.error.message
     assert go(tmp_path, *words, "--run_timeout=5", "--retry_failed") == 1
@@ -230,8 +233,8 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
     command = "env X={hidden} true '{{}}' {fast} '{hidden} a b' $HOME {repeat}"
     slow, fast = planned(command, {"hidden": ["a b;c"], "fast": ["", "--fast"]}, given={"num_devices": [2]})
     place = tmp_path / "x.json"
-    assert their_trainer.command(slow, place) == ["env", "X=a b;c", "true", "{}", "a b;c a b", "$HOME", "1"]
-    assert their_trainer.command(fast, place)[4] == "--fast"
+    assert command_trainer.command(slow, place) == ["env", "X=a b;c", "true", "{}", "a b;c a b", "$HOME", "1"]
+    assert command_trainer.command(fast, place)[4] == "--fast"
     assert (slow.name, fast.name) == ("env-2-fast=", "env-2-fast=_fast")
 
 
@@ -249,7 +252,7 @@ def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs()
     for option in ("model", "framework", "optimizer", "variable_update"):
         assert planned(f"true {{{option}}}", given={option: ["its_own"]})[0].config[option] == "its_own"
         assert planned(f"true {{{option}}}", {option: ["its_own"]})[0].config[option] == "its_own"
-    axes, rest = any_trainer.split_axes(["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"])
+    axes, rest = command_plan.split_axes(["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"])
     assert rest == ["--num_gpus=2"]
     one, two = planned("true {xla} {learning_rate}", axes, given={"num_devices": [2]})
     assert [(run.texts["xla"], run.config["xla"]) for run in (one, two)] == [("1", True), ("false", False)]
@@ -260,22 +263,25 @@ def test_options_are_numbers_where_they_read_as_one_and_names_are_the_programs()
 
 def test_what_a_record_says_may_be_written_otherwise():
     (run,) = planned("true {a} {b}", {"a": ["256"], "b": ["true"]}, given={"num_devices": [1]})
-    assert their_trainer._contradictions(run, {"a": "256", "b": True}, "its record") == ""
-    wrong = their_trainer._contradictions(run, {"a": "257", "b": True}, "its record")
-    assert wrong.startswith("its record says a=257, and this run is of a=256; ")
+    assert command_trainer._contradictions(run, {"a": "256", "b": True}, "its record") == ""
+    wrong = command_trainer._contradictions(run, {"a": "257", "b": True}, "its record")
+    assert wrong.startswith("its record has a=257, ")
 
 
 def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "gpu_ids", lambda: ["3", "1", "0"])
     one, two = planned(num_gpus=3, given={"num_devices": [1, 2]})
-    assert their_trainer.variables(two, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == "3,1"
+    assert command_trainer.variables(two, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == "3,1"
     assert two.num_cores is None and two.config["device"] == "gpu"
     written = RunRecord(
         "ok", None, {"trainer": "x", "num_devices": 2}, resolved=Resolved(device_type="CPU", cpu_affinity=(0,))
     )
-    assert their_trainer._completed(two, written).resolved.device_type == "GPU", "a Recorder's default is no word"
+    assert (
+        command_trainer.CommandTrainer()._completed(two, written, process.Ended(0, False, []), "").resolved.device_type
+        == "GPU"
+    ), "a Recorder's default is no word"
     (on_cpu,) = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
-    assert their_trainer.variables(on_cpu, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == ""
+    assert command_trainer.variables(on_cpu, tmp_path / "x.json")["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(FlagErrors, match="must be at most the 3 GPUs"):
         planned(num_gpus=3, given={"num_devices": [4]})
 
@@ -286,8 +292,8 @@ def test_a_dry_run_shows_each_command_and_warns_of_what_it_lacks(tmp_path, capsy
     said = capsys.readouterr()
     assert f"true {tmp_path}/out/true-2.json" in said.out and "taskset -c 0" in said.out
     assert "2 to run: how long they take is known when the first has ended" in said.out
-    assert "--trainer has no place {num_devices}: the program learns of its devices by the cores" in said.err
-    assert "devices share cores, for they want 128 of " in said.err and not (tmp_path / "out").exists()
+    assert "--trainer has no place {num_devices}" in said.err
+    assert "--num_devices=2 needs 128 cores" in said.err and not (tmp_path / "out").exists()
 
 
 def test_two_settings_of_a_trainer_run_in_turns(tmp_path, monkeypatch, capsys):

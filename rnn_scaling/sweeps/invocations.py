@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.importers.log_formats import Reader
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.records.record import RunRecord
@@ -16,13 +15,13 @@ from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import any_trainer, conduct, limit, ranks
-from rnn_scaling.sweeps.any_trainer import TrainerOptions
+from rnn_scaling.sweeps import command_plan, conduct, limit, ranks
+from rnn_scaling.sweeps.command_plan import TrainerOptions
+from rnn_scaling.sweeps.command_trainer import CommandTrainer
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.our_trainer import OurTrainer
 from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
-from rnn_scaling.sweeps.their_trainer import TheirTrainer
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 RESERVED = OUTPUTS - {"log_dir"}  # set for each run by these calls
 
@@ -48,7 +47,7 @@ def run(
       options: values of the trainer's flags by name.
       timeout_s: wall limit in seconds; 0: none.
     """
-    trainer = OurTrainer(program, _launcher(launch))
+    trainer = SuiteTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
@@ -78,13 +77,12 @@ def sweep(
     runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
     how = conduct.ConductOptions(run_timeout=timeout_s, launch=_launcher(launch))
     words += [spell("launch", launch)] if launch else []
-    _sweep(out, runs, OurTrainer(program, how.launch), how, repeats, words)
+    _sweep(out, runs, SuiteTrainer(program, how.launch), how, repeats, words)
 
 
 def sweep_theirs(
     out: str | Path,
     trainer: str,
-    reader: Reader,
     axes: Mapping[str, Any],
     options: Mapping[str, Any],
     *,
@@ -98,11 +96,11 @@ def sweep_theirs(
     """
     of_trainer = flags.fields([TrainerOptions])
     words = _words({"trainer": trainer, **options}) + _words({f"axis:{name}": values for name, values in axes.items()})
-    values, rest = any_trainer.split_axes(words)
+    values, rest = command_plan.split_axes(words)
     lists = flags.parse(rest, {**configs.OPTIONS, **of_trainer}, lists=True)
     (own,) = flags.build([TrainerOptions], {name: lists.pop(name)[0] for name in of_trainer if name in lists})
-    runs = any_trainer.plan(own, values, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
-    _sweep(out, runs, TheirTrainer(reader), conduct.ConductOptions(run_timeout=timeout_s), repeats, words)
+    runs = command_plan.plan(own, values, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    _sweep(out, runs, CommandTrainer(), conduct.ConductOptions(run_timeout=timeout_s), repeats, words)
 
 
 def _sweep(

@@ -75,7 +75,7 @@ class TrainerOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class TheirRun(AnyRun):
+class CommandRun(AnyRun):
     """A run of the user's command.
 
     config: its options as they stand in its record; texts: what stands for each place but REPEAT and RESULT_FILE;
@@ -184,7 +184,7 @@ def plan(
     *,
     num_gpus: int,
     num_cores: int,
-) -> list[TheirRun]:
+) -> list[CommandRun]:
     """The configurations of a sweep, in order.
 
     Raises:
@@ -274,7 +274,7 @@ def _problems(
 
 def _run(
     own: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
-) -> TheirRun:
+) -> CommandRun:
     texts = {name: _text(value) for name, value in values.items()}
     how_run = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name in HOW_RUN}
     defaults = {field.name: field.default for field in dataclasses.fields(own)}
@@ -287,7 +287,7 @@ def _run(
     words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
     step, whole = (template.product(text, texts) if text else None for text in (own.items_per_step, own.items))
     terms = Terms(own.log_format, own.log_warmup, step, values["num_devices"], whole)
-    return TheirRun("-".join(words), config, texts, terms)
+    return CommandRun("-".join(words), config, texts, terms)
 
 
 def _text(value: Any) -> str:

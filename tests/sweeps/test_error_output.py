@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.sweeps.last_words import LastWords
+from rnn_scaling.sweeps.error_output import ErrorOutput
 from tests.support.paths import ROOT
 
 TRACEBACK = 'Traceback (most recent call last):\nFile "a.py", line 1, in <module>\nmain()\n'
 
 
 def said(text: str) -> str:
-    words, lines = LastWords(), [line.strip() for line in text.splitlines() if line.strip()]
+    words, lines = ErrorOutput(), [line.strip() for line in text.splitlines() if line.strip()]
     for line in lines:
         words.see(line)
     return words.text(lines[-200:])

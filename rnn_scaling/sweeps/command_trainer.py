@@ -1,0 +1,314 @@
+"""Runs a user's command in a sweep: gives it cores or GPUs, keeps its output, judges its record or its log."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import open_new
+from rnn_scaling.files.terminal import PROGRESS
+from rnn_scaling.importers import log_formats
+from rnn_scaling.importers.log_formats import Reading, Timing
+from rnn_scaling.machine import gpus, load
+from rnn_scaling.machine.cores import available_cores, first_cores
+from rnn_scaling.machine.environment import read_environment
+from rnn_scaling.processes import leftovers, process
+from rnn_scaling.processes.process import Ended, OnLine, Task
+from rnn_scaling.records import record
+from rnn_scaling.records.decoding import build
+from rnn_scaling.records.environment import Environment, Resolved
+from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.naming import HOW_RUN, TRAINER
+from rnn_scaling.sweeps import early_checks, failure, folder, template
+from rnn_scaling.sweeps.command_plan import REPEAT, RESULT_FILE, CommandRun, number
+from rnn_scaling.sweeps.error_output import ErrorOutput
+from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.runs import Trainer
+
+RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (
+    f"RNN_SCALING_{name}" for name in ("RESULT_FILE", "NUM_DEVICES", "REPEAT")
+)
+OF_A_PROCESS = ("python", "packages", "cuda", "commit")  # parts of an environment that describe this process
+NO_ROUNDING = 1e-6  # share of a rate
+LAUNCH_LIMIT_S = 60.0
+NOTHING = [sys.executable, "-I", "-S", "-c", ""]
+
+
+@dataclasses.dataclass
+class _Output:
+    """What one run printed.
+
+    Attributes:
+      is_cut: the run printed more than its log may hold.
+      arrivals: when its lines came, in seconds of `time.monotonic`.
+      errors: the lines that name an error.
+      load: of other processes, during the run.
+    """
+
+    is_cut: bool = False
+    arrivals: list[float] = dataclasses.field(default_factory=list)
+    errors: ErrorOutput = dataclasses.field(default_factory=ErrorOutput)
+    load: load.Load | None = None
+
+
+class CommandTrainer(Trainer[CommandRun]):
+    """Makes runs of `command_plan.plan`."""
+
+    def __init__(self) -> None:
+        from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
+
+        self._reader = one_run.READER
+        self._output = _Output()  # of the last run
+        self._launch_s: float | None = None  # duration of a program that does nothing
+        self._notes: list[str] = []
+
+    def run(self, run: CommandRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
+        cores, output = _cores(run), _Output()
+        self._output = output
+        task = Task(command(run, result_file), variables(run, result_file), cores, reads_stdout=True)
+        meter = load.LoadMeter(cores or available_cores(), load.sample_with_descendants)
+        room = int(input_files.allowed_mb() * 1e6)
+        watch = self._reader.watch(run.terms)
+        if run.terms.formats == log_formats.WALL and self._launch_s is None:
+            nothing = dataclasses.replace(task, command=NOTHING)
+            self._launch_s = process.run_together([nothing], LAUNCH_LIMIT_S).seconds
+        with open_new(_log_of(result_file)) as log:
+
+            def keep(line: str | None) -> None:
+                nonlocal room
+                if line is None:
+                    return on_line(None)
+                room -= len(line.encode()) + 1
+                output.is_cut = output.is_cut or room < 0
+                if not output.is_cut:
+                    log.write(f"{line}\n".replace("\0", ""))  # a file with NUL is not read as text
+                    log.flush()
+                output.errors.see(line)
+                seen = watch(line)
+                return on_line(failure.progress(seen, run.unit) if seen else line)
+
+            is_alive = bool if limit.is_rough else None
+            ended = process.run_together([task], limit.seconds, keep, is_alive, output.arrivals)
+        for process_id in leftovers.find(f"{RESULT_VARIABLE}={result_file.absolute()}"):
+            entry.warn(f"{run.label}: process {process_id} of this run still runs and slows later runs; end it")
+        output.load = meter.read()
+        return ended
+
+    def shown(self, run: CommandRun, result_file: Path) -> str:
+        gpu_names = variables(run, result_file).get("CUDA_VISIBLE_DEVICES")
+        where = [f"CUDA_VISIBLE_DEVICES={gpu_names}"] if gpu_names is not None else []
+        cores = _cores(run)
+        where += [f"taskset -c {','.join(map(str, cores))}"] if cores else []
+        return " ".join([*where, shlex.join(command(run, result_file))])
+
+    def result(self, run: CommandRun, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
+        """Its own record, completed with the sweep's options, or one that is read from its log."""
+        if folder.is_result(written):
+            return self._completed(run, written, ended, _log_of(result_file).name)
+        if ended.returncode or ended.timed_out or (written is not None and written.status == "interrupted"):
+            return None
+        if written is None:  # the file that stood there before the run is gone, too
+            reason = f"its record cannot be read: {result_file.name}.unreadable"
+        elif self._output.is_cut:
+            reason = f"wrote no record, and printed more than --max_file_mb={input_files.allowed_mb()} keeps"
+        else:
+            try:
+                timing = Timing(self._output.arrivals, ended.seconds, self._launch_s or 0.0)
+                reading = self._reader.read(_log_of(result_file), dataclasses.replace(run.terms, timing=timing))
+                return self._from_log(run, reading, ended)
+            except record.RecordError as e:
+                reason = f"its output is contradictory: {'. '.join(e.faults)}"
+            except OSError as e:
+                reason = f"wrote no record, and its log cannot be read: {e.strerror or e}"
+            except ValueError as e:
+                reason = f"wrote no record, and {e}"
+        message = f"ended with exit status 0, but {reason}; last output: {self._output.errors.text(ended.lines)}"
+        return _failed(run, "NoRecord", _with_log(run, message))
+
+    def reason(self, run: CommandRun, ended: Ended, limit: Limit) -> RunError:
+        error = failure.reason(ended.returncode, ended.timed_out, [self._output.errors.text(ended.lines)], limit)
+        return dataclasses.replace(error, message=_with_log(run, error.message))
+
+    def estimator(self) -> Estimator:
+        return Estimator(is_reckoned=False)
+
+    def warnings(self, runs: Sequence[CommandRun], dry_run: bool) -> list[str]:
+        lines, num_cores = [], len(available_cores())
+        for run in runs:
+            if run.num_cores:
+                flag, cores = f"--num_devices={run.num_devices}", int(run.config["cpu_cores_per_device"])
+                lines += early_checks.crowded(flag, run.num_devices, cores, num_cores)
+        varies = len({run.num_devices for run in runs}) > 1
+        if varies and "num_devices" not in template.places(_template(runs[0])):
+            lines.append(
+                "--trainer has no place {num_devices}: the program sees the number of devices only in its cores or "
+                f"GPUs, and in the variable {DEVICES_VARIABLE}"
+            )
+        return [*dict.fromkeys(lines), *([] if dry_run else early_checks.load_now())]
+
+    @property
+    def notes(self) -> list[str]:
+        """How numbers from logs were read, and which programs failed after they wrote their record."""
+        return self._notes
+
+    def _completed(self, run: CommandRun, written: RunRecord, ended: Ended, log: str) -> RunRecord:
+        """The record that a run wrote with the sweep's options; a failed one where it contradicts them."""
+        if wrong := _contradictions(run, written.config, "its record"):
+            error = RunError(type="Contradiction", message=wrong)
+            return dataclasses.replace(written, status="failed", error=error, config=run.options, throughput=None)
+        # A Recorder of an older version wrote there how many steps it made, which may be fewer on more devices.
+        config = {name: value for name, value in written.config.items() if name != "num_batches"}
+        resolved, expected = written.resolved, _resolved(run)
+        if resolved.cpu_affinity is None or resolved.device_type is None:
+            resolved = dataclasses.replace(
+                resolved, cpu_affinity=expected.cpu_affinity, device_type=expected.device_type
+            )
+        if expected.device_type == "GPU":  # a Recorder writes CPU unless its caller names the devices
+            resolved = dataclasses.replace(resolved, device_type="GPU")
+        unit, end = str(run.config.get("unit") or written.unit), written.ended
+        if written.status == "ok" and (problem := _problem_at_end(ended)):
+            self._notes.append(f"{run.label}: its program failed after it wrote its record ({problem}); see {log}")
+            end = problem
+        return dataclasses.replace(written, config={**config, **run.options}, resolved=resolved, unit=unit, ended=end)
+
+    def _from_log(self, run: CommandRun, reading: Reading, ended: Ended) -> RunRecord:
+        """The record of a run that left only a log; a failed one where the log contradicts the sweep.
+
+        Raises:
+          RecordError: if the numbers of the log contradict each other.
+        """
+        of_log = {"num_devices": reading.devices, "batch_size": reading.batch_size}
+        of_log = {name: value for name, value in of_log.items() if value is not None}
+        if wrong := _contradictions(run, of_log, "its log"):
+            return _failed(run, "Contradiction", wrong)
+        self._notes += [note for note in reading.notes if note not in self._notes]
+        count = len(reading.seconds)
+        if count:
+            items, seconds = (math.fsum(values[reading.warmup :]) for values in (reading.items, reading.seconds))
+            throughput = Throughput(items=_whole(items), seconds=seconds, items_per_second=items / seconds)
+        else:
+            throughput = Throughput(items=None, seconds=None, items_per_second=reading.rate)
+        made = RunRecord(
+            status="ok",
+            error=None,
+            config={**of_log, **run.options},
+            resolved=_resolved(run),
+            batches=Batches(
+                warmup=reading.warmup,
+                measured=count - reading.warmup,
+                seconds=reading.seconds,
+                items=tuple(_whole(number) for number in reading.items),
+                loss=reading.loss,
+            ),
+            throughput=throughput,
+            phases=Phases(total=ended.seconds, further={"process": ended.seconds}),
+            environment=self._machine(time.time() - ended.seconds),
+            unit=str(run.config.get("unit") or reading.unit or run.unit),
+            log_format=reading.format,
+            log_rounding=reading.rounding if reading.rounding > NO_ROUNDING else None,
+            log_clock=reading.clock or None,
+        )
+        return record.from_json(made.to_json())
+
+    def _machine(self, began: float) -> Environment:
+        """The machine of a run that began at this time; the versions that its program loaded are unknown."""
+        machine = {name: value for name, value in read_environment().items() if name not in OF_A_PROCESS}
+        started = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(began))
+        others = dataclasses.asdict(self._output.load) if self._output.load else None
+        return build(Environment, {**machine, "started": started, "load": others, "clocks": None, "gpus_after": []})
+
+
+def _template(run: CommandRun) -> str:
+    """The command as the user gave it."""
+    return str(run.config["trainer_command"])
+
+
+def command(run: CommandRun, result_file: Path) -> list[str]:
+    """The words of a run."""
+    places = {REPEAT: str(run.repeat), RESULT_FILE: str(result_file.absolute())}
+    return template.parse(_template(run)).filled({**run.texts, **places})
+
+
+def _log_of(result_file: Path) -> Path:
+    """Where the output of a run is kept."""
+    return result_file.with_name(f"{result_file.stem}.log.txt")
+
+
+def _cores(run: CommandRun) -> list[int]:
+    """The cores that all its processes share; empty: all."""
+    return first_cores(run.num_cores) if run.num_cores else []
+
+
+def variables(run: CommandRun, result_file: Path) -> dict[str, str]:
+    """The variables that a run has in addition to those of this process."""
+    variables = {
+        RESULT_VARIABLE: str(result_file.absolute()),
+        DEVICES_VARIABLE: str(run.num_devices),
+        REPEAT_VARIABLE: str(run.repeat),
+        # Else Python buffers its output, and a run that is killed loses its last lines.
+        "PYTHONUNBUFFERED": os.environ.get("PYTHONUNBUFFERED", "1"),
+        PROGRESS: os.environ.get(PROGRESS, "1"),  # a Recorder prints its progress, which the display shows
+    }
+    if run.num_cores is None:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.gpu_ids()[: run.num_devices])
+        variables["CUDA_DEVICE_ORDER"] = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    elif gpus.gpu_ids():  # else a program would use the GPUs
+        variables["CUDA_VISIBLE_DEVICES"] = ""
+    return variables
+
+
+def _resolved(run: CommandRun) -> Resolved:
+    cores = available_cores()
+    return Resolved(
+        device_type="CPU" if run.num_cores else "GPU",
+        cpu_affinity=tuple(_cores(run) or cores),
+        oversubscribed=run.num_cores > len(cores) if run.num_cores else None,
+    )
+
+
+def _contradictions(run: CommandRun, found: Mapping[str, Any], source: str) -> str:
+    """The options that differ between a run's record or log and the sweep; empty: none."""
+    left_out = {TRAINER, "device", "cpu_cores_per_device", *HOW_RUN}
+    names = [name for name in run.config if name in found and name not in left_out]
+    # A program may write 256 as a text, and true as True.
+    differing = [name for name in names if number(str(found[name]).lower()) != number(str(run.config[name]).lower())]
+    if not differing:
+        return ""
+    there, here = (", ".join(f"{name}={options[name]}" for name in differing) for options in (found, run.config))
+    return f"{source} has {there}, but the sweep gave it {here}; does the program read what --trainer passes?"
+
+
+def _problem_at_end(ended: Ended) -> str | None:
+    """How a program failed; None: it did not."""
+    if ended.timed_out:
+        return "killed at its time limit"
+    if ended.returncode < 0:
+        return failure.killed(-ended.returncode)
+    return f"exit status {ended.returncode}" if ended.returncode else None
+
+
+def _failed(run: CommandRun, kind: str, message: str) -> RunRecord:
+    error = RunError(type=kind, message=message[: failure.LONGEST_MESSAGE])
+    return RunRecord("failed", error, run.options, resolved=_resolved(run), unit=run.unit)
+
+
+def _with_log(run: CommandRun, message: str) -> str:
+    """A message and the name of the run's log."""
+    log = f"; see {run.label}.log.txt"
+    return f"{message[: failure.LONGEST_MESSAGE - len(log)]}{log}"
+
+
+def _whole(value: float) -> int:
+    """A number of items as records hold it: an integer where it is one."""
+    return int(value) if float(value).is_integer() else value  # type: ignore[return-value]

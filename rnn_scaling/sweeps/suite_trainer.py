@@ -1,0 +1,63 @@
+"""This suite's trainer in a sweep: `ranks.Starter` starts its processes, and it writes its own record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.models.kernels import KERNELS
+from rnn_scaling.processes.process import Ended, OnLine
+from rnn_scaling.records.parts import RunError
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.read_when import is_read
+from rnn_scaling.sweeps import early_checks, failure, folder, ranks
+from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.plan import Run
+from rnn_scaling.sweeps.ranks import TRAINER, Starter
+from rnn_scaling.sweeps.runs import Trainer
+
+
+class SuiteTrainer(Trainer[Run]):
+    """Makes runs of `plan`."""
+
+    def __init__(self, command: Sequence[str] = TRAINER, launch: str = "") -> None:
+        """launch: a launcher with its flags, which starts the processes; empty: they start on this machine."""
+        self._starter = Starter(command, launch)
+
+    def run(self, run: Run, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
+        is_alive = failure.PROGRESS.match if limit.is_rough else None
+        return self._starter.run(run.config, run.arguments(result_file), limit.seconds, on_line, is_alive)
+
+    def shown(self, run: Run, result_file: Path) -> str:
+        return self._starter.shown(run.config, run.arguments(result_file))
+
+    def result(self, run: Run, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
+        """The record; that of a failed run with several ranks also names the rank that was killed."""
+        if not folder.is_result(written):
+            return None
+        if written.error and (cause := ranks.killed(ended, run.config)):
+            error = dataclasses.replace(written.error, message=f"{written.error.message} ({cause})")
+            return dataclasses.replace(written, error=error)
+        return written
+
+    def reason(self, run: Run, ended: Ended, limit: Limit) -> RunError:
+        return ranks.reason(ended, run.config, limit)
+
+    def estimator(self) -> Estimator:
+        return Estimator(workers_share=not self._starter.launch)
+
+    def warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
+        if self._starter.launch:  # the runs are on other machines
+            return []
+        crowding = early_checks.crowding([run.config for run in runs], len(available_cores()))
+        return [*crowding, *([] if dry_run else early_checks.load_now())]
+
+    def remarks(self, runs: Sequence[Run]) -> list[str]:
+        """What GPU kernels stand for on CPUs."""
+        configs = [run.config for run in runs]
+        on_cpus = {c.model.encoder_type for c in configs if c.devices.device == "cpu" and is_read(c, "encoder_type")}
+        kernels = {name: kernel for name, kernel in KERNELS.items() if name in on_cpus and kernel.cpu != kernel.gpu}
+        return [f"{name} is {kernel.help}" for name, kernel in kernels.items()]

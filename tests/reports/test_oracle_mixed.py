@@ -196,9 +196,9 @@ def judge_constant(made, series):
     """What is said of a device's work stands in every record."""
     constant = document._series(made, series)["notes"][0]
     told = [run.config for row in series.rows for run in row.row.records]
-    if match := re.search(r"every device has (\d+) ", constant):
+    if match := re.search(r"every device processes (\d+) ", constant):
         assert all(config.get("batch_size") == int(match[1]) for config in told), constant
-    elif match := re.search(r"all devices together have (\d+) ", constant):
+    elif match := re.search(r"all devices together process (\d+) ", constant):
         assert all(total(config) == int(match[1]) for config in told), constant
     else:
         assert all("batch_size" not in config for config in told), constant

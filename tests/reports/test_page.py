@@ -144,10 +144,11 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
 
 
 def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
-    def said(*batches):
+    def counts(*batches):
         runs = [timed(1 + k % 2, 100.0, k, batches=count) for k, count in enumerate(batches)]
-        return document._steady_sentence(of(runs))
+        made = document._steady_statements(of(runs))
+        return {statement.kind: list(statement.values.values())[0] for statement in made}
 
-    assert said(20) == "The run was too short to judge." and said(20, 25) == "All 2 runs were too short to judge."
-    assert said(40).startswith("The run became steady; ") and said(40, 50).startswith("All 2 runs became steady; ")
-    assert re.fullmatch(r"1 of 2 runs became steady; .*\. 1 was too short to judge\.", said(20, 40))
+    assert counts(20) == {"steady-too-short": 1} and counts(20, 25) == {"steady-too-short": 2}
+    assert counts(40)["steady-runs"] == 1 and "steady-too-short" not in counts(40, 50)
+    assert counts(20, 40)["steady-runs"] == counts(20, 40)["steady-too-short"] == 1

@@ -19,15 +19,16 @@ from rnn_scaling.analysis.attribution import (
     Attribution,
 )
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, one_of
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import again, answer, loss_text, overview, table
+from rnn_scaling.reports import again, answer, loss_text, overview, series_sentence, table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
-from rnn_scaling.reports.page import drawings, first_screen, inside, learned
+from rnn_scaling.reports.page import drawings, inside
 from rnn_scaling.reports.page.parts import MOST_FIGURES, cells, content, unbroken
 from rnn_scaling.reports.pictures import curves, figures
-from rnn_scaling.reports.sections import Grid
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary, repeated
+from rnn_scaling.reports.wording import sentence, sentences
 
 ORDER = (OVERSUBSCRIPTION, CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
@@ -63,8 +64,10 @@ def _context(summary: Summary) -> dict[str, Any]:
         "lead": unbroken(answer.lead(summary)),
         "remarks": unbroken(answer.overview(summary)),
         "overview": _overview(summary),
-        "glance": first_screen.pictures(summary),
-        "sentences": [unbroken(sentence(each)) for each in summary.series] if len(summary.series) > 1 else [],
+        "glance": drawings.glance(summary),
+        "sentences": [unbroken(series_sentence.sentence(each)) for each in summary.series]
+        if len(summary.series) > 1
+        else [],
         "cautions": summary.cautions,
         "kinds": answer.kinds(summary.series),
         "series": _all_series(summary),
@@ -72,10 +75,8 @@ def _context(summary: Summary) -> dict[str, Any]:
         "again": [(each.title, again.commands(each)) for each in summary.series[:MOST_COMMANDS]],
         "commands": _row_commands(summary),
         "curves": _curves(summary),
-        "many_counts": any(
-            first_screen.is_curve(series) for _, series in figures.groups(summary)
-        ),  # else dots say it all
-        "learning": learned.section(summary),
+        "many_counts": any(drawings.is_curve(series) for _, series in figures.groups(summary)),  # else dots say it all
+        "learning": inside.learning_of(summary),
         "losses": _losses(measured),
         "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
         "steps": inside.steps_of(measured),
@@ -83,7 +84,7 @@ def _context(summary: Summary) -> dict[str, Any]:
         "counts": inside.counts_of(summary),
         "times": drawings.times(measured) if steady else [],
         "steady": steady,
-        "steady_sentence": unbroken(_steady_sentence(summary)),
+        "steady_sentence": unbroken(sentences(_steady_statements(summary))),
         "unjudged": summary.unjudged,
         "workers": inside.workers_of(measured),
         "padding": _padding(measured),
@@ -108,7 +109,7 @@ def _overview(summary: Summary) -> dict[str, Any]:
     """The table of all series; each line leads to the details of its series."""
     table_of_all = overview.table_of(summary)
     groups = [
-        (name, [(first_screen.series_id(summary, series), series.title, cells) for series, cells in lines])
+        (name, [(drawings.series_id(summary, series), series.title, cells) for series, cells in lines])
         for name, lines in table_of_all.groups
     ]
     return {"head": table_of_all.head, "groups": groups, "is_certified": summary.is_certified}
@@ -127,25 +128,16 @@ def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
     rows = [row.row for row in series.rows]
     rates, config = table.rates_of(series), rows[-1].config
     size = rows[-1].batch_size
-    if series.strong:
-        constant = (
-            f"Strong scaling: all devices together have {config['global_batch_size']} {rows[-1].samples} a step, so a "
-            "device has less to do the more there are."
-        )
-    elif size is None:
-        constant = (
-            "Taken for weak scaling, for its trainer does not tell its batch size: whether n devices do n times the "
-            "work of a step is not known."
-        )
-    else:
-        constant = f"Weak scaling: every device has {size} {rows[-1].samples} a step, so n devices do n times the work."
+    kind = "strong-scaling" if series.strong else "scaling-unknown" if size is None else "weak-scaling"
+    shared = config["global_batch_size"] if series.strong else size
+    constant = sentence(Statement(kind, values={"size": shared, "samples": rows[-1].samples}))
+    grids = [Grid("Every row", *rates.grid)]
+    grids += [Grid("Other metrics", *rates.further)] if rates.further[1] else []
     return {
-        "id": first_screen.series_id(summary, series),
+        "id": drawings.series_id(summary, series),
         "title": series.title,
-        "grid": Grid(f"{series.title}: every row", *rates.grid),
-        "notes": [constant, *rates.notes],
-        "further": Grid(f"{series.title}: what else was measured", *rates.further) if rates.further[1] else None,
-        "further_notes": rates.further_notes,
+        "grids": grids,
+        "notes": [constant, *rates.notes, *rates.further_notes],
     }
 
 
@@ -179,7 +171,7 @@ def _metrics_over_devices(series: Sequence[SeriesSummary]) -> list[Metric]:
     rows = [row.row for each in series for row in each.rows if row.row.rate]
     if len({row.num_devices for row in rows}) < 2:
         return []  # one number of devices makes no line
-    shown = EFFICIENCY.name if first_screen.is_curve(series) else ""
+    shown = EFFICIENCY.name if drawings.is_curve(series) else ""
     return [each for each in figures.drawn(series) if each.name != shown and any(row.metric(each) for row in rows)]
 
 
@@ -199,10 +191,10 @@ def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:
     names = {part.name for _, loss in split_losses for part in loss.told}
     return {
         "drawn": [
-            {"title": each.title, "figure": drawings.loss(each, loss, k), **_loss_numbers(each, loss)}
+            {"figure": drawings.loss(each, loss, k), "section": _loss_section(each, loss)}
             for k, (each, loss) in enumerate(drawn)
         ],
-        "undrawn": [_loss_numbers(each, loss) for each, loss in split_losses[MOST_FIGURES:]],
+        "undrawn": [_loss_section(each, loss) for each, loss in split_losses[MOST_FIGURES:]],
         "legend": drawings.bars([loss for _, loss in drawn]) if drawn else [],
         "meaning": {
             name: MEANING[name].replace(ITEMS, series.unit)
@@ -225,15 +217,14 @@ def _untold(losses: Sequence[tuple[str, Attribution]], of: int) -> list[tuple[st
     return [(everywhere if len(names) == of else "; ".join(names), text) for text, names in titles.items()]
 
 
-def _loss_numbers(series: SeriesSummary, loss: Attribution) -> dict[str, Any]:
+def _loss_section(series: SeriesSummary, loss: Attribution) -> Section:
     lines = [[part.name, plus_minus(part.points, 1), plus_minus(part.value, 1)] for part in loss.shown]
     lines.append(["whole loss", plus_minus(loss.loss_points, 1), plus_minus(loss.loss, 1)])
     values = [*(part.points for part in loss.shown), loss.loss_points]
-    kinds = dict.fromkeys(f"± is the longer side of the interval: {v.kind}." for v in values if v and has_interval(v))
-    row = loss.row
-    caption = f"{series.title}: loss on {row.devices} against {row.num_devices} times one"
-    head = ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"]
-    return {"grid": Grid(caption, head, lines), "notes": list(kinds)}
+    kinds = dict.fromkeys(value.kind for value in values if value and has_interval(value))
+    caption = f"Loss on {loss.row.devices} against {loss.row.num_devices} times one device"
+    grid = Grid(caption, ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"], lines)
+    return Section(series.title, (grid,), tuple(Statement("loss-interval", kind) for kind in kinds))
 
 
 def _steady_grid(summary: Summary) -> Grid | None:
@@ -243,19 +234,17 @@ def _steady_grid(summary: Summary) -> Grid | None:
     return Grid("What the batch times of each run say", head, lines, (2,)) if lines else None
 
 
-def _steady_sentence(summary: Summary) -> str:
+def _steady_statements(summary: Summary) -> list[Statement]:
     """How many runs were steady, and how much it matters where that is judged to begin."""
-    states = [run.state for each in summary.series for row in each.rows for run in row.steady]
+    states = [run.state for series in summary.series for row in series.rows for run in row.steady]
     moves = [abs(state.move) for state in states if state.start is not None and state.move is not None]
-    short, count = sum(state.kind == "too short" for state in states), len(states)
-    if short == count:
-        return f"{'The run was' if count == 1 else f'All {count} runs were'} too short to judge."
-    whole = "The run" if count == 1 else f"All {count} runs"
-    text = f"{whole if len(moves) == count else f'{len(moves)} of {count} runs'} became steady"
+    short = sum(state.kind == "too short" for state in states)
+    found = []
+    if short < len(states):
+        found.append(Statement("steady-runs", values={"steady": len(moves), "runs": len(states)}))
     if moves:
-        text += f"; counted from there, no rate would move by more than {max(0.1, 100 * max(moves)):.1f} %"
-    were = "was" if short == 1 else "were"
-    return f"{text}.{f' {short} {were} too short to judge.' if short else ''}"
+        found.append(Statement("steady-move", values={"move": max(0.1, 100 * max(moves))}))
+    return [*found, *([Statement("steady-too-short", values={"short": short})] if short else [])]
 
 
 def _steady_line(count: str, run: RunSteady) -> list[str]:

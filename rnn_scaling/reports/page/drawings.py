@@ -6,18 +6,22 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution
-from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.reports.loss_text import nothing_told
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, figure_of
 from rnn_scaling.reports.pictures import batch_times, curves, figures, waterfall
-from rnn_scaling.reports.summary import RunSteady, SeriesSummary
+from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary
+from rnn_scaling.reports.wording import sentence
 
 DASHES = {"-": "", "--": "5 2.5", ":": "1.5 2", "-.": "6 2 1.5 2"}
 SHAPES = {"o": "M14 3a3 3 0 1 0 .01 0z", "s": "M11 3h6v6h-6z", "^": "M14 2.4l3.6 6.4h-7.2z", "D": "M14 2l4 4-4 4-4-4z"}
 STROKE, BAR, ARROW = "M14 1v10M11.5 1h5M11.5 11h5", "M3 1.5h22v9h-22z", "M20 2.4l-6 3.6 6 3.6zM20 6h7"
 GAP = "M3 1.5h6l-2 9h-4zM12 1.5h13v9h-15z"
+
+FEW = 2  # numbers of devices from which on a line says no more than a dot
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +97,16 @@ def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
 def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
     """The waterfall of a series."""
     devices = series.largest.devices if series.largest else ""
-    parts = [f"{name} {plus_minus(points, 1)}" for name, _, points in waterfall.parts_of(split)]
     ideal, measured = split.ideal.value, split.ideal.value - split.loss.value
-    about = (
-        f"Ideal {three_digits(ideal)} {series.unit}/s; points of efficiency lost: {', '.join(parts)}; "
-        f"measured {three_digits(measured)} {series.unit}/s, {100 * measured / ideal:.1f} % of the ideal. "
-        f"{waterfall.frame_of(split).sentence}"
-    )
+    values = {
+        "ideal": three_digits(ideal),
+        "parts": ", ".join(f"{name} {plus_minus(points, 1)}" for name, _, points in waterfall.parts_of(split)),
+        "measured": three_digits(measured),
+        "unit": series.unit,
+        "share": 100 * measured / ideal,
+        "frame": waterfall.frame_of(split).sentence,
+    }
+    about = sentence(Statement("picture-of-loss", values=values))
     name = f"waterfall-{k}"
     return figure_of(waterfall.waterfall(split, name), name, f"{series.title}, {devices}: where the rest goes", about)
 
@@ -112,10 +119,14 @@ def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
     for k, row in enumerate(ends[:MOST_FIGURES]):
         run, name = row.steady[0], f"times-{k}"
         seconds = sorted(run.record.batches.seconds)
-        about = (
-            f"{run.file}: {len(seconds)} batches of {1000 * seconds[0]:,.1f} to {1000 * seconds[-1]:,.1f} ms, the "
-            f"middle one {1000 * seconds[len(seconds) // 2]:,.1f} ms; {run.state.text}"
-        )
+        values = {
+            "batches": len(seconds),
+            "least": 1000 * seconds[0],
+            "median": 1000 * seconds[len(seconds) // 2],
+            "most": 1000 * seconds[-1],
+            "state": run.state.text,
+        }
+        about = sentence(Statement("picture-of-batches", run.file, values))
         title = f"{titles[id(row)]}, {row.devices}"
         drawn.append((figure_of(batch_times.batch_times(run, name), name, title, about), _when(run)))
     return drawn
@@ -123,10 +134,46 @@ def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
 
 def _when(run: RunSteady) -> str:
     """The kind, the cut and what it moves, in a few words."""
-    state, warmup = run.state, run.record.batches.warmup
+    state = run.state
     if state.start is None or state.move is None:
         return state.text
-    start = "the first batch" if state.start == 0 else f"batch {state.start}"
-    move = f"{100 * state.move:+.1f} %".replace("-", "\u2212")
-    passed = f"; {state.passed}" if state.passed else ""
-    return f"{state.kind}, steady from {start}{passed}; the headline, which skips {warmup}, would move by {move}"
+    subject = f"{state.kind} ({state.passed})" if state.passed else state.kind
+    values = {"start": state.start, "warmup": run.record.batches.warmup, "move": 100 * state.move}
+    return sentence(Statement("steady-run", subject, values))
+
+
+def series_id(summary: Summary, series: SeriesSummary) -> str:
+    """What the link of a line leads to."""
+    return f"series-{summary.positions[id(series)]}"
+
+
+def glance(summary: Summary) -> list[tuple[str, Figure, list[Key]]]:
+    """(its name, efficiency as a picture, legend) of each kind of scaling that was measured on several devices."""
+    groups = figures.groups(summary)
+    drawn = []
+    for k, (name, series) in enumerate(groups):
+        scaled = [each for each in series if each.largest and each.largest.row.num_devices > 1 and each.largest.loss]
+        if scaled:
+            group = name if len(groups) > 1 else ""
+            drawn.append((group, *_picture(scaled, f"glance-{k}", group)))
+    return drawn
+
+
+def is_curve(series: Sequence[SeriesSummary]) -> bool:
+    """Whether the picture of the first screen is a line over devices; on two numbers of devices it is a dot."""
+    return len({row.row.num_devices for each in series for row in each.rows if row.row.rate}) > FEW
+
+
+def _picture(series: Sequence[SeriesSummary], name: str, group: str) -> tuple[Figure, list[Key]]:
+    if is_curve(series):
+        frame = curves.frame_of(series, EFFICIENCY)
+        figure = curve(series, EFFICIENCY, name, group)
+        return figure, [*swatches(series), *marks(frame)]
+    title, frame = titled(curves.dots_title(series), group), curves.dots_frame(series)
+    said = "; ".join(f"{each.title}: {_efficiency(each)}" for each in series[: figures.MOST_LINES])
+    about = f"A dot for each series. {said}. {frame.sentence}"
+    return figure_of(curves.dots(series, name), name, title, about), marks(frame)
+
+
+def _efficiency(series: SeriesSummary) -> str:
+    return f"{plus_minus(series.largest.efficiency, EFFICIENCY.digits)} %" if series.largest else "n/a"

@@ -1,168 +1,169 @@
-"""The report's answer in sentences: how far each series scales and where the rest goes; no more than was measured.
+"""The answer of a report as statements: which series is fastest and how far it scales; no more than was measured.
 
-A short statement first, with the tables' own numbers; what qualifies it follows in sentences of its own. A number whose
-interval over processes is not known is never weighed against one that has it.
+A number whose interval over processes is not known is never weighed against one that has it.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import is_above
+from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports import certified
-from rnn_scaling.reports.fastest import MOST_NAMED, common_count, conditions, fastest, most_devices, places
+from rnn_scaling.reports.fastest import common_count, conditions, fastest, most_devices, places
 from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.series_sentence import is_known, is_too_wide, percent, sentence
-from rnn_scaling.reports.summary import SeriesSummary, Summary, listed
+from rnn_scaling.reports.series_statements import is_known, is_too_wide, statements
+from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.wording import sentences
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import program
 from rnn_scaling.settings.spelling import command
 
-MOST_LOADED = 3  # runs that are worth to be repeated alone; with more the machine is the matter
+MOST_LOADED = 3  # runs that are worth repeating alone; with more the machine is the problem
 
 
 def lead(summary: Summary) -> str:
-    """What to know first: the only series' own sentence, or which series is fastest, as far as that can be told.
-
-    Weak and strong scaling have one each: they are never compared with each other.
-    """
-    if not summary.measured:
-        return "No run succeeded, so nothing can be said about scaling; the reasons stand below."
-    files = [name for name, _ in loaded(summary)]
-    alone = [f"Beside other processes ran only {listed(files)}: repeat {'it' if len(files) == 1 else 'them'} alone."]
-    lines = [_of_each_scaling(summary, _lead), *(alone if files else []), *_unlike(summary)]
-    return " ".join([*certified.alarms(summary), *lines])
+    """The answer in English."""
+    return sentences(lead_statements(summary))
 
 
 def overview(summary: Summary) -> str:
+    """The range over several series in English; "" for one series."""
+    return sentences(overview_statements(summary))
+
+
+def lead_statements(summary: Summary) -> list[Statement]:
+    """What to know first: how far the only series scales, or which series is fastest, as far as that is clear.
+
+    Weak and strong scaling have one answer each: they are never compared with each other.
+    """
+    if not summary.measured:
+        return [Statement("no-run-succeeded")]
+    made = [*certified.alarms(summary)]
+    for name, series in summary.scalings:
+        made += [*_title(summary, name), *_lead(series)]
+    if files := [name for name, _ in loaded(summary)]:
+        made.append(Statement("loaded-runs", values={"files": files}))
+    if summary.unlike_programs:
+        made.append(Statement("unknown-work", values={"trainers": summary.unlike_programs}))
+    return made
+
+
+def overview_statements(summary: Summary) -> list[Statement]:
     """The range over several series, and how many could be judged; empty for one series."""
-    return _of_each_scaling(summary, _overview)
+    ranges = [(name, _overview(series)) for name, series in summary.scalings]
+    return [statement for name, made in ranges if made for statement in (*_title(summary, name), *made)]
 
 
-def _of_each_scaling(summary: Summary, sentence_of: Callable[[Sequence[SeriesSummary]], str]) -> str:
-    texts = [(name, text) for name, series in summary.scalings if (text := sentence_of(series))]
-    if len(summary.scalings) == 1:
-        return "".join(text for _, text in texts)
-    return " ".join(f"{name}: {text}" for name, text in texts)
+def _title(summary: Summary, name: str) -> list[Statement]:
+    return [Statement("scaling", name)] if len(summary.scalings) > 1 else []
 
 
-def _unlike(summary: Summary) -> list[str]:
-    """That trainers may do different work, and what would say that they do not."""
-    trainers = summary.unlike_programs
-    if not trainers:
-        return []
-    return [
-        f"Whether {listed(trainers)} do the same work is not known, so none of them is called faster than another; "
-        "records that tell the same model and batch_size are compared (docs/any_trainer.md)."
-    ]
-
-
-def _lead(series: Sequence[SeriesSummary]) -> str:
+def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
     if len(series) == 1:
-        return sentence(series[0])
-    several = [each for each in series if most_devices(each) > 1]
+        return statements(series[0])
+    several = [member for member in series if most_devices(member) > 1]
     if not several:
-        text = f"None of the {len(series)} series was measured on several devices."
-        measured, training = _sound([each for each in series if each.at(1)], "")
-        return " ".join([*(fastest(measured, 1, training) if len(measured) > 1 else []), text, *_unranked(series)])
-    one_model = [each for each in several if registry.trains_one_model(_mode(each))]
-    training = " that train one model" if one_model and len(one_model) < len(several) else ""
+        measured, excluded = _sound([member for member in series if member.at(1)])
+        first = fastest(measured, 1) if len(measured) > 1 else []
+        return [*first, *excluded, Statement("none-on-several", values={"series": len(series)}), *_unranked(series)]
+    one_model = [member for member in several if registry.trains_one_model(_mode(member))]
     rivals = one_model or several
-    candidates, in_common = _sound(rivals, training)
+    candidates, excluded = _sound(rivals)
+    if len(rivals) < len(several):
+        excluded = [Statement("ranked-one-model"), *excluded]
     if not candidates:
-        why = " or its loss diverged" if any(each.num_diverged for each in rivals) else ""
-        return f"None of the {len(rivals)} series{training} is called the fastest: each is known to train wrong{why}."
-    lines = [*_on_one_device(candidates, in_common), *_on_several(series, several, candidates, in_common)]
-    return " ".join([*lines, *_unranked(series)])
+        return [Statement("none-sound", values={"series": len(rivals)}), *excluded, *_unranked(series)]
+    on_several = _on_several(candidates)
+    if len(candidates) == 1:
+        on_several = [Statement("one-ranked", values={"series": len(series)}), *on_several]
+    return [*_on_one_device(candidates), *on_several, *excluded, *_unranked(series)]
 
 
-def _unranked(series: Sequence[SeriesSummary]) -> list[str]:
-    """Which series cannot be the fastest for what became of their runs, and why."""
-    why = {each.title: _failure(each) for each in series}
-    named = [f"{title} ({reason})" for title, reason in why.items() if reason]
-    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
-    return [f"Not ranked: {listed([*named[:MOST_NAMED], *more])}."] if named else []
+def _unranked(series: Sequence[SeriesSummary]) -> list[Statement]:
+    """Which series cannot be the fastest, by what became of their runs."""
+    names: dict[str, list[str]] = {}
+    for member in series:
+        if kind := _failure(member):
+            names.setdefault(kind, []).append(member.title)
+    return [Statement(kind, values={"names": titles}) for kind, titles in names.items()]
 
 
 def _failure(series: SeriesSummary) -> str:
     if series.num_diverged:
-        return "its loss diverged"
+        return "not-ranked-diverged"
     if series.largest is None:
-        return "no run succeeded"
-    return "no run on several devices succeeded" if series.failed_above and most_devices(series) == 1 else ""
+        return "not-ranked-failed"
+    return "not-ranked-failed-on-several" if series.failed_above and most_devices(series) == 1 else ""
 
 
-def _sound(series: Sequence[SeriesSummary], training: str) -> tuple[Sequence[SeriesSummary], str]:
-    """(those whose training did not diverge and is not known to be wrong; what they have in common, for the sentence).
-
-    What diverged is named in a sentence of its own.
-    """
-    series = [each for each in series if not each.num_diverged]
-    right = [each for each in series if not certified.is_wrong(each)]
-    if len(right) == len(series):
-        return series, training
-    return right, f"{training} and are not known to train wrong" if training else " that are not known to train wrong"
+def _sound(series: Sequence[SeriesSummary]) -> tuple[list[SeriesSummary], list[Statement]]:
+    """(those whose training did not diverge and is not known to be wrong; that others are known to be wrong)."""
+    calm = [member for member in series if not member.num_diverged]
+    right = [member for member in calm if not certified.is_wrong(member)]
+    return right, [Statement("ranked-right")] if len(right) < len(calm) else []
 
 
-def _on_one_device(series: Sequence[SeriesSummary], training: str) -> list[str]:
+def _on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Which is fastest on one device, where several programs were measured there: what each is worth by itself."""
-    measured = [each for each in series if each.at(1)]
-    programs = {program(each.rows[0].row.config) for each in measured}
-    return fastest(measured, 1, training) if len(programs) > 1 else []
+    measured = [member for member in series if member.at(1)]
+    programs = {program(member.rows[0].row.config) for member in measured}
+    return fastest(measured, 1) if len(programs) > 1 else []
 
 
-def _on_several(
-    series: Sequence[SeriesSummary],
-    several: Sequence[SeriesSummary],
-    candidates: Sequence[SeriesSummary],
-    training: str,
-) -> list[str]:
+def _on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
     """Which is fastest on the most devices that all have."""
     if len(candidates) == 1:
-        only = _of_one(training) or " was measured on several devices"
-        only = " can be ranked" if any(each.num_diverged for each in several) else only
-        # A series that was measured on one device alone, or failed, may train one model too.
-        where = " on several devices" if training and len(several) < len(series) else ""
-        among = f"{len(several) if where else len(series)} series{where}"
-        return [f"One of the {among}{only}.", sentence(candidates[0])]
+        return statements(candidates[0])
     count = common_count(candidates)
     if count is None:
-        text = f"The series{training} have no number of devices above 1 in common. None of them is called the fastest."
-        return [text, *conditions(candidates, None)]
-    return fastest(candidates, count, training)
+        return [Statement("no-common-devices"), *conditions(candidates, None)]
+    return fastest(candidates, count)
 
 
-def _of_one(training: str) -> str:
-    """What several series have in common, said of one: " that train and are" as " trains and is"."""
-    return training.replace(" that train ", " trains ").replace(" that are ", " is ").replace(" and are ", " and is ")
-
-
-def _overview(series: Sequence[SeriesSummary]) -> str:
-    scaled = [each for each in series if each.largest and most_devices(each) > 1 and each.largest.efficiency]
+def _overview(series: Sequence[SeriesSummary]) -> list[Statement]:
+    scaled = [member for member in series if member.largest and most_devices(member) > 1 and member.largest.efficiency]
     if len(series) < 2 or not scaled:
-        return ""
-    judged = sorted((each for each in scaled if _is_judged(each)), key=lambda each: _efficiency(each).value)
-    single = sorted((each for each in scaled if not is_known(_efficiency(each))), key=lambda e: _efficiency(e).value)
-    texts = []
+        return []
+    judged = sorted(filter(_is_judged, scaled), key=lambda member: _efficiency(member).value)
+    single = sorted(
+        (member for member in scaled if not is_known(_efficiency(member))), key=lambda member: _efficiency(member).value
+    )
+    made: list[Statement] = []
     if len(judged) > 1:
-        low, high = judged[0], judged[-1]
-        texts = [f"{len(judged)} series reach {_span(low, high)}."]
-        if not is_above(_efficiency(high), _efficiency(low), len(judged)):
-            texts += ["These two cannot be told apart."]
+        made = [_range(judged)]
+        if not is_above(_efficiency(judged[-1]), _efficiency(judged[0]), len(judged)):
+            made.append(Statement("range-within-noise"))
     if len(single) > 1 and not judged:
-        low, high = single[0], single[-1]
-        runs = "one run each" if all(map(_went_by_one_run_each, single)) else "a single run on a side"
-        texts += [f"Going by {runs}, {len(single)} series reach {_span(low, high)}; how sure that is nobody knows."]
+        made += [_range(single), Statement("single-runs")]
     elif single:
-        texts += [f"{len(single)} of {len(series)} series went by one run, so nobody knows how sure their numbers are."]
+        made.append(Statement("series-of-single-runs", values={"single": len(single), "series": len(series)}))
     if unjudged := len(series) - len(judged) - len(single):
-        texts += [f"{unjudged} of {len(series)} series cannot be judged."]
-    return " ".join(texts)
+        made.append(Statement("series-unjudged", values={"unjudged": unjudged, "series": len(series)}))
+    return made
+
+
+def _range(ordered: Sequence[SeriesSummary]) -> Statement:
+    """From the lowest to the highest efficiency."""
+    low, high = ordered[0], ordered[-1]
+    values: dict[str, Any] = {
+        "series": len(ordered),
+        "low": interval_values(_efficiency(low)),
+        "high": interval_values(_efficiency(high)),
+        "low_name": low.title,
+        "high_name": high.title,
+        "low_devices": places([low], most_devices(low)),
+        "high_devices": places([high], most_devices(high)),
+    }
+    if most_devices(low) != most_devices(high):
+        return Statement("efficiency-range-mixed", values=values)
+    return Statement("efficiency-range", values={**values, "devices": places([low, high], most_devices(low))})
 
 
 def missing(series: SeriesSummary) -> list[str]:
@@ -215,11 +216,6 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
     return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]
 
 
-def _went_by_one_run_each(series: SeriesSummary) -> bool:
-    rows = (series.largest.row, series.largest.row.baseline) if series.largest else ()
-    return all(len(row.good) == 1 for row in rows if row)
-
-
 def _is_judged(series: SeriesSummary) -> bool:
     """Whether an efficiency on several devices is known well enough to say something."""
     return is_known(_efficiency(series)) and not is_too_wide(_efficiency(series))
@@ -234,14 +230,3 @@ def _efficiency(series: SeriesSummary) -> Interval:
     if row is None or row.efficiency is None:
         raise ValueError("expected a series with a baseline")
     return row.efficiency
-
-
-def _span(low: SeriesSummary, high: SeriesSummary) -> str:
-    """ "between 91 ± 4 % (A) and 95 ± 4 % (B) of the ideal on 2 devices"."""
-    alike = most_devices(low) == most_devices(high)
-    on = places([low, high], most_devices(low))
-    first, second = (
-        f"{percent(_efficiency(each))} ({each.title}{'' if alike else f', on {places([each], most_devices(each))}'})"
-        for each in (low, high)
-    )
-    return f"between {first} and {second} of the ideal{f' on {on}' if alike else ''}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.rows import Row
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.certificate import Certificate, joined
-from rnn_scaling.reports.summary import SeriesSummary, Summary, listed
+from rnn_scaling.reports.summary import SeriesSummary, Summary
 
 HEAD = "Certificate"
 NONE = "not certified"
-MOST_NAMED = 3
 
 
 def of_row(row: Row) -> Certificate | None:
@@ -45,15 +45,12 @@ def is_wrong(series: SeriesSummary) -> bool:
     return any((certificate := of_row(row.row)) and not certificate.holds for row in series.rows)
 
 
-def alarms(summary: Summary) -> list[str]:
-    """The first sentence of a report in which a mode trains wrong; empty where none does."""
+def alarms(summary: Summary) -> list[Statement]:
+    """That a mode trains wrong, before everything else; empty where none does."""
     wrong = [
-        f"{each.title}, on {row.devices} ({certificate.sentence.rstrip('.')})"
-        for each in summary.series
-        for row in each.rows
+        f"{series.title}, on {row.devices} ({certificate.sentence.rstrip('.')})"
+        for series in summary.series
+        for row in series.rows
         if (certificate := of_row(row.row)) and not certificate.holds
     ]
-    if not wrong:
-        return []
-    more = [f"{len(wrong) - MOST_NAMED} more"] if len(wrong) > MOST_NAMED else []
-    return [f"TRAINS WRONG, do not use these speeds: {listed([*wrong[:MOST_NAMED], *more])}."]
+    return [Statement("trains-wrong", values={"names": wrong})] if wrong else []

@@ -14,7 +14,7 @@ from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import answer, certified, cluster, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
 MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
@@ -27,6 +27,9 @@ def render(summary: Summary) -> bytes:
         "schema": REPORT_SCHEMA,
         "answer": answer.lead(summary),
         "overview": answer.overview(summary),
+        "statements": [
+            statement.data() for statement in (*answer.lead_statements(summary), *answer.overview_statements(summary))
+        ],
         "cautions": summary.cautions,
         "runs": summary.runs,
         "opening": summary.opening,
@@ -56,6 +59,7 @@ def _series(
         "scaling": "strong" if series.strong else "weak",
         **({"unit": series.unit} if summary.unit == ITEMS else {}),
         "sentence": sentence(series),
+        "statements": [statement.data() for statement in statements(series)],
         "missing": [summary.supplying(command) for command in answer.missing(series)],
         **({"machine": series.machine} if series.machine else {}),
         **({"facts": dict(series.facts)} if series.facts else {}),

@@ -12,10 +12,11 @@ from rnn_scaling.files.markdown import escaped, markdown_table
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
-from rnn_scaling.reports.loss_text import nothing_told, untold
+from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
+from rnn_scaling.reports.wording import sentences
 
 SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"
@@ -179,11 +180,10 @@ def parts_notes(series: SeriesSummary) -> list[str]:
             kinds.setdefault(value.kind, []).append(has_ends(value))
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
     if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
-        nothing = nothing_told(with_rest)
-        lines.append(f"{REST}: parts that cannot be told apart from {nothing}, and those whose runs are missing.")
+        lines.append(f"{REST}: parts within {noise_of(with_rest)}, and parts whose runs are missing.")
     return [
         *lines,
-        *(f"On {row.devices} {text[0].lower()}{text[1:]}" for row in rows if row.loss and (text := untold(row.loss))),
+        *(f"On {row.devices}: {sentences(made)}" for row in rows if row.loss and (made := unmeasured(row.loss))),
     ]
 
 

@@ -7,11 +7,13 @@ A template is a format string over the statement's values and `subject`:
     {n:is|are}          the first word for one, the second otherwise; n is a number or a list
     {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
     {part:share}        0.052 as "5.2 %"
+    {tied:rates}        a list of {"name", "rate", "unit"}: "A (120.3 ± 1.5 words/s) and B (119 ± 2 words/s)"
     {rate:,.1f}         anything else is Python's own format
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import math
@@ -37,8 +39,18 @@ def sentence(statement: Statement) -> str:
 
 
 def sentences(statements: Iterable[Statement]) -> str:
-    """Several statements as one paragraph."""
-    return " ".join(map(sentence, statements))
+    """Several statements as one paragraph; the second of two about one subject begins with "It"."""
+    made, subject = [], ""
+    for statement in statements:
+        is_repeated = bool(subject) and statement.subject == subject and _begins(statement)
+        made.append(sentence(dataclasses.replace(statement, subject="It") if is_repeated else statement))
+        subject = statement.subject or subject
+    return " ".join(made)
+
+
+def _begins(statement: Statement) -> bool:
+    """Whether its sentence begins with the subject, as a noun."""
+    return all_templates()[statement.kind].startswith("{subject} ")
 
 
 @functools.cache
@@ -81,6 +93,10 @@ class _Kit(string.Formatter):
             return counted(_size(value), rest)
         if word == "interval":
             return numbers.plus_minus(_interval(value), int(rest or 0))
+        if word == "rates":
+            return listed(
+                [f"{rated['name']} ({self.format('{rate:interval 1} {unit}/s', **rated)})" for rated in value]
+            )
         if word == "share":
             return numbers.share(value)
         if "|" in format_spec:

@@ -12,7 +12,7 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.reports import answer, json_report, table
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import attributed, beside_load, of, run, timed
 

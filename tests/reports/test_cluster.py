@@ -23,7 +23,7 @@ from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.reports import again, answer, cluster, csv_table, json_report, start_up, table
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run

@@ -10,7 +10,7 @@ import re
 
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.reports import answer, csv_table, table
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
 

@@ -11,7 +11,7 @@ import re
 from rnn_scaling import registry
 from rnn_scaling.reports import answer, csv_table, json_report, table
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence
 from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run

@@ -15,9 +15,9 @@ from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.folder import Originals, RunFile
-from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_text, table, writing
+from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_statements, table, writing
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence
 from rnn_scaling.settings.naming import THEIRS
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
@@ -304,11 +304,11 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     assert "That cannot be told apart from the ideal. " in f"{sentence(mine)} ", "more repeats would not tell"
     alone = [changed(run, config={**run.config, "variable_update": "independent"}) for run in rates]
     split = next(each for each in of([*rates, *alone]).series if "independent" not in each.title)
-    assert loss_text.untold(split.rows[1].loss).endswith(
+    assert loss_statements.untold(split.rows[1].loss).endswith(
         "0 by the digits that logs printed. Logs with more digits would tell."
     )
     (once,) = of([alone[0], alone[-1]]).series
-    assert loss_text.untold(once.rows[1].loss).endswith(
+    assert loss_statements.untold(once.rows[1].loss).endswith(
         "0: without repeats nobody knows how much runs differ. --repeats=3 would tell."
     )
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])

@@ -12,7 +12,7 @@ from rnn_scaling.records.own_files import EDGE
 from rnn_scaling.reports import answer, overview, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence
 from tests.support.scaling_runs import (
     attributed,
     beside_load,

@@ -12,7 +12,7 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import answer, environment, table, terminal_text, writing
-from rnn_scaling.reports.series_sentence import sentence
+from rnn_scaling.reports.series_statements import sentence
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
 

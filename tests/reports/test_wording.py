@@ -18,6 +18,8 @@ def sample(spec: str, count: int):
     """A value that the specification can print, of `count` things."""
     if spec.startswith("interval"):
         return INTERVAL
+    if spec == "rates":
+        return [{"name": f"name{i}", "rate": INTERVAL, "unit": "words"} for i in range(count)]
     if spec == "list":
         return [f"name{i}" for i in range(count)]
     if spec.startswith("count") or "|" in spec:
@@ -35,7 +37,7 @@ def test_every_template_makes_a_sentence(kind, count):
         specs.setdefault(name, []).append(spec)
     # A list has a count as well, so the specification that restricts the value most decides.
     values = {
-        name: sample(max(of_name, key=lambda spec: (spec == "list", bool(spec), "|" not in spec)), count)
+        name: sample(max(of_name, key=lambda spec: (spec in ("list", "rates"), bool(spec), "|" not in spec)), count)
         for name, of_name in specs.items()
     }
     statement = Statement(kind, "series", values)

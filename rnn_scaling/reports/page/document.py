@@ -21,7 +21,7 @@ from rnn_scaling.analysis.attribution import (
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, one_of
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import again, answer, loss_text, overview, series_sentence, table
+from rnn_scaling.reports import again, answer, loss_statements, overview, series_statements, table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.page import drawings, inside
 from rnn_scaling.reports.page.parts import MOST_FIGURES, cells, content, unbroken
@@ -65,7 +65,7 @@ def _context(summary: Summary) -> dict[str, Any]:
         "remarks": unbroken(answer.overview(summary)),
         "overview": _overview(summary),
         "glance": drawings.glance(summary),
-        "sentences": [unbroken(series_sentence.sentence(each)) for each in summary.series]
+        "sentences": [unbroken(series_statements.sentence(each)) for each in summary.series]
         if len(summary.series) > 1
         else [],
         "cautions": summary.cautions,
@@ -202,7 +202,7 @@ def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:
             if name in names
             for series, _ in split_losses[:1]
         },
-        "nothing": loss_text.nothing_told([loss for _, loss in split_losses]),
+        "noise": loss_statements.noise_of([loss for _, loss in split_losses]),
         "untold": _untold([(each.title, loss) for each, loss in known if not loss.is_told], len(known)),
     }
 
@@ -211,7 +211,7 @@ def _untold(losses: Sequence[tuple[str, Attribution]], of: int) -> list[tuple[st
     """(whose, why no part is shown, and what would tell): series of which the same is said are one entry."""
     titles: dict[str, list[str]] = {}
     for title, loss in losses:
-        if text := loss_text.untold(loss):
+        if text := sentences(loss_statements.unmeasured(loss)):
             titles.setdefault(text, []).append(title)
     everywhere = "All series" if of > 1 else ""
     return [(everywhere if len(names) == of else "; ".join(names), text) for text, names in titles.items()]

@@ -9,7 +9,7 @@ from rnn_scaling.analysis.attribution import REST, Attribution
 from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.terminal import three_digits
-from rnn_scaling.reports.loss_text import nothing_told
+from rnn_scaling.reports.loss_statements import noise_of
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, figure_of
 from rnn_scaling.reports.pictures import batch_times, curves, figures, waterfall
@@ -63,7 +63,7 @@ def bars(losses: Sequence[Attribution]) -> list[Key]:
     if any(value < 0 for value in points):
         keys.append(Key("gained: below 0", figures.themed(figures.GAIN), shape=BAR))
     if REST in names:
-        keys.append(Key(f"{REST}: not told apart from {nothing_told(losses)}", figures.themed(figures.REST), shape=BAR))
+        keys.append(Key(f"{REST}: within {noise_of(losses)}", figures.themed(figures.REST), shape=BAR))
     keys.append(Key("measured", figures.themed(figures.COLOURS[0].lower()), shape=BAR))
     if any(waterfall.frame_of(loss).low for loss in losses):
         keys.append(Key("with a gap: begins at 0, cut", figures.themed(figures.COLOURS[0].lower()), shape=GAP))

@@ -12,4 +12,35 @@ TEMPLATES = {
         "{trainers:list} are not compared: their records do not show the same model and batch_size "
         "(docs/any_trainer.md)."
     ),
+    "trains-wrong": "TRAINS WRONG, do not use these speeds: {names:list}.",
+    "scaling": "{subject}:",
+    "fastest": "{subject} is the fastest of {series:count series|series} on {devices}: {rate:interval 1} {unit}/s.",
+    "fastest-unclear": "Which of {series:count series|series} is fastest on {devices} is not clear: {tied:rates}.",
+    "most-common-devices": "Some series have more devices; {devices} is the most that all have.",
+    "others-slower": "{others:count other series|other series} {others:is|are} slower.",
+    "slowed-by-load": "Other processes slowed {slowed:rates}.",
+    "quiet-runs-would-tell": "Other processes slowed the slower ones: runs on a quiet machine would tell.",
+    "same-rates": "Their rates are the same to the last printed digit.",
+    "repeats-would-show-differences": "--repeats={repeats} would most likely show differences of {percent} %.",
+    "workers-of-series": "{subject}: {text}",
+    "none-on-several": "None of {series:count series|series} was measured on several devices.",
+    "none-sound": "None of {series:count series|series} can be called the fastest.",
+    "no-common-devices": "The series have no number of devices above 1 in common, so none is called the fastest.",
+    "one-ranked": "One of {series:count series|series} can be ranked.",
+    "ranked-one-model": "Only series that train one model are ranked.",
+    "ranked-right": "Series that train wrong are not ranked.",
+    "not-ranked-diverged": "Not ranked, because the loss diverged: {names:list}.",
+    "not-ranked-failed": "Not ranked, because no run succeeded: {names:list}.",
+    "not-ranked-failed-on-several": "Not ranked, because no run on several devices succeeded: {names:list}.",
+    "efficiency-range": (
+        "{series:count series|series} reach {low:interval 1} % ({low_name}) to {high:interval 1} % ({high_name}) "
+        "of the ideal on {devices}."
+    ),
+    "efficiency-range-mixed": (
+        "{series:count series|series} reach {low:interval 1} % ({low_name}, on {low_devices}) to {high:interval 1} % "
+        "({high_name}, on {high_devices}) of the ideal."
+    ),
+    "range-within-noise": "The difference between these two is within the noise.",
+    "series-of-single-runs": "{single} of {series:count series|series} {single:is|are} single runs.",
+    "series-unjudged": "{unjudged} of {series:count series|series} cannot be judged.",
 }

@@ -1,0 +1,172 @@
+"""One series as statements: how far it scales, where the rest goes, and what else slowed its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import SPEEDUP
+from rnn_scaling.analysis.shares import ALL
+from rnn_scaling.analysis.significance import REPEATS
+from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import cluster, loss_statements
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary
+from rnn_scaling.reports.wording import sentences
+
+TOO_WIDE = 0.5  # half an interval over its number, from which on the number says nothing
+
+
+def sentence(series: SeriesSummary) -> str:
+    """All that holds of one series, in English."""
+    return sentences(statements(series))
+
+
+def statements(series: SeriesSummary) -> list[Statement]:
+    """One series on its most devices: its efficiency, what the lost points are, and what else slowed its runs."""
+    row = series.largest
+    if row is None:
+        return [Statement("series-failed", series.title)]
+    first, *others = scaling(series)
+    load = other_load(records_behind(row))
+    further = [*crowding(row), *others, *remarks(row, series.title), *load]
+    return [first, *further, *failed_above(series), *_diverged(series)]
+
+
+def scaling(series: SeriesSummary) -> list[Statement]:
+    """How far a measured series scales and what the lost points are; first, if not there, where it is fastest."""
+    made, peak = _scaling(series), series.peak
+    if peak is None or peak.row.rate is None:
+        return made
+    values = {"devices": peak.devices, "rate": interval_values(peak.row.rate), "unit": series.unit}
+    single = [] if is_known(peak.row.rate) else [Statement("single-runs")]
+    speedup = peak.row.metric(SPEEDUP)
+    if speedup is None or peak.row.num_devices == 1:
+        return [Statement("fastest-on-fewer", series.title, values), *single, *made]
+    values["speedup"] = interval_values(speedup)
+    return [Statement("fastest-on-fewer-scaled", series.title, values), *single, *made]
+
+
+def _scaling(series: SeriesSummary) -> list[Statement]:
+    row, title = series.largest, series.title
+    if row is None or row.row.rate is None:
+        raise ValueError("expected a measured series")
+    measured = Statement(
+        "rate", title, {"rate": interval_values(row.row.rate), "unit": series.unit, "devices": row.devices}
+    )
+    if row.row.num_devices == 1:
+        return [measured, *([] if series.failed_above else [Statement("not-run-on-more-devices")])]
+    if row.efficiency is None:
+        return [measured, Statement("needs-run-on-one-device")]
+    if not is_known(row.efficiency):
+        again = Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]})
+        return [Statement("reaches-about", title, _reached(row)), _basis(row), again]
+    if is_too_wide(row.efficiency):
+        few_digits = row.efficiency.by_digits > (row.efficiency.half_width or 0.0) / 2
+        kind = "scaling-unknown-spread" if row.efficiency.is_wide else "scaling-unknown"
+        why = Statement("few-digits" if few_digits else "runs-vary")
+        return [Statement(kind, title, {"devices": row.devices, **interval_values(row.efficiency)}), why]
+    return [Statement("reaches", title, _reached(row)), *_where(row.loss)]
+
+
+def _reached(row: RowSummary) -> dict[str, Any]:
+    speedup = row.row.metric(SPEEDUP)
+    if row.efficiency is None or speedup is None:
+        raise ValueError("expected a row with a baseline")
+    return {
+        "devices": row.devices,
+        "efficiency": interval_values(row.efficiency),
+        "speedup": interval_values(speedup),
+    }
+
+
+def _basis(row: RowSummary) -> Statement:
+    """Which side of a ratio is a single process."""
+    base = row.row.baseline
+    single = [side for side in (base, row.row) if side is not None and len(side.good) == 1]
+    if len(single) == 2 and base is not row.row:
+        return Statement("single-runs")
+    if single:
+        return Statement("single-run-on", values={"devices": single[0].devices})
+    return Statement("interval-unknown")
+
+
+def is_known(value: Interval) -> bool:
+    """Whether an interval over processes is known; one over the batches of a process says nothing about others."""
+    return value.ends is not None
+
+
+def contains_zero(value: Interval) -> bool:
+    """Whether the interval is known and 0 lies in it."""
+    return value.ends is not None and value.ends[0] <= 0 <= value.ends[1]
+
+
+def is_too_wide(value: Interval) -> bool:
+    """Whether the interval is so wide that the number says nothing."""
+    return value.half_width is not None and value.half_width > TOO_WIDE * value.value
+
+
+def other_load(records: Sequence[RunRecord]) -> list[Statement]:
+    """What other processes used of the cores during these runs; empty where that was not noticed."""
+    loads = [load for record in records if (load := disturbance.load(record))]
+    values = {"share": max(loads, default=0.0), "loaded": len(loads), "runs": len(records)}
+    return [Statement("other-load", values=values)] if loads else []
+
+
+def remarks(row: RowSummary, title: str) -> list[Statement]:
+    """What must be said of the workers of a row."""
+    return [Statement("workers", title, {"text": text}) for text in cluster.remarks(row.row)]
+
+
+def crowding(row: RowSummary) -> list[Statement]:
+    """That devices shared cores, and what they can reach at most unless they reached more; empty if none share."""
+    base, cores = row.row.baseline, disturbance.shared_cores(row.row)
+    if base is None or row.loss is None or not cores:
+        return []
+    alone = max((len(disturbance.cores_of(record)) for record in base.good), default=0)
+    kind = "shared-cores-alone" if alone > 1 else "shared-cores"
+    made = [Statement(kind, values={"devices": row.devices, "cores": cores, "alone": alone})]
+    most, reached = row.loss.most, row.efficiency.value if row.efficiency else 0.0
+    is_bound = most < 1 and reached <= ALL * most
+    return [*made, *([Statement("shared-cores-bound", values={"share": most})] if is_bound else [])]
+
+
+def records_behind(row: RowSummary) -> list[RunRecord]:
+    """The runs behind the numbers of a row: its own, its baseline's, and those that its parts need."""
+    base, loss = row.row.baseline, row.loss
+    rows = [row.row, *([base] if base and base is not row.row else [])]
+    if loss and row.efficiency and is_known(row.efficiency) and not is_too_wide(row.efficiency) and loss.is_split:
+        rows += [needed for needed in loss.rows if all(needed is not known for known in rows)]
+    return [record for needed in rows for record in needed.good]
+
+
+def _where(loss: Attribution | None) -> list[Statement]:
+    """What the lost points are, for a loss with an interval."""
+    if loss is None:
+        return []
+    if loss.is_split:
+        return loss_statements.parts(loss) if loss.is_told else loss_statements.unmeasured(loss)
+    if not contains_zero(loss.loss_points):
+        return [Statement("above-ideal")]
+    repeats, points = loss.would_show()
+    if not points:
+        return [Statement("near-ideal")]
+    values = {"repeats": repeats, "points": loss_statements.rounded_up(points)}
+    return [Statement("near-ideal"), Statement("repeats-would-show-loss", values=values)]
+
+
+def failed_above(series: SeriesSummary) -> list[Statement]:
+    """That no run succeeded on more devices than the most that were measured; empty where none was tried."""
+    above = series.failed_above
+    counts = [str(row.num_workers if row.is_distributed else row.num_devices) for row in above[:-1]]
+    return [Statement("failed-above", series.title, {"devices": [*counts, above[-1].devices]})] if above else []
+
+
+def _diverged(series: SeriesSummary) -> list[Statement]:
+    """That the loss of some of its runs grew manifold, or beyond all numbers."""
+    runs = sum(len(row.row.good) for row in series.rows)
+    values = {"diverged": series.num_diverged, "runs": runs}
+    return [Statement("diverged", series.title, values)] if series.num_diverged else []

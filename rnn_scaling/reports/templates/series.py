@@ -1,0 +1,36 @@
+"""How far one series scales."""
+
+TEMPLATES = {
+    "series-failed": "{subject}: no run succeeded.",
+    "rate": "{subject}: {rate:interval 1} {unit}/s on {devices}.",
+    "fastest-on-fewer": "{subject} is fastest on {devices}: {rate:interval 1} {unit}/s.",
+    "fastest-on-fewer-scaled": (
+        "{subject} is fastest on {devices}: {rate:interval 1} {unit}/s, {speedup:interval 2} times the speed of one."
+    ),
+    "reaches": (
+        "{subject} reaches {efficiency:interval 1} % of the ideal on {devices}, "
+        "{speedup:interval 2} times the speed of one."
+    ),
+    "reaches-about": (
+        "{subject} reaches about {efficiency:interval 1} % of the ideal on {devices}, "
+        "{speedup:interval 2} times the speed of one."
+    ),
+    "not-run-on-more-devices": "It was not run on more devices.",
+    "needs-run-on-one-device": "Its run on 1 device is missing, so its scaling is unknown.",
+    "single-runs": "These are single runs.",
+    "single-run-on": "There is a single run on {devices}.",
+    "interval-unknown": "The uncertainty is unknown.",
+    "scaling-unknown": "{subject}: how it scales on {devices} is unknown ({low:.0f} to {high:.0f} % of the ideal).",
+    "scaling-unknown-spread": "{subject}: how it scales on {devices} is unknown (runs differ {spread:.2f} times).",
+    "runs-vary": "The runs vary too much: more repeats would tell.",
+    "above-ideal": "That is more than the ideal: check load and clocks of the runs on 1 device and repeat both.",
+    "near-ideal": "The difference from the ideal is within the noise.",
+    "repeats-would-show-loss": "--repeats={repeats} would show a loss of {points} points.",
+    "other-load": "Other processes used up to {share:share} of the cores during {loaded} of {runs:count run}.",
+    "workers": "{text}",
+    "shared-cores": "{devices} share {cores:count core}.",
+    "shared-cores-alone": "{devices} share {cores:count core}; one device alone had {alone}.",
+    "shared-cores-bound": "They can reach at most {share:share} of the ideal.",
+    "failed-above": "{subject}: no run succeeded on {devices:list}.",
+    "diverged": "{subject}: the loss diverged in {diverged} of {runs:count run}.",
+}

@@ -3,6 +3,7 @@
 A template is a format string over the statement's values and `subject`:
 
     {names:list}        "A", "A and B", "A, B and C"; after five names "A, B, C, D, E and 4 more"
+    {names:List}        the same at the start of a sentence
     {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` gives an irregular plural
     {n:is|are}          the first word for one, the second otherwise; n is a number or a list
     {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
@@ -87,8 +88,9 @@ class _Kit(string.Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         word, _, rest = format_spec.partition(" ")
-        if word == "list":
-            return listed(value)
+        if word in ("list", "List"):
+            text = listed(value)
+            return text[:1].upper() + text[1:] if word == "List" else text
         if word == "count":
             return counted(_size(value), rest)
         if word == "interval":

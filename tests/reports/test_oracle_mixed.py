@@ -128,7 +128,8 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
             judge_constant(made, each)
         json.loads(json_report.render(made))
         csv_table.render(made)
-        seen |= {word for word in ("fastest of", "not known", "One of the", "TRAINS WRONG") if word in lead}
+        kinds = {each.kind for each in answer.lead_statements(made)}
+        seen |= kinds & {"fastest", "unknown-work", "one-ranked", "trains-wrong"}
         seen |= {word for word in ("made by hand", "no finite loss", "one real GPU") if word in " ".join(made.cautions)}
     assert len(seen) == 7, seen
 
@@ -162,13 +163,12 @@ def judge_one_model(made, lead):
     one = [each for each in several if registry.trains_one_model(each.rows[0].row.config["variable_update"])]
     candidates = one or several
     right = [each for each in candidates if not any(is_wrong(run) for row in each.rows for run in row.row.records)]
-    if said := re.search(r"One of the (\d+) series( on several devices)? trains one model\.", lead):
-        assert len(one) == 1 and int(said[1]) == len(several)
-    counted = r"fastest of the (\d+) series( that train one model)?( .*not known to train wrong)? on [2-9]"
-    if said := re.search(counted, lead):
+    stated = {each.kind: each for each in answer.lead_statements(made)}
+    if "fastest" in stated and not stated["fastest"].values["devices"].startswith("1 "):
         some_are_wrong = 0 < len(right) < len(candidates)
-        assert bool(said[2]) == (0 < len(one) < len(several)) and bool(said[3]) == some_are_wrong
-        assert int(said[1]) == len(right if some_are_wrong else candidates)
+        assert ("ranked-one-model" in stated) == (0 < len(one) < len(several))
+        assert ("ranked-right" in stated) == some_are_wrong
+        assert stated["fastest"].values["series"] == len(right if some_are_wrong else candidates)
 
 
 def is_wrong(run):

@@ -34,8 +34,8 @@ def test_the_plot_is_a_png_and_needs_a_rate():
 def test_the_page_says_where_load_hides_a_part():
     rates = {("independent", 1): 100, ("independent", 2): 190, ("replicated", 1): 100, ("replicated", 2): 120}
     plain = _plain(document.render(of(beside_load(0.08, rates))).decode())
-    assert "“the rest”: parts that cannot be told apart from 0 or what other processes took." in plain
-    assert "the rest: not told apart from 0 or what other processes took" in plain
+    assert "within the noise or the load" in plain
+    assert "the rest: within the noise or the load" in plain
 
 
 def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
@@ -132,7 +132,7 @@ def test_more_series_than_are_drawn_are_still_in_the_tables():
 def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
     made = of(weak_and_strong())
     said = answer.lead(made)
-    assert said.startswith("Weak scaling: One of the 2 series trains one model. cudnn_lstm, replicated")
+    assert said.startswith("Weak scaling: One of 2 series")
     assert "Strong scaling: cudnn_lstm, independent, strong" in said
     assert answer.overview(made).startswith("Weak scaling: 2 series reach") and "strong" not in answer.overview(made)
     text = document.render(made).decode()

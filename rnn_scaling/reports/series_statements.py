@@ -66,7 +66,7 @@ def _scaling(series: SeriesSummary) -> list[Statement]:
         return [Statement("reaches-about", title, _reached(row)), _basis(row), again]
     if is_too_wide(row.efficiency):
         few_digits = row.efficiency.by_digits > (row.efficiency.half_width or 0.0) / 2
-        kind = "scaling-unknown-spread" if row.efficiency.is_wide else "scaling-unknown"
+        kind = "efficiency-unknown-spread" if row.efficiency.is_wide else "efficiency-unknown"
         why = Statement("few-digits" if few_digits else "runs-vary")
         return [Statement(kind, title, {"devices": row.devices, **interval_values(row.efficiency)}), why]
     return [Statement("reaches", title, _reached(row)), *_where(row.loss)]

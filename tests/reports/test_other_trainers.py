@@ -317,8 +317,8 @@ def test_digits_too_few_to_tell_how_it_scales_are_no_runs_that_vary():
         runs = [changed(of_log(rate, n), log_rounding=rounding) for n, rate in rates]
         return [statement.kind for statement in statements(of(runs).series[0])]
 
-    assert said(0.4, 0.0) == ["scaling-unknown", "few-digits"]
-    assert said(1e-3, 0.4) == ["scaling-unknown", "runs-vary"]
+    assert said(0.4, 0.0) == ["efficiency-unknown", "few-digits"]
+    assert said(1e-3, 0.4) == ["efficiency-unknown", "runs-vary"]
 
 
 def test_what_failed_before_it_told_all_stays_in_its_series():

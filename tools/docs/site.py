@@ -1,10 +1,12 @@
 """Hooks of mkdocs: pages that are made when the site is built, and links that lead out of docs/.
 
-README.md, BUILD_NOTES.md and CHANGELOG.md become pages, and flags.md is written from the help of every command.
+README.md, BUILD_NOTES.md and CHANGELOG.md become pages. flags.md is written from the help of every command, and
+statements.md from the templates of all sentences.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -20,10 +22,30 @@ This page is written from the help of each command. `--help` prints the most imp
 """
 
 
-def _program(*words: str) -> str:
+STATEMENTS = """# Statements
+
+JSON outputs contain facts as `{"kind": ..., "subject": ..., "values": {...}}`. This page lists every kind with the
+sentence that it becomes; braces are values.
+
+| kind | sentence |
+| --- | --- |
+"""
+
+
+def _python(*words: str) -> str:
     python = os.environ.get("RNN_SCALING_PYTHON", sys.executable)
-    done = subprocess.run([python, "-m", "rnn_scaling", *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout
+    return subprocess.run([python, *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def _program(*words: str) -> str:
+    return _python("-m", "rnn_scaling", *words)
+
+
+def _statements_page() -> str:
+    code = "import json; from rnn_scaling.reports import wording; print(json.dumps(dict(wording.all_templates())))"
+    templates = json.loads(_python("-c", code)).items()
+    rows = [(kind, " ".join(text.replace("|", "/").split())) for kind, text in sorted(templates)]
+    return STATEMENTS + "".join(f"| `{kind}` | `{text}` |\n" for kind, text in rows)
 
 
 def _group(text: str) -> str:
@@ -59,6 +81,7 @@ def on_files(files, config):
 
     made = {page: _links_inside_docs((ROOT / name).read_text()) for name, page in PAGES.items()}
     made["flags.md"] = _flags_page()
+    made["statements.md"] = _statements_page()
     for page, text in made.items():
         files.append(File.generated(config, page, content=text))
     return files

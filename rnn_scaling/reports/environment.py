@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.clocks import clock_cautions, medians
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.machine import throttling, topology
 from rnn_scaling.records.environment import Environment
 from rnn_scaling.records.record import VARYING, RunRecord
-from rnn_scaling.records.workers import Workers
+from rnn_scaling.reports.wording import counted, sentence
 
 SHOWN = 4  # different values that are listed
 BARRIERS_S, BARRIERS_SHARE = 0.1, 0.02  # by which a window by rank 0's clock may differ without being named
@@ -34,7 +36,7 @@ class Fact:
         """The value; several with their counts."""
         if len(self.values) == 1:
             return self.values[0][0]
-        shown = [f"{value} ({count} run{'' if count == 1 else 's'})" for value, count in self.values[:SHOWN]]
+        shown = [f"{value} ({counted(count, 'run')})" for value, count in self.values[:SHOWN]]
         rest = len(self.values) - SHOWN
         return "; ".join([*shown, *([f"{rest} more"] if rest > 0 else [])])
 
@@ -56,92 +58,87 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
 
 def cautions(records: Sequence[RunRecord]) -> list[str]:
     """What a reader must know before trusting the numbers, one sentence each."""
-    lines = []
-    kinds = [r.resolved.device_type for r in records]
-    logical = [kind for r, kind in zip(records, kinds) if r.resolved.logical_devices]
-    of_gpus = [kind for kind in logical if kind != "CPU"]
-    if of_gpus:
-        lines.append(
-            f"In {_runs(len(of_gpus))} of {len(records)} several towers share one real GPU (logical devices): "
-            "this shows what the software costs, not how hardware scales."
-        )
-    if len(of_gpus) < len(logical):
-        others = sum(kind not in ("CPU", None) for kind in kinds)
-        where = f"In {_runs(kinds.count('CPU'))} of {len(records)} the" if others else "The"
-        lines.append(
-            f"{where} devices are cores of one CPU: they share its caches, memory and clock, so this is not how "
-            "separate machines or GPUs scale."
-        )
-    crowded = sum(bool(r.resolved.oversubscribed) for r in records)
-    if crowded:
-        lines.append(f"In {_runs(crowded)} of {len(records)} the devices wanted more CPU cores than there are.")
-    throttled = sum(any(_throttled(gpu) for gpu in record.environment.gpus_after) for record in records)
-    if throttled:
-        lines.append(f"In {_runs(throttled)} of {len(records)} the driver held the GPUs' clocks down.")
-    return [*lines, *_cluster_cautions(records), *_clock_cautions(records), *_subset_cautions(records)]
+    return [sentence(statement) for statement in statements(records)]
 
 
-def _cluster_cautions(records: Sequence[RunRecord]) -> list[str]:
-    """Workers that share a host, links that were made, and windows that rank 0's clock saw otherwise."""
-    several = [(run, run.workers) for run in records if run.workers and len(run.workers.workers) > 1]
-    lines = []
-    if together := [workers for _, workers in several if 0 < len(workers.hosts) < len(workers.workers)]:
-        lines.append(
-            f"In {_runs(len(together))} of {len(records)} several workers ran on one host: they share its memory, "
-            "caches and clock and exchange over no network, so this is not how separate machines scale."
-        )
-    links = dict.fromkeys(workers.link for _, workers in several if workers.link)
-    lines += [f"The network between the workers was made for the runs, on one machine: {link}." for link in links]
-    off = [share for run, workers in several if (share := _window_off(run, workers))]
-    if off:
-        lines.append(
-            f"In {_runs(len(off))} of {len(records)} the measured batches of all ranks make up to "
-            f"{100 * max(off):.1f} % more or less than rank 0's clock saw between the barriers: rates are not known "
-            "better than that."
-        )
-    return lines
+def statements(records: Sequence[RunRecord]) -> list[Statement]:
+    """Devices that are not separate, too few cores, workers on one host, clocks and links that differ."""
+    found = []
+    for kind, holds in _CHECKS.items():
+        if count := sum(map(bool, map(holds, records))):
+            found.append(_counted_runs(kind, count, records))
+    links = [run.workers.link for run in records if run.workers and len(run.workers.workers) > 1 and run.workers.link]
+    found += [Statement("network-simulated", link) for link in dict.fromkeys(links)]
+    if windows := [share for share in map(_window_off, records) if share]:
+        found.append(_counted_runs("window-off", len(windows), records, most=max(windows)))
+    return [*found, *_clock_statements(records), *_link_statements(records)]
 
 
-def _window_off(run: RunRecord, workers: Workers) -> float:
+def _counted_runs(
+    kind: str, count: int, records: Sequence[RunRecord], subject: str = "", **values: object
+) -> Statement:
+    has_gpus = any(record.resolved.device_type not in ("CPU", None) for record in records)
+    kind = "cpu-devices-only" if kind == "cpu-devices" and not has_gpus else kind
+    return Statement(kind, subject, {"runs": count, "total": len(records), **values})
+
+
+def _is_logical(record: RunRecord, on_cpu: bool) -> bool:
+    """Whether its devices are parts of one: of a CPU, or of a GPU."""
+    return bool(record.resolved.logical_devices) and (record.resolved.device_type == "CPU") == on_cpu
+
+
+def _has_workers_on_one_host(record: RunRecord) -> bool:
+    workers = record.workers
+    return workers is not None and len(workers.workers) > 1 and 0 < len(workers.hosts) < len(workers.workers)
+
+
+_CHECKS: Mapping[str, Callable[[RunRecord], object]] = {
+    "gpus-shared": lambda record: _is_logical(record, on_cpu=False),
+    "cpu-devices": lambda record: _is_logical(record, on_cpu=True),
+    "too-few-cores": lambda record: record.resolved.oversubscribed,
+    "gpus-throttled": lambda record: any(map(_throttled, record.environment.gpus_after)),
+    "workers-on-one-host": _has_workers_on_one_host,
+}
+
+
+def _window_off(run: RunRecord) -> float:
     """By what share the common window differs from rank 0's clock; 0 where it is no more than barriers take."""
     measured = math.fsum(run.batches.seconds[run.batches.warmup :])
-    if not workers.window_seconds or not run.throughput:
+    workers = run.workers
+    if workers is None or len(workers.workers) < 2 or not workers.window_seconds or not run.throughput:
         return 0.0
     off = abs(workers.window_seconds - measured)
     return off / measured if off > max(BARRIERS_S, BARRIERS_SHARE * measured) else 0.0
 
 
-def _clock_cautions(records: Sequence[RunRecord]) -> list[str]:
-    """Equal GPUs that ran differently and GPUs that were held down: each kind once, in the words of its first run."""
+def _clock_statements(records: Sequence[RunRecord]) -> list[Statement]:
+    """Equal GPUs that ran differently, and GPUs that were held down: each kind once, by its first run."""
     first: dict[tuple[Any, ...], str] = {}
-    counts: dict[tuple[Any, ...], int] = {}
-    for record in records:
-        for caution in clock_cautions(record.environment.clocks):
-            first.setdefault(caution.key, caution.text)
-            counts[caution.key] = counts.get(caution.key, 0) + 1
-    return [f"In {_runs(counts[key])} of {len(records)} (numbers of the first): {text}." for key, text in first.items()]
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for caution in (caution for record in records for caution in clock_cautions(record.environment.clocks)):
+        first.setdefault(caution.key, caution.text)
+        counts[caution.key] += 1
+    return [_counted_runs("clocks", counts[key], records, subject=text) for key, text in first.items()]
 
 
-def _subset_cautions(records: Sequence[RunRecord]) -> list[str]:
+def _link_statements(records: Sequence[RunRecord]) -> list[Statement]:
     """Runs on GPUs with farther links between them than others of the same machine have."""
-    counts: dict[str, int] = {}
+    counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
     for record in records:
-        if line := _subset_caution(record):
-            counts[line] = counts.get(line, 0) + 1
-    return [f"In {_runs(count)} of {len(records)} {line}" for line, count in counts.items()]
-
-
-def _subset_caution(record: RunRecord) -> str | None:
-    matrix, towers = record.environment.topology, record.config["num_devices"]
-    exchanges = record.resolved.device_type == "GPU" and registry.trains_one_model(record.config.get("variable_update"))
-    if not exchanges or matrix is None:
-        return None
-    return _far_links(matrix, tuple(str(gpu.get("index")) for gpu in record.environment.gpus[:towers]))
+        matrix, towers = record.environment.topology, record.config["num_devices"]
+        exchanges = registry.trains_one_model(record.config.get("variable_update"))
+        if matrix is not None and exchanges and record.resolved.device_type == "GPU":
+            counts[matrix, tuple(str(gpu.get("index")) for gpu in record.environment.gpus[:towers])] += 1
+    found = []
+    for (matrix, indices), count in counts.items():
+        if values := _far_links(matrix, indices):
+            found.append(_counted_runs("far-links", count, records, subject=",".join(indices), **values))
+    return found
 
 
 @functools.lru_cache(maxsize=64)  # the runs of a report are on few sets of GPUs, and 16 GPUs have 12,870 of 8
-def _far_links(matrix: str, indices: tuple[str, ...]) -> str | None:
-    """What to say of GPUs whose links are farther than others'; `said`: by `nvidia-smi topo -m`."""
+def _far_links(matrix: str, indices: tuple[str, ...]) -> Mapping[str, str] | None:
+    """GPUs with nearer links than these; `matrix` is the output of `nvidia-smi topo -m`."""
     try:
         links, used = topology.parse(matrix), [int(index) for index in indices]
     except ValueError:
@@ -149,41 +146,38 @@ def _far_links(matrix: str, indices: tuple[str, ...]) -> str | None:
     best = topology.better(links, used)
     if best is None:
         return None
-    devices, far = ",".join(map(str, best.subsets[0])), topology.farthest(links, used)
-    nearer = f"nearer links ({best.worst} at most)" if best.worst != far else "nearer links beside it"
-    return (
-        f"the GPUs {','.join(indices)} exchanged, whose farthest link is {far}; {devices} have {nearer} "
-        f"and should exchange faster: CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={devices}."
-    )
+    devices = ",".join(map(str, best.subsets[0]))
+    return {"farthest": topology.farthest(links, used), "devices": devices, "worst": best.worst}
 
 
-def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
+def _facts(record: RunRecord) -> list[tuple[str, str]]:
+    """(name, value) of what a record contains on its machine and software."""
     env, resolved = record.environment, record.resolved
-    yield from _told("GPUs", _counted([gpu.get("name", "unknown") for gpu in env.gpus]))
-    yield from _told("GPU driver", ", ".join(sorted({gpu.get("driver_version", "") for gpu in env.gpus})))
-    clocks = [f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in env.gpus_after]
-    yield from _told("GPU clocks (SM, memory)", "; ".join(sorted(set(clocks))))
-    yield from _told("CPU", env.cpu)
-    yield from _told("CPU vector units", " ".join(env.cpu_vector_units or ()))
-    yield from _told("oneDNN", None if resolved.onednn is None else "on" if resolved.onednn else "off")
-    yield from _told("CPU cores of the machine", env.cpu_cores)
-    yield from _told("CPU cores of the run", len(resolved.cpu_affinity or ()) or None)
-    yield from _told("CPU frequency governor", env.cpu_governor)
-    yield from _told("Memory", None if env.memory_bytes is None else f"{env.memory_bytes / 2**30:.1f} GiB")
-    yield from _told("Platform", env.platform)
-    yield from _told("Python", env.python)
-    for name, version in sorted(env.packages.items()):
-        yield from _told(name, version)
-    yield from _told("Dispatching threads", resolved.inter_op_parallelism_threads)
-    yield from _told("Threads inside an operator", resolved.intra_op_parallelism_threads)
-    kernels = filter(None, (resolved.encoder_kernel, resolved.decoder_kernel))
-    yield from _told("Parameters", _parameters(record))
-    yield from _told("Kernel", ", ".join(sorted(set(kernels))))
-    for name, value in sorted(env.variables.items()):
-        yield name, value
+    clocks = {f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in env.gpus_after}
+    named = {
+        "GPUs": _counted([gpu.get("name", "unknown") for gpu in env.gpus]),
+        "GPU driver": ", ".join(sorted({gpu.get("driver_version", "") for gpu in env.gpus})),
+        "GPU clocks (SM, memory)": "; ".join(sorted(clocks)),
+        "CPU": env.cpu,
+        "CPU vector units": " ".join(env.cpu_vector_units or ()),
+        "oneDNN": None if resolved.onednn is None else "on" if resolved.onednn else "off",
+        "CPU cores of the machine": env.cpu_cores,
+        "CPU cores of the run": len(resolved.cpu_affinity or ()) or None,
+        "CPU frequency governor": env.cpu_governor,
+        "Memory": None if env.memory_bytes is None else f"{env.memory_bytes / 2**30:.1f} GiB",
+        "Platform": env.platform,
+        "Python": env.python,
+        **dict(sorted(env.packages.items())),
+        "Dispatching threads": resolved.inter_op_parallelism_threads,
+        "Threads inside an operator": resolved.intra_op_parallelism_threads,
+        "Parameters": _parameters(record),
+        "Kernel": ", ".join(sorted({resolved.encoder_kernel or "", resolved.decoder_kernel or ""} - {""})),
+        **dict(sorted(env.variables.items())),
+    }
     if env.commit:
         changed = ", with changes that are not committed" if env.commit.modified else ""
-        yield "Commit", f"{env.commit.hash[:12]}{changed}"
+        named["Commit"] = f"{env.commit.hash[:12]}{changed}"
+    return _present(named)
 
 
 def _parameters(record: RunRecord) -> str:
@@ -201,9 +195,9 @@ def _cluster(record: RunRecord) -> list[tuple[str, str]]:
     if workers is None:
         return []
     count = len(workers.hosts)
-    places = f"{len(workers.workers)} on {count} host{'' if count == 1 else 's'}" if count else ""
+    places = f"{len(workers.workers)} on {counted(count, 'host')}" if count else ""
     named = {"Launcher": workers.launcher, "Workers on hosts": places, "Network between workers": workers.link}
-    return [pair for name, value in named.items() for pair in _told(name, value)]
+    return _present(named)
 
 
 def _load(records: Sequence[RunRecord]) -> list[Fact]:
@@ -239,10 +233,6 @@ def _counted(names: Sequence[str]) -> str:
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def _told(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    if value not in (None, ""):
-        yield name, str(value)
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
+def _present(named: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, value) without what the record does not contain."""
+    return [(name, str(value)) for name, value in named.items() if value not in (None, "")]

@@ -108,15 +108,9 @@ def run_with(held):
 
 def test_a_report_says_each_kind_of_difference_once():
     slow = [run_with(sampled(gpu(memory=4000, reasons=4), gpu(memory=mhz, reasons=4))) for mhz in (3800, 3801)]
-    lines = environment.cautions([*slow, run_with(sampled(gpu(), gpu())), run_with(None)])
-    assert len(lines) == 2
-    assert lines[0].startswith(
-        "In 2 runs of 4 (numbers of the first): GPU 1 (GeForce GTX 1070) ran at a memory clock of 3800 MHz, "
-    )
-    assert lines[1] == (
-        "In 2 runs of 4 (numbers of the first): GPUs 0, 1 were held down in 100 % of the samples under load: "
-        "SW power cap."
-    )
+    first, second = environment.statements([*slow, run_with(sampled(gpu(), gpu())), run_with(None)])
+    assert first.values == second.values == {"runs": 2, "total": 4}
+    assert "3800 MHz" in first.subject and "SW power cap" in second.subject
 
 
 def test_a_report_shows_the_clocks_during_the_runs():

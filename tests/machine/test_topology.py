@@ -320,12 +320,11 @@ def run_on(indices, num_devices=2, variable_update="replicated", name="7gforce")
 
 def test_a_report_names_runs_on_gpus_with_far_links():
     runs = [run_on([0, 5]), run_on([0, 5]), run_on([0, 1]), run_on([0, 5, 1], num_devices=1)]
-    assert environment.cautions(runs) == [
-        "In 2 runs of 4 the GPUs 0,5 exchanged, whose farthest link is PHB; 0,1 have nearer links (PIX at most) and "
-        "should exchange faster: CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1."
-    ]
+    (caution,) = environment.statements(runs)
+    assert (caution.kind, caution.subject, caution.values["runs"]) == ("far-links", "0,5", 2)
+    assert (caution.values["farthest"], caution.values["devices"], caution.values["worst"]) == ("PHB", "0,1", "PIX")
     # The first four GPUs, as TensorFlow takes them, are not the four of one switch.
-    assert "the GPUs 0,1,2,3 exchanged" in environment.cautions([run_on(range(7), num_devices=4)])[0]
+    assert environment.statements([run_on(range(7), num_devices=4)])[0].subject == "0,1,2,3"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis.ranking import Ranking, rank, worth_a_round
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.advice import Advice
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.ranking import EQUAL, SLOWER, Ranking, Standing, rank, worth_a_round
 from rnn_scaling.analysis.rows import process_rates
+from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.config import RunConfig
@@ -17,10 +22,12 @@ from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.read_when import is_read, unread
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.plan import Run, identity, name_of, with_distinct_names
+from rnn_scaling.sweeps.ranks import Starter, spelled
 from rnn_scaling.sweeps.rounds import Records, Seconds
 
 FEWEST, MOST = 2, 3  # rounds
 HIERARCHICAL_FROM = 4  # devices from which on a sum in two levels differs from a sum in one
+TOO_NOISY = 0.5  # a possible difference of this share is no answer
 MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 
@@ -121,13 +128,31 @@ class ModeSearch:
         measured = {name: values for name, values in rates.items() if values}
         return rank(measured) if measured else None
 
-    def failed(self, records: Records) -> list[str]:
-        """The candidates of which no run measured anything."""
-        return [self.title(run) for run in self.runs if run.name in records and not self._rates(run, records)]
-
-    def left_out(self, records: Records) -> list[str]:
-        """The candidates that were not run."""
-        return [self.title(run) for run in self.runs if run.name not in records]
+    def advice(self, records: Records, launch: str) -> Advice:
+        """What the records say."""
+        ranking, unit = self.ranking(records), self.runs[0].unit
+        best = next((run for run in self.runs if ranking and self.title(run) == ranking.reference), None)
+        standings = ranking.standings if ranking else {}
+        failed = [self.title(run) for run in self.runs if run.name in records and not self._rates(run, records)]
+        left_out = [self.title(run) for run in self.runs if run.name not in records]
+        return Advice(
+            name="recommend",
+            schema="rnn_scaling.recommend/2",
+            statements=statements(ranking, unit, failed, left_out, list(records.values())),
+            command=Starter(launch=launch).shown(best.config, spelled(best.flags)) if best else "",
+            columns={"Mode": 0, "Runs": 0, f"{unit.capitalize()}/s": 0, "% of best": 1, "Verdict": 0},
+            rows=[
+                [name, standing.rate.processes[0], standing.rate, standing.ratio.scaled(100), standing.verdict]
+                for name, standing in sorted(standings.items(), key=lambda item: -item[1].rate.value)
+            ],
+            data={
+                "unit": unit,
+                "taken": dict(best.flags) if best else None,
+                "alternatives": [_data(name, standing) for name, standing in standings.items()],
+                "failed": failed,
+                "left_out": left_out,
+            },
+        )
 
     def planned(self) -> list[Run]:
         """The runs of the fewest rounds."""
@@ -148,3 +173,57 @@ class ModeSearch:
         labels = [dataclasses.replace(run, repeat=number).label for number in range(1, MOST + 1)]
         good = [records[label] for label in labels if label in records and records[label].status == "ok"]
         return process_rates(good) if good else []
+
+
+def statements(
+    ranking: Ranking[str] | None, unit: str, failed: list[str], left_out: list[str], records: Sequence[RunRecord]
+) -> list[Statement]:
+    """What holds of the candidates.
+
+    Args:
+      ranking: None: no run measured anything.
+      failed, left_out: titles of candidates without a good run, and without any.
+    """
+    if ranking is None:
+        return [Statement("recommend-nothing")]
+    rate = ranking.standings[ranking.reference].rate
+    found = [Statement("recommend", ranking.reference, {"rate": interval_values(rate), "unit": unit})]
+    tied = [name for name in ranking.contenders if name != ranking.reference]
+    slower = {name: standing for name, standing in ranking.standings.items() if standing.verdict == SLOWER}
+    if tied:
+        found.append(_tie(tied, [ranking.standings[name].within for name in tied]))
+    elif slower:
+        name = max(slower, key=lambda name: slower[name].rate.value)
+        found.append(Statement("recommend-next", name, {"share": interval_values(slower[name].ratio.scaled(100))}))
+    if failed:
+        found.append(Statement("recommend-failed", values={"names": failed}))
+    if left_out:
+        found.append(Statement("recommend-left-out", values={"names": left_out}))
+    loads = [load for record in records if record.status == "ok" and (load := disturbance.load(record))]
+    if loads:
+        found.append(Statement("recommend-load", values={"share": max(loads), "runs": len(loads)}))
+    return found
+
+
+def _tie(names: list[str], within: Sequence[float | None]) -> Statement:
+    """That the fastest is not shown to be faster than others, and by how much they may differ."""
+    shares = [share for share in within if share is not None]
+    if len(shares) < len(within):
+        return Statement("recommend-one-round", values={"names": names})
+    largest = max(shares)
+    kind = "recommend-equal" if largest <= EQUAL else "recommend-open" if largest < TOO_NOISY else "recommend-noisy"
+    return Statement(kind, values={"names": names, "within": largest})
+
+
+def _data(name: str, standing: Standing) -> dict[str, Any]:
+    return {
+        "name": name,
+        "runs": standing.rate.processes[0],
+        "rate": _ends(standing.rate),
+        "of_reference": _ends(standing.ratio),
+        "verdict": standing.verdict,
+    }
+
+
+def _ends(interval: Interval) -> dict[str, float | None]:
+    return {"value": interval.value, "low": interval.low, "high": interval.high}

@@ -232,6 +232,11 @@ def relay(line: str | None) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+def spelled(given: Mapping[str, Any]) -> list[str]:
+    """Options by name as words of a command line."""
+    return [spell(name, value) for name, value in given.items()]
+
+
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """(the command's own flags, those of the trainer behind --)."""
     end = list(words).index("--") if "--" in words else len(words)
@@ -294,4 +299,4 @@ def checked(
                 wrong.append(f"{flag} and {spell(name, given[name])} contradict each other; leave one out")
         defaults |= {"num_workers": DEFAULT_WORKERS, **set_counts}
     given, config = command_line.checked(words, wrong, defaults)
-    return [spell(name, value) for name, value in given.items()], config
+    return spelled(given), config

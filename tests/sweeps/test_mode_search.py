@@ -81,13 +81,13 @@ def test_a_third_round_is_made_of_those_that_it_could_separate():
 def test_when_time_is_short_the_first_ones_are_measured_and_the_rest_is_named():
     search = ModeSearch(two_cores())
     records = measured(search, minutes=4)
-    assert len(records) == 4 and len(search.left_out(records)) == 1
+    assert len(records) == 4 and len(search.advice(records, "").data["left_out"]) == 1
 
 
 def test_a_mode_that_fails_is_named_and_not_run_again():
     search = ModeSearch(two_cores())
     records = measured(search, {**TRUTH, COLLECTIVE: 0.0})
-    assert len(records) == 5 and len(search.failed(records)) == 1
+    assert len(records) == 5 and len(search.advice(records, "").data["failed"]) == 1
     nothing = ModeSearch(two_cores())
     assert nothing.ranking(measured(nothing, dict.fromkeys(TRUTH, 0.0))) is None
 

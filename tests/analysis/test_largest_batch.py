@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rnn_scaling.analysis import largest_batch
+from rnn_scaling.analysis.largest_batch import FAILED, FITS, TOO_LARGE, Try, bounds, next_batch
 from rnn_scaling.machine import memory
-from rnn_scaling.reports.largest_batch import Result, sentence
-from rnn_scaling.sweeps import largest_batch
-from rnn_scaling.sweeps.largest_batch import FAILED, FITS, TOO_LARGE, Tried, next_batch, what_is_known
 from tests.support.records import make_record
 
 GIB = 2**30
@@ -18,22 +17,22 @@ def search(start, fits):
     tries = []
     while (size := next_batch(start, tries)) is not None:
         assert size not in [each.batch_size for each in tries]
-        tries.append(Tried(size, FITS if fits(size) else TOO_LARGE))
+        tries.append(Try(size, FITS if fits(size) else TOO_LARGE))
     return tries
 
 
 @pytest.mark.parametrize("most", [1, 7, 31, 32, 33, 100, 1000, 1023, 12_345])
 def test_the_largest_is_found_to_a_sixteenth_in_few_runs(most):
     tries = search(32, lambda size: size <= most)
-    found = what_is_known(tries)
+    found = bounds(tries)
     assert found.largest <= most < found.too_large
     assert found.too_large - found.largest <= max(1, found.largest / 16)
     assert len(tries) <= 16
 
 
 def test_nothing_fits_and_everything_fits():
-    assert what_is_known(search(8, lambda size: False)).largest is None
-    assert what_is_known(search(8, lambda size: True)).largest == largest_batch._most()
+    assert bounds(search(8, lambda size: False)).largest is None
+    assert bounds(search(8, lambda size: True)).largest == largest_batch._most()
 
 
 def test_both_ends_of_the_answer_are_runs_however_memory_grows():
@@ -42,16 +41,17 @@ def test_both_ends_of_the_answer_are_runs_however_memory_grows():
     tries, limit = [], int(0.9 * GIB)
     while (size := next_batch(32, tries)) is not None:
         run = make_record(config={"batch_size": size}, memory={"peak_process_bytes": taken(size)})
-        tries.append(largest_batch.tried(run, limit))
-    found = what_is_known(tries)
+        tries.append(largest_batch.outcome(run, limit))
+    found = bounds(tries)
     assert taken(found.largest) <= limit < taken(found.too_large)
     assert {found.largest, found.too_large} <= {each.batch_size for each in tries}
-    result = Result(tries, limit, "pairs", "words", True, "")
-    assert f"{found.largest} pairs" in sentence(result) and sentence(result).count("(measured") == 2
+    fits, too_large = largest_batch.statements(tries, "pairs", limit, is_finished=True)
+    assert (fits.kind, fits.values["batch_size"]) == ("batch-fits-limit", found.largest)
+    assert (too_large.kind, too_large.values["batch_size"]) == ("batch-too-large", found.too_large)
 
 
 def test_a_smaller_batch_that_was_killed_is_no_upper_end():
-    found = what_is_known([Tried(8, TOO_LARGE), Tried(16, FITS), Tried(32, TOO_LARGE)])
+    found = bounds([Try(8, TOO_LARGE), Try(16, FITS), Try(32, TOO_LARGE)])
     assert (found.largest, found.too_large) == (16, 32)
 
 
@@ -72,7 +72,7 @@ def test_a_smaller_batch_that_was_killed_is_no_upper_end():
 )
 def test_which_ends_are_out_of_memory(kind, message, limit, outcome):
     run = make_record("failed", config={"batch_size": 64}, error={"type": kind, "message": message})
-    tried = largest_batch.tried(run, limit)
+    tried = largest_batch.outcome(run, limit)
     assert (tried.batch_size, tried.outcome) == (64, outcome) and message in tried.words
     assert tried.words.startswith("killed: perhaps") == ("killed by SIG" in message and "bad" not in message
                                                          and outcome == TOO_LARGE or "137" in message)  # fmt: skip
@@ -80,13 +80,13 @@ def test_which_ends_are_out_of_memory(kind, message, limit, outcome):
 
 def test_a_run_that_took_more_than_it_may_does_not_fit_and_a_failure_ends_the_search():
     run = make_record(config={"batch_size": 8}, memory={"peak_process_bytes": 2 * GIB})
-    assert largest_batch.tried(run, GIB).outcome == TOO_LARGE
-    assert largest_batch.tried(run, None) == Tried(8, FITS, 2 * GIB, rate=run.throughput.items_per_second)
-    assert next_batch(8, [Tried(8, FAILED)]) is None
+    assert largest_batch.outcome(run, GIB).outcome == TOO_LARGE
+    assert largest_batch.outcome(run, None) == Try(8, FITS, 2 * GIB, rate=run.throughput.items_per_second)
+    assert next_batch(8, [Try(8, FAILED)]) is None
     gpu = make_record(
         resolved={"device_type": "GPU"}, memory={"peak_process_bytes": 5, "peak_device_bytes": [1 * GIB, 3 * GIB]}
     )
-    assert largest_batch.tried(gpu, None).peak_bytes == 3 * GIB
+    assert largest_batch.outcome(gpu, None).peak_bytes == 3 * GIB
 
 
 def test_free_memory_is_what_the_system_or_the_control_group_has_left(tmp_path):

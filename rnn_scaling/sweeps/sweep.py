@@ -1,0 +1,185 @@
+"""sweep: every combination of some flags' values, in rounds until the answer is precise enough."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.models.config import option
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings import flags, sweep_options
+from rnn_scaling.sweeps import certificates, command_plan, folder
+from rnn_scaling.sweeps.command_plan import TrainerOptions
+from rnn_scaling.sweeps.command_trainer import CommandTrainer
+from rnn_scaling.sweeps.conduct import ConductOptions, Outcome, conduct
+from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.plan import Run, interleave, plan
+from rnn_scaling.sweeps.runs import AnyRun, Trainer
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+
+FEWEST, MOST = 2, 3  # rounds without --repeats
+ENOUGH = 5  # half-width of an efficiency's interval, in points, that ends the rounds
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepOptions:
+    """Sweep."""
+
+    out: str = option("results/default", "folder of the records and the report")
+    repeats: int = option(
+        0, f"runs of each combination; 0: {FEWEST} to {MOST}, until the answer is precise", minimum=0, maximum=1000
+    )
+    certify: bool = option(
+        False, "first compare each configuration with serial training, and show the verdict next to its speed"
+    )
+
+
+GROUPS = (SweepOptions, ConductOptions, TrainerOptions)
+
+
+@dataclasses.dataclass
+class Made:
+    """What a sweep made.
+
+    Attributes:
+      exit_status: None: every run is finished.
+      certified: the verification of each configuration; None: not requested.
+    """
+
+    out: Path
+    outcome: Outcome
+    exit_status: int | None = None
+    certified: Outcome | None = None
+    configurations: Sequence[AnyRun] = ()
+    rounds: int = 0
+
+    def attach_certificates(self) -> None:
+        """Writes each verdict into the records of its configuration.
+
+        Raises:
+          BusyError: if another process works in the folder.
+        """
+        if self.certified is not None:
+            with folder.lock(self.out):
+                certificates.attach(self.configurations, self.out, self.certified.records, self.rounds)
+
+    def print_failures(self) -> bool:
+        """Prints failed runs and configurations that train wrong on stderr; returns whether there is one."""
+        has_failed = self.outcome.print_failures()
+        if self.certified is None:
+            return has_failed
+        has_failed = self.certified.print_failures() or has_failed
+        wrong = {name: record.certificate for name, record in self.certified.records.items() if record.certificate}
+        for name, certificate in wrong.items():
+            if not certificate.holds:
+                has_failed = True
+                entry.fail(f"{name}: {certificate.sentence}")
+        return has_failed
+
+
+def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) -> Made:
+    """Makes the runs of a command line.
+
+    Args:
+      program: this suite's trainer; verifier: the command that certifies.
+
+    Raises:
+      FlagErrors: naming everything that is wrong.
+    """
+    axes, other_words = command_plan.split_axes(words)
+    (options, how, command_options), lists = sweep_options.split(other_words, GROUPS)
+    made = Made(Path(options.out), Outcome())
+    runs: Sequence[AnyRun]
+    trainer: Trainer[Any]
+    if command_options.trainer:
+        require_no_suite_options(how, certify=options.certify)
+        machine = {"num_gpus": visible_gpus(), "num_cores": len(available_cores())}
+        runs, trainer = command_plan.plan(command_options, axes, lists, **machine), CommandTrainer()
+    else:
+        if lines := command_plan.missing_trainer(command_options, axes):
+            raise flags.FlagErrors(lines)
+        runs = planned = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+        trainer = SuiteTrainer(program, how.launch)
+        if options.certify:
+            made.certified = _certify(planned, made.out, how, words, verifier)
+            made.exit_status = made.certified.exit_status
+            if made.exit_status is not None and not (how.dry_run and made.exit_status == entry.EXIT_OK):
+                return made
+    made.configurations = runs
+    _make_rounds(trainer, options, how, words, made)
+    if made.exit_status is None:
+        entry.note(*trainer.notes)
+    return made
+
+
+def require_no_suite_options(how: ConductOptions, certify: bool = False) -> None:
+    """Raises FlagErrors for options that a trainer of the user's own does not have."""
+    lines = ["--certify compares this suite's trainer; leave it out with --trainer"] if certify else []
+    lines += ["--launch is for this suite's trainer; write the launcher into --trainer"] if how.launch else []
+    if lines:
+        raise flags.FlagErrors(lines)
+
+
+def _certify(
+    runs: Sequence[Run], out: Path, how: ConductOptions, words: Sequence[str], verifier: Sequence[str]
+) -> Outcome:
+    """The verification of each configuration."""
+    jobs = certificates.jobs(runs, out)
+    print(f"certifying {len(jobs)} configuration{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
+    place = out / certificates.FOLDER
+    return conduct(jobs, place, how, again=["sweep", *words], trainer=SuiteTrainer(verifier, how.launch))
+
+
+def _make_rounds(
+    trainer: Trainer[Any], options: SweepOptions, how: ConductOptions, words: Sequence[str], made: Made
+) -> None:
+    """Makes the runs of `made.configurations` round by round."""
+    records: dict[str, RunRecord] = {}
+    runs = made.configurations
+    for rounds in [options.repeats] if options.repeats else range(_begun(runs, made.out), MOST + 1):
+        jobs = [Job(run, made.out, run.label) for run in interleave(runs, rounds)]
+        made.outcome = conduct(jobs, made.out, how, again=["sweep", *words], trainer=trainer)
+        made.exit_status = made.outcome.exit_status
+        if made.exit_status is not None:
+            if how.dry_run and made.exit_status == entry.EXIT_OK and rounds < MOST and not options.repeats:
+                print(f"a further round follows while an efficiency is not known to ±{ENOUGH} %: at most {MOST} rounds")
+            return
+        records |= made.outcome.records
+        if rounds in (options.repeats, MOST) or (precision := _precision(records.values())) <= ENOUGH:
+            break
+        # What failed will fail again.
+        runs = [run for run in runs if all(records[label].status == "ok" for label in _labels(run, rounds))]
+        if not runs:
+            break
+        so_far = f"±{precision:.0f} %" if precision < 100 else "unknown"
+        print(f"round {rounds + 1} of at most {MOST}: precision {so_far}, goal ±{ENOUGH} %", file=sys.stderr)
+    made.outcome.records, made.rounds = records, rounds
+
+
+def _labels(run: AnyRun, rounds: int) -> list[str]:
+    return [dataclasses.replace(run, repeat=repeat).label for repeat in range(1, rounds + 1)]
+
+
+def _begun(runs: Sequence[AnyRun], out: Path) -> int:
+    """The first number of rounds to make: FEWEST, or more if the folder has runs of a later round."""
+    further = [run.repeat for run in interleave(runs, MOST) if (out / f"{run.label}.json").exists()]
+    return max([FEWEST, *further])
+
+
+def _precision(records: Iterable[RunRecord]) -> float:
+    """Half the widest interval of an efficiency in points, or of a rate in % if there is none; inf: one is unknown."""
+    from rnn_scaling.analysis import machines, metrics, rows  # here: --help does not wait for numpy
+
+    of_machines = machines.by_machine(list(records)).values()
+    table = [row for group in of_machines for row in rows.with_baselines(group)]
+    efficiencies = [value for row in table if row.num_devices > 1 and (value := row.metric(metrics.EFFICIENCY))]
+    rates = [row.rate.scaled(1 / row.rate.value) for row in table if row.rate]
+    widths = [interval.half_width for interval in efficiencies or rates]
+    return max((math.inf if width is None else 100 * width for width in widths), default=0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.audit.scaling_table import Cell
@@ -58,27 +58,52 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> None:
     line = reader.line
     if key == "results":
-        for line, result in items(reader):
-            try:
-                _add(result, line, file, problems)
-            except (ValueError, KeyError, TypeError, AttributeError) as e:
-                reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
-                problems.add(line, f"result {len(file.measurements)}: {reason}; left out", "bad result")
-        return
-    value = reader.value()
-    if key == "args" and isinstance(value, list) and value:
-        file.operation = operation_of(str(value[0]))
-    elif key == "config" and isinstance(value, dict):
-        file.ranks = _num_ranks(value)
-    elif key == "out_of_bounds" and isinstance(value, dict) and value.get("okay") == "false":
+        _results(reader, file, problems)
+    elif (value := reader.value()) and key in MEMBERS:
+        kind, read = MEMBERS[key]
+        if isinstance(value, kind):
+            read(value, line, file, problems)
+
+
+def _results(reader: JsonReader, file: _File, problems: Problems) -> None:
+    for line, result in items(reader):
+        try:
+            _add(result, line, file, problems)
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
+            problems.add(line, f"result {len(file.measurements)}: {reason}; left out", "bad result")
+
+
+def _arguments(value: list[Any], line: int, file: _File, problems: Problems) -> None:
+    file.operation = operation_of(str(value[0]))
+
+
+def _config(value: dict[str, Any], line: int, file: _File, problems: Problems) -> None:
+    file.ranks = _num_ranks(value)
+
+
+def _out_of_bounds(value: dict[str, Any], line: int, file: _File, problems: Problems) -> None:
+    if value.get("okay") == "false":
         problems.add(line, f"{value.get('count')} out of bounds values: the operation's results are wrong")
-    elif key == "average_bus_bandwidth" and isinstance(value, dict):
-        file.notes.append(
-            f"Average bus bandwidth as printed: {value.get('bandwidth')} GB/s, the mean over all sizes, small ones "
-            "included."
-        )
-    elif key == "errors" and isinstance(value, list) and any(value):
-        problems.add(line, f"NCCL reported: {json.dumps([error for error in value if error])[:200]}")
+
+
+def _average(value: dict[str, Any], line: int, file: _File, problems: Problems) -> None:
+    bandwidth = value.get("bandwidth")
+    file.notes.append(f"Average bus bandwidth as printed: {bandwidth} GB/s, the mean over all sizes.")
+
+
+def _errors(value: list[Any], line: int, file: _File, problems: Problems) -> None:
+    if named := [error for error in value if error]:
+        problems.add(line, f"NCCL reported: {json.dumps(named)[:200]}")
+
+
+MEMBERS: dict[str, tuple[type, Callable[[Any, int, _File, Problems], None]]] = {
+    "args": (list, _arguments),
+    "config": (dict, _config),
+    "out_of_bounds": (dict, _out_of_bounds),
+    "average_bus_bandwidth": (dict, _average),
+    "errors": (list, _errors),
+}
 
 
 def _num_ranks(config: Mapping[str, Any]) -> int | None:

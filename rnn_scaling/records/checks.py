@@ -35,13 +35,8 @@ def config_faults(config: Any) -> Iterator[str]:
     if not isinstance(config, dict):
         yield f"config is {spelled(config)}; expected the run's options"
         return
-    for name, value in config.items():
-        if isinstance(value, (int, float)):
-            if not abs(value) <= sys.float_info.max:  # NaN is no number up to it
-                yield f"config.{name} is {spelled(value)}; expected a finite number"
-        elif not (value is None or isinstance(value, str)):
-            yield f"config.{name} is {spelled(value)}; expected one value"
     is_others = isinstance(config.get(TRAINER), str)
+    yield from _value_faults(config)
     for name in ("encoder_type", "variable_update"):
         if not is_others and not isinstance(config.get(name), str):
             yield f"config.{name} is {spelled(config.get(name))}; expected a name"
@@ -49,10 +44,25 @@ def config_faults(config: Any) -> Iterator[str]:
         value = config.get(name, None if name == "num_devices" else minimum)
         if type(value) is not int or value < minimum:
             yield f"config.{name} is {spelled(value)}; expected a whole number of at least {minimum}"
+    yield from _option_faults({name: value for name, value in config.items() if not (is_others and name in THEIRS)})
+
+
+def _value_faults(config: dict[str, Any]) -> Iterator[str]:
+    """Values that are neither a finite number nor a word."""
+    for name, value in config.items():
+        if isinstance(value, (int, float)):
+            if not abs(value) <= sys.float_info.max:  # NaN is no number up to it
+                yield f"config.{name} is {spelled(value)}; expected a finite number"
+        elif not (value is None or isinstance(value, str)):
+            yield f"config.{name} is {spelled(value)}; expected one value"
+
+
+def _option_faults(config: dict[str, Any]) -> Iterator[str]:
+    """Values that break the rule of their option."""
     rules = _option_rules()
     for name, value in config.items():
         rule = rules.get(name)
-        if rule is None or (value is None and rule.or_none) or (is_others and name in THEIRS):
+        if rule is None or (value is None and rule.or_none):
             continue
         if type(value) not in rule.types:
             yield f"config.{name} is {spelled(value)}; expected {rule.expected}"
@@ -127,6 +137,15 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
             yield f"batches.{name} has {entries} entries and batches.seconds {count}; expected as many"
     if not 0 <= batches.warmup < count:
         yield f"batches.warmup is {spelled(batches.warmup)}; expected a whole number below the {count} batches"
+    yield from _tower_faults(batches, devices, noun)
+    yield from _accuracy_faults(batches)
+    if throughput and len(batches.items) == count:
+        yield from _throughput_faults(batches, throughput, noun)
+
+
+def _tower_faults(batches: Batches, devices: int | None, noun: str) -> Iterator[str]:
+    """Shares of towers that do not fit the batches."""
+    count = len(batches.seconds)
     for name, towers in ((f"tower_{noun}", batches.tower_items), ("tower_positions", batches.tower_positions)):
         if towers and len(towers) != count:
             yield f"batches.{name} has {len(towers)} entries; expected a list for each of the {count} batches"
@@ -144,9 +163,6 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
         if whole != items and not _close(whole, items):
             yield f"batches.tower_{noun}[{i}] sum to {whole} and batches.{noun}[{i}] is {items}"
             break
-    yield from _accuracy_faults(batches)
-    if throughput and len(batches.items) == count:
-        yield from _throughput_faults(batches, throughput, noun)
 
 
 def _accuracy_faults(batches: Batches) -> Iterator[str]:

@@ -189,45 +189,72 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults:
     if fields["status"] not in STATUSES:
         faults.append(f"expected status {', '.join(STATUSES)}, got {fields['status']!r}")
     config = _keep(fields["config"], "config", kept, faults, _config)
+    parts = _parts(fields, kept, faults)
+    top = decode(_Top, {name: value for name, value in fields.items() if name in _TOP}, "", faults)
+    if top is None:
+        return None
+    in_file = fields.get("batches")
+    noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
+    faults += _rate_faults(fields, config, parts, top, derived, noun)
+    faults += _part_faults(config, parts, top, derived)
+    if derived and not faults and fields["status"] == "ok":
+        faults += _judged(cluster_checks.window_faults, parts.get("workers"), parts.get("batches", Batches()), noun)
+    if faults:
+        return None
+    top_fields = {name: getattr(top, name) for name in _TOP if name != "error"}
+    return RunRecord(fields["status"], top.error, config, **top_fields, **parts)
+
+
+def _parts(fields: dict[str, Any], kept: dict[Any, Any], faults: list[str]) -> dict[str, Any]:
+    """The parts that the file has, decoded; an empty one is a part that the run did not reach."""
     parts: dict[str, Any] = {}
     for name, kind in PARTS.items():
         value = fields.get(name, {})
         if value == {}:
-            continue  # the run did not get so far
+            continue
         if name == "environment":
             parts[name] = _environment(value, kept, faults)
         elif name in ("resolved", "parameters"):
             parts[name] = _keep(value, name, kept, faults, functools.partial(decode, kind))
         else:
             parts[name] = decode(kind, value, name, faults)
-    top = decode(_Top, {name: value for name, value in fields.items() if name in _TOP}, "", faults)
-    workers = parts.get("workers")
-    devices = _towers(config) if config and not (workers and workers.lost) else None
+    return parts
+
+
+def _rate_faults(
+    fields: dict[str, Any], config: dict[str, Any] | None, parts: dict[str, Any], top: _Top, derived: bool, noun: str
+) -> list[str]:
+    """What does not fit in batches and throughput; a log may tell the rate alone."""
     batches, throughput = parts.get("batches", Batches()), parts.get("throughput")
-    in_file = fields.get("batches")
-    noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
-    is_rate_alone = top is not None and top.log_format is not None and batches == Batches()
-    if throughput and not is_rate_alone:
-        faults += _judged(checks.rate_faults, throughput, noun)
-    if batches and not is_rate_alone and (fields["status"] == "ok" or throughput):
+    if top.log_format is not None and batches == Batches():
+        return []
+    faults = _judged(checks.rate_faults, throughput, noun) if throughput else []
+    if batches and (fields["status"] == "ok" or throughput):
+        devices = _towers_to_judge(config, parts)
         faults += _judged(checks.batch_faults, batches, throughput if derived else None, devices, noun)
         if fields.get("throughput", {}) == {}:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
-    if config and top:
-        faults += _judged(checks.unit_faults, top.unit, config)
-    faults += _judged(cluster_checks.rank_faults, workers)
-    if derived and not faults and fields["status"] == "ok":
-        faults += _judged(cluster_checks.window_faults, workers, batches, noun)
-    faults += _judged(checks.phase_faults, parts.get("phases"), batches if derived else None)
-    machine = parts.get("environment")
-    faults += _judged(checks.clock_faults, machine.clocks if machine else None)
+    return faults
+
+
+def _part_faults(config: dict[str, Any] | None, parts: dict[str, Any], top: _Top, derived: bool) -> list[str]:
+    """What does not fit in the other parts."""
+    machine, devices = parts.get("environment"), _towers_to_judge(config, parts)
     traced = {config["num_devices"], devices} if config and devices else ()  # of a worker, or where one drives all
-    faults += _judged(checks.trace_faults, parts.get("trace"), traced)
-    faults += _judged(checks.graph_faults, parts.get("graph"))
-    if faults or top is None:
-        return None
-    top_fields = {name: getattr(top, name) for name in _TOP if name != "error"}
-    return RunRecord(fields["status"], top.error, config, **top_fields, **parts)
+    return [
+        *(_judged(checks.unit_faults, top.unit, config) if config else ()),
+        *_judged(cluster_checks.rank_faults, parts.get("workers")),
+        *_judged(checks.phase_faults, parts.get("phases"), parts.get("batches", Batches()) if derived else None),
+        *_judged(checks.clock_faults, machine.clocks if machine else None),
+        *_judged(checks.trace_faults, parts.get("trace"), traced),
+        *_judged(checks.graph_faults, parts.get("graph")),
+    ]
+
+
+def _towers_to_judge(config: dict[str, Any] | None, parts: dict[str, Any]) -> int | None:
+    """Towers of the run; None where they are unknown, or workers were lost on the way."""
+    workers = parts.get("workers")
+    return _towers(config) if config and not (workers and workers.lost) else None
 
 
 def _judged(check: Callable[..., Iterable[str]], *values: Any) -> list[str]:

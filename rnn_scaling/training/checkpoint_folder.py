@@ -121,41 +121,57 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
     with _reading(folder):
         shared = _read(folder, RUN)
         done, options, sizes = _count(shared), dict(shared["config"]), dict(shared["files"])
-    present = config.flat()
-    for name, value in options.items():  # first: a run of fewer workers lacks the files of others
+    _check_options(directory, done, options, config.flat())  # first: a run of fewer workers lacks the files of others
+    with _reading(folder):
+        checkpoint, data = _own_part(folder, rank, sizes)
+    _check_length(directory, checkpoint.batches, config)
+    _check_data(directory, checkpoint.batches, files, data)
+    return checkpoint
+
+
+def _check_options(directory: str, done: int, options: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    for name, value in options.items():
         if name not in MAY_DIFFER and name in present and present[name] != value:
             raise CheckpointError(
                 f"--checkpoint_dir={directory} holds batch {done} of a run with {spell(name, value)}, "
                 f"this one has {spell(name, present[name])}; give the same, or another folder"
             )
-    with _reading(folder):
-        own = _read(folder, _told_in(rank))
-        checkpoint = Checkpoint(folder, _count(own), dict(own["told"]), list(own["resumed"]), rank)
-        build(Rank, {**checkpoint.told, "rank": rank}, _told_in(rank))  # a ValueError names what cannot be
-        for resumption in checkpoint.resumed:
-            build(Resumption, resumption)
-        data = dict(own["data"])
-        for name, size in sizes.items():
-            if (got := (folder / name).stat().st_size) != size:
-                raise ValueError(f"{name} has {got} of {size} bytes")
-        if any(len(checkpoint.told[name]) != checkpoint.batches for name in ("seconds", "items", "loss")):
-            raise ValueError(f"{_told_in(rank)} does not tell all of its {checkpoint.batches} batches")
-    if checkpoint.batches > most_batches(config.measure):
-        name = "max_batches" if config.measure.until_steady else "num_batches"
-        needed = checkpoint.batches - most_batches(config.measure) + present[name]
-        raise CheckpointError(
-            f"--checkpoint_dir={directory} holds batch {checkpoint.batches}, and {spell(name, present[name])} ends "
-            f"before it; give {needed} or more, or another folder"
-        )
+
+
+def _own_part(folder: Path, rank: int, sizes: Mapping[str, int]) -> tuple[Checkpoint, dict[str, Any]]:
+    """A rank's part of a checkpoint, and the stamps of the data files that it read."""
+    own = _read(folder, _told_in(rank))
+    checkpoint = Checkpoint(folder, _count(own), dict(own["told"]), list(own["resumed"]), rank)
+    build(Rank, {**checkpoint.told, "rank": rank}, _told_in(rank))  # a ValueError names what cannot be
+    for resumption in checkpoint.resumed:
+        build(Resumption, resumption)
+    for name, size in sizes.items():
+        if (got := (folder / name).stat().st_size) != size:
+            raise ValueError(f"{name} has {got} of {size} bytes")
+    if any(len(checkpoint.told[name]) != checkpoint.batches for name in ("seconds", "items", "loss")):
+        raise ValueError(f"{_told_in(rank)} does not tell all of its {checkpoint.batches} batches")
+    return checkpoint, dict(own["data"])
+
+
+def _check_length(directory: str, batches: int, config: RunConfig) -> None:
+    if batches <= (most := most_batches(config.measure)):
+        return
+    name = "max_batches" if config.measure.until_steady else "num_batches"
+    value = getattr(config.measure, name)
+    raise CheckpointError(
+        f"--checkpoint_dir={directory} holds batch {batches}, and {spell(name, value)} ends before it; "
+        f"give {batches - most + value} or more, or another folder"
+    )
+
+
+def _check_data(directory: str, batches: int, files: Sequence[str], data: Mapping[str, Any]) -> None:
     for path in sorted({*files, *data}):
         now = _stamp(path) if path in files else None
         if data.get(path) != now:
             read = f"read {path} before it {'changed' if now else 'was removed'}" if path in data else f"lacked {path}"
             raise CheckpointError(
-                f"--checkpoint_dir={directory} holds batch {checkpoint.batches} of a run that {read}; "
-                "give another folder"
+                f"--checkpoint_dir={directory} holds batch {batches} of a run that {read}; give another folder"
             )
-    return checkpoint
 
 
 @contextlib.contextmanager

@@ -104,23 +104,26 @@ class RankFiles:
         reports: dict[int, Line] = {}
         deadline = time.monotonic() + (self._timeout_s if waits else 0.0)
         while True:
-            wrong = ""
-            for rank in range(1, self.num_ranks):
-                if rank in reports:
-                    continue
-                lines = self._of_run(rank)
-                ended = next((line for line in lines if "report" in line), None)
-                if ended is not None:
-                    place = {name: lines[0].get(name) for name in ("host", "pid")}
-                    reports[rank] = {**place, **ended["report"], "error": ended["error"] or None}
-                else:
-                    wrong = wrong or self._dead(rank, lines) or ""
+            wrong = self._read_reports(reports)
             missing = [rank for rank in range(1, self.num_ranks) if rank not in reports]
             failed = next((f"rank {rank}: {each['error']}" for rank, each in reports.items() if each["error"]), "")
             if not missing or wrong or failed or time.monotonic() >= deadline:
                 late = f"{ranks_text(missing)} had not ended {self._timeout_s:g} s after rank 0" if missing else ""
                 return reports, failed or wrong or late
             self._sleep(10 * POLL_S)
+
+    def _read_reports(self, reports: dict[int, Line]) -> str:
+        """Adds the reports that have come since; returns why the first rank without one is dead, or ""."""
+        wrong = ""
+        for rank in (rank for rank in range(1, self.num_ranks) if rank not in reports):
+            lines = self._of_run(rank)
+            ended = next((line for line in lines if "report" in line), None)
+            if ended is None:
+                wrong = wrong or self._dead(rank, lines) or ""
+            else:
+                place = {name: lines[0].get(name) for name in ("host", "pid")}
+                reports[rank] = {**place, **ended["report"], "error": ended["error"] or None}
+        return wrong
 
     def remove(self) -> None:
         """Removes the files of all ranks, once nobody needs them."""

@@ -99,12 +99,7 @@ class Recorder:
         """
         if not (isinstance(unit, str) and unit and unit.isprintable()):
             raise ValueError(f"expected a unit as 'tokens', got {unit!r}")
-        flat = config or {
-            TRAINER: trainer or Path(sys.argv[0] or "python").stem,
-            "num_devices": acceptance.single(num_devices),
-            "num_warmup_batches": acceptance.single(num_warmup_batches),
-            **{str(name): acceptance.single(value) for name, value in (options or {}).items()},
-        }
+        flat = config or _flat(trainer, num_devices, num_warmup_batches, options or {})
         resolved = {"device_type": device_type, "scaling": "weak", "cpu_affinity": available_cores()}
         flops_per_item = acceptance.single(flops_per_item)
         acceptance.check(flat, resolved=build(Resolved, resolved), unit=unit, flops_per_item=flops_per_item)
@@ -120,11 +115,10 @@ class Recorder:
         self._result: RunRecord | None = None
         self._is_written, self._items = False, 0
         self._unwaited: str | None = None
-        if progress is None:
-            progress = os.environ.get(PROGRESS, "0") not in ("", "0")
-        whose = " at rank 0" if num_ranks > 1 else ""
-        shows = progress and self._rank == 0
-        self._display = Progress(True, num_steps, num_warmup_batches, unit, whose=whose) if shows else None
+        self._display: Progress | None = None
+        if self._rank == 0 and (_asks_for_progress() if progress is None else progress):
+            whose = " at rank 0" if num_ranks > 1 else ""
+            self._display = Progress(True, num_steps, num_warmup_batches, unit, whose=whose)
         if self._rank == 0:
             record.write(self._unfinished(), self._path)
 
@@ -344,3 +338,17 @@ class Recorder:
 
 def _of_launcher() -> tuple[int, int, str]:
     return launch.place(os.environ, socket.gethostname())
+
+
+def _flat(trainer: str, num_devices: Any, num_warmup_batches: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of another trainer's run, as a record holds them."""
+    return {
+        TRAINER: trainer or Path(sys.argv[0] or "python").stem,
+        "num_devices": acceptance.single(num_devices),
+        "num_warmup_batches": acceptance.single(num_warmup_batches),
+        **{str(name): acceptance.single(value) for name, value in options.items()},
+    }
+
+
+def _asks_for_progress() -> bool:
+    return os.environ.get(PROGRESS, "0") not in ("", "0")

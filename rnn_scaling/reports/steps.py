@@ -19,17 +19,16 @@ MEANING = {
     "forward": "the tower computes its loss",
     "backward": "the tower computes its gradients",
     "update": "the tower updates its own copy of the variables",
-    "input": "the tower's batch, and the variables that it reads, are fetched",
-    "other": "operators of the tower outside of every phase",
-    "shared_update": "variables that all towers share are updated",
+    "input": "the tower fetches its batch and the variables that it reads",
+    "other": "the tower runs operators outside of all phases",
+    "shared_update": "the variables that all towers share are updated",
     "shared_input": "the batches of all towers are made",
-    "shared_other": "operators outside of every tower and phase",
-    EXPOSED: "gradients, or variables that towers read from a server, are exchanged and the tower computes "
-    "nothing: exchange that its compute does not hide, a collective's wait for the last tower included",
+    "shared_other": "operators outside of all towers and phases",
+    EXPOSED: "gradients or variables are exchanged while the tower computes nothing; includes the wait of a "
+    "collective for the last tower",
     STARVED: "the next batch is not there yet",
-    WAITS: "nothing of the tower runs and another tower computes: on the device, core or thread that it would "
-    "need, or towards the gradients that it waits for; or the tower's kernels are too short to be in the trace",
-    IDLE: "nothing runs anywhere: the host launches kernels, or kernels are too short to be in the trace",
+    WAITS: "nothing of the tower runs while another tower computes, or its kernels are too short for the trace",
+    IDLE: "nothing runs: the host launches kernels, or kernels are too short for the trace",
 }
 WIDEST = 4  # towers beside each other in a table
 BAR = 60  # characters of a tower's time line

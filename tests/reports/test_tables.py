@@ -71,7 +71,7 @@ def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():
     text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
     assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text)
     assert "the rest:" not in text
-    assert "lost on every number of devices" in document.render(of(runs)).decode()
+    assert "by number of devices" in document.render(of(runs)).decode()
 
 
 def test_a_kind_of_report_is_a_row(monkeypatch):

@@ -22,7 +22,7 @@ def test_the_report_shows_where_a_step_goes(tmp_path):
         record.write(run, tmp_path / f"{k}.json")
     assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
-    assert 'id="steps"' in page and "the first of these parts that holds" in page
+    assert 'id="steps"' in page and "exactly one part" in page
     assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
     assert "5 traced steps of 2 runs" in page and "Straggler: tower 1 is last" in page
     assert "#010203" not in page  # every colour is one of the page's

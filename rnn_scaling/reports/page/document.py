@@ -18,7 +18,7 @@ from rnn_scaling.analysis.attribution import (
     OVERSUBSCRIPTION,
     Attribution,
 )
-from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric, one_of
+from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import again, answer, loss_statements, overview, series_statements, table
@@ -59,7 +59,6 @@ def _context(summary: Summary) -> dict[str, Any]:
         "report_command": f"{entry.program()} report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "unit": summary.unit,
-        "one": one_of(summary.unit),
         "counted": list(dict.fromkeys((each.unit, each.rows[0].row.items) for each in summary.series)),
         "lead": unbroken(answer.lead(summary)),
         "remarks": unbroken(answer.overview(summary)),
@@ -231,7 +230,7 @@ def _steady_grid(summary: Summary) -> Grid | None:
     runs = [(row.row, run) for each in summary.series for row in each.rows for run in row.steady][:MOST_STEADY]
     head = ["Run", "Devices", "Kind", "Skipped", "Steady from batch", "Headline would move"]
     lines = [_steady_line(str(row.num_devices), run) for row, run in runs]
-    return Grid("What the batch times of each run say", head, lines, (2,)) if lines else None
+    return Grid("Steady state of each run", head, lines, (2,)) if lines else None
 
 
 def _steady_statements(summary: Summary) -> list[Statement]:
@@ -270,7 +269,7 @@ def _padding(series: Sequence[SeriesSummary]) -> Grid | None:
 
 
 def _differences(summary: Summary) -> Grid | None:
-    head = ["What", "Most runs", "Others", "What it does", "Gravity"]
+    head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
     lines = [[d.what, d.a, d.b, d.effect, d.severity] for d in summary.differences]
     return Grid("Differences between the runs", head, lines, (1, 2, 3, 4)) if lines else None
 

@@ -108,7 +108,9 @@ def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
     }
     about = sentence(Statement("picture-of-loss", values=values))
     name = f"waterfall-{k}"
-    return figure_of(waterfall.waterfall(split, name), name, f"{series.title}, {devices}: where the rest goes", about)
+    return figure_of(
+        waterfall.waterfall(split, name), name, f"{series.title}, {devices}: where efficiency is lost", about
+    )
 
 
 def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:

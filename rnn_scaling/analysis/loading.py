@@ -14,8 +14,8 @@ from rnn_scaling.analysis.series_titles import option_names, told_facts
 from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS
 from rnn_scaling.settings.naming import TRAINER
-from rnn_scaling.settings.read_when import NOT_COMPARED, NOT_COMPARED_THEIRS
 
 if TYPE_CHECKING:
     import pandas

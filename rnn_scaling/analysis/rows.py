@@ -29,8 +29,8 @@ from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS, RESOLVED, unread_options
 from rnn_scaling.settings.naming import TRAINER, network
-from rnn_scaling.settings.read_when import NOT_COMPARED, NOT_COMPARED_THEIRS, RESOLVED, unread_options
 
 Key = tuple[tuple[str, str], ...]
 UNIT = "unit"  # in a key, beside the options: what is counted

@@ -10,8 +10,8 @@ from rnn_scaling.analysis.rows import DECODER, Key, Row, series_key
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.conditions import NOT_COMPARED_THEIRS, RESOLVED, unread_options
 from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
-from rnn_scaling.settings.read_when import NOT_COMPARED_THEIRS, RESOLVED, unread_options
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:

@@ -20,9 +20,9 @@ from rnn_scaling.registry import (
     has_servers,
 )
 from rnn_scaling.settings import all_reduce_spec, data_conflicts, framework_conflicts
+from rnn_scaling.settings.conditions import is_read, remedy, unread
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
-from rnn_scaling.settings.read_when import is_read, remedy, unread
 from rnn_scaling.settings.spelling import spell
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from rnn_scaling.files import input_files
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.registry import DATA_SOURCES, KNOWN_ANSWERS, TEXT_FILES, VARIABLE_UPDATES, either
+from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.read_when import is_read
 
 
 def problems(config: RunConfig) -> Iterator[str]:

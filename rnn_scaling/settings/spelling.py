@@ -10,7 +10,7 @@ from typing import Any
 from rnn_scaling import entry, registry
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import presets, scale
-from rnn_scaling.settings.read_when import NOT_COMPARED, unread_options
+from rnn_scaling.settings.conditions import NOT_COMPARED, unread_options
 
 
 def spell(name: str, value: Any) -> str:

@@ -17,8 +17,8 @@ from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.processes import memory_limit
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.naming import NAMED
-from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.plan import Run, name_of
 from rnn_scaling.sweeps.ranks import Starter, spelled

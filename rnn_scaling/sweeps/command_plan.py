@@ -20,8 +20,8 @@ from rnn_scaling.importers.log_formats import Terms
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flag_files, flags
+from rnn_scaling.settings.conditions import NOT_COMPARED_THEIRS
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
-from rnn_scaling.settings.read_when import NOT_COMPARED_THEIRS
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import template
 from rnn_scaling.sweeps.estimate import Identity

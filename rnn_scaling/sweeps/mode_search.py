@@ -17,9 +17,9 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.conditions import is_read, unread
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.naming import NAMED
-from rnn_scaling.settings.read_when import is_read, unread
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.plan import Run, identity, name_of, with_distinct_names
 from rnn_scaling.sweeps.ranks import Starter, spelled

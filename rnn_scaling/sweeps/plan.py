@@ -16,9 +16,9 @@ from rnn_scaling.models import kernels
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
+from rnn_scaling.settings.conditions import unread
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.naming import FRAMEWORK, NAMED, OURS, TRAINER
-from rnn_scaling.settings.read_when import unread
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun

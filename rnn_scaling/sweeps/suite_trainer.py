@@ -11,7 +11,7 @@ from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings.read_when import is_read
+from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
 from rnn_scaling.sweeps.estimate import Estimator
 from rnn_scaling.sweeps.limit import Limit

@@ -25,8 +25,8 @@ from rnn_scaling.records import lock
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import Resumption
 from rnn_scaling.records.workers import Rank
+from rnn_scaling.settings.conditions import NOT_COMPARED
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.read_when import NOT_COMPARED
 from rnn_scaling.settings.run_options import MeasureOptions
 from rnn_scaling.settings.spelling import spell
 

@@ -32,8 +32,8 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.workers import sharing_a_core
 from rnn_scaling.registry import TEXT_FILES, either, has_servers
 from rnn_scaling.reports import table
+from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.read_when import is_read
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training.checkpoint_folder import CheckpointError

@@ -14,7 +14,7 @@ from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
-from rnn_scaling.verification import telling
+from rnn_scaling.verification import certificates
 from rnn_scaling.verification.gradients import SerialGradients, summed
 from rnn_scaling.verification.rule import Arrays, Rule
 from rnn_scaling.verification.serial import norm
@@ -69,7 +69,7 @@ class AsynchronousCertifier:
             verdict=verdict,
             holds=holds,
             sentence=sentence,
-            compared=telling.compared(self._config, len(self._losses)),
+            compared=certificates.compared(self._config, len(self._losses)),
             tolerance=ALLOWED * one,
             weights_moved=moved,
             batches=tuple(

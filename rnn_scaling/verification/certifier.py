@@ -14,7 +14,7 @@ from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
-from rnn_scaling.verification import batch_check, diagnosis, network_check, promise, replay, telling
+from rnn_scaling.verification import batch_check, certificates, diagnosis, guarantees, network_check, replay
 from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays
@@ -45,11 +45,11 @@ class Certifier:
         self, config: RunConfig, engine: Engine, step: TrainStep, gradients: SerialGradients | None = None
     ) -> None:
         self._config, self._engine, self._step = config, engine, step
-        self._promise = promise.of(config)
+        self._guarantee = guarantees.guarantee_of(config)
         self._gradients = gradients or SerialGradients(config, engine)
         self._own = range(engine.first_tower, engine.first_tower + len(engine.devices))
         first = first_values(self._gradients.specs, config.training.seed)
-        self._serial = Serial(config, self._gradients, first, self._promise, self._own)
+        self._serial = Serial(config, self._gradients, first, self._guarantee, self._own)
         self._before = self._replicas()
         self._stale = self._before
         self._previous: list[Gradient] | None = None  # the right one of the batch before, by replica
@@ -88,11 +88,11 @@ class Certifier:
         word, text = self._word, self._wrong
         if self._findings.by_place:
             word, text = self._replayed() or self._findings.sentence(
-                [replica.name for replica in self._before], self._promise.shares_one_model
+                [replica.name for replica in self._before], self._guarantee.shares_one_model
             )
-        outcome = telling.Outcome(
+        outcome = certificates.Outcome(
             config=self._config,
-            promise=self._promise,
+            guarantee=self._guarantee,
             replicas=[replica.name for replica in self._before],
             batches=tuple(self._batches),
             blind=self._blind(),
@@ -101,10 +101,10 @@ class Certifier:
             **self._largest,
         )
         if self._findings.are_right and self._explained == len(self._batches) - self._first_wrong:
-            return telling.right_by_steps(outcome, self._first_wrong)
+            return certificates.right_by_steps(outcome, self._first_wrong)
         if self._wrong:
-            return telling.wrong(outcome, word, text, self._first_wrong)
-        return telling.right(outcome)
+            return certificates.wrong(outcome, word, text, self._first_wrong)
+        return certificates.right(outcome)
 
     def _replayed(self) -> tuple[str, str] | None:
         """(word, text) of what explains all updates, of rules that know more than the last batch; None: nothing."""
@@ -115,12 +115,12 @@ class Certifier:
         causes: dict[str, replay.Cause | None] = {replica.name: None for replica in self._before}
         updates: dict[str, list[replay.Update]] = {name: [] for name in causes}
         for number, (towers, before, stale, after) in enumerate(self._history):
-            parts = self._parts(number, towers, stale if self._promise.staged else before)
+            parts = self._parts(number, towers, stale if self._guarantee.staged else before)
             for old, new in zip(before, after):
                 change = {name: new.weights[name] - value for name, value in old.weights.items()}
                 updates[old.name].append(replay.Update(parts, _shares(towers), change, old.weights))
         for replica in self._before if self._history else []:
-            causes[replica.name] = replay.cause(self._config, self._promise, replica.tower, updates[replica.name])
+            causes[replica.name] = replay.cause(self._config, self._guarantee, replica.tower, updates[replica.name])
         found = {name: each for name, each in causes.items() if each is not None}
         if not found:
             return None
@@ -201,13 +201,13 @@ class Certifier:
         for tower, variables in zip(self._own, self._step.moving()):
             for name, expected in self._serial.moving[tower].items():
                 first = self._gradients.first_moving[name]
-                allowed = self._promise.share * norm(expected - first) + (number + 1) * ROUNDING * norm(expected)
+                allowed = self._guarantee.share * norm(expected - first) + (number + 1) * ROUNDING * norm(expected)
                 if not norm(variables[name].numpy() - expected) <= allowed:
                     self._fault(number, "other averages", f"{name}, a moving average, differs on tower {tower}")
 
     def _weights_at(self, tower: int) -> Arrays:
         """At which a tower has just computed."""
-        replicas = self._stale if self._promise.staged else self._before
+        replicas = self._stale if self._guarantee.staged else self._before
         return next(replica.weights for replica in replicas if replica.tower in (None, tower))
 
     def _loss(self, number: int, towers: Towers, at: Arrays, tower: int, drawn_by: int | None = None) -> float:
@@ -216,7 +216,7 @@ class Certifier:
         return self._gradients.part(at, towers.batches[tower], 1.0, draw).loss_sum
 
     def _is_near(self, got: float, expected: float) -> bool:
-        return abs(got - expected) <= self._promise.loss * abs(expected)
+        return abs(got - expected) <= self._guarantee.loss * abs(expected)
 
     def _compare(self, number: int, after: Sequence[Replica]) -> float:
         """The largest difference of a weight; a fault where a variable is farther off than it may be."""
@@ -243,7 +243,7 @@ class Certifier:
         """
         # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
         rounded = ROUNDING * ((number + 1) * norm(value) + max(training.way.values()))
-        return self._promise.share * training.way[name] + training.lost[name] + rounded
+        return self._guarantee.share * training.way[name] + training.lost[name] + rounded
 
     def _explain(
         self,
@@ -272,14 +272,14 @@ class Certifier:
                 previous=None if self._previous is None else self._previous[index],
                 stale=lambda: stale,
             )
-            self._findings.add(number, index, diagnosis.explain(evidence, self._promise))
+            self._findings.add(number, index, diagnosis.explain(evidence, self._guarantee))
         self._previous = self._right(fresh, towers)
         self._explained += 1
 
     def _right(self, parts: Mapping[int, Part], towers: Towers) -> list[Gradient]:
         """What a mode without staleness applies to each replica, of these parts of the towers."""
         return [
-            diagnosis.right_gradient(self._promise, replica.tower, parts, _shares(towers)) for replica in self._before
+            diagnosis.right_gradient(self._guarantee, replica.tower, parts, _shares(towers)) for replica in self._before
         ]
 
     def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, Part]:

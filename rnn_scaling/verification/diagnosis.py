@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from rnn_scaling.verification.gradients import Part, summed
-from rnn_scaling.verification.promise import Promise
+from rnn_scaling.verification.guarantees import Guarantee
 from rnn_scaling.verification.rule import Arrays, Rule
 from rnn_scaling.verification.serial import norm
 
@@ -89,24 +89,24 @@ class Evidence:
 
 
 def right_gradient(
-    promise: Promise, tower: int | None, parts: Mapping[int, Part], shares: Mapping[int, float]
+    guarantee: Guarantee, tower: int | None, parts: Mapping[int, Part], shares: Mapping[int, float]
 ) -> Gradient:
     """What a mode without staleness applies.
 
     Args:
       tower: whose replica it is applied to; None: all towers'.
     """
-    if promise.shares_one_model or tower is None:
+    if guarantee.shares_one_model or tower is None:
         return summed([part.gradient for part in parts.values()])
     return _scaled(parts[tower].gradient, 1 / shares[tower])
 
 
-def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
+def explain(evidence: Evidence, guarantee: Guarantee) -> dict[str, list[Label]]:
     """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
     labels: dict[str, list[Label]] = {name: [] for name in evidence.change}
     parts: dict[str, Label] = {}
     right: Arrays = {}
-    for label, gradient in _candidates(evidence, promise):
+    for label, gradient in _candidates(evidence, guarantee):
         open_names = [name for name, each in labels.items() if not each or label is not RIGHT]
         if label is not RIGHT and all(RIGHT in each for each in labels.values()):
             break
@@ -115,45 +115,45 @@ def explain(evidence: Evidence, promise: Promise) -> dict[str, list[Label]]:
         for name in open_names:
             if RIGHT in labels[name]:
                 continue
-            if _fits(evidence, name, change[name], promise):
+            if _fits(evidence, name, change[name], guarantee):
                 labels[name].append(label)
-            elif label is _RIGHT_SCALED and (factor := _factor(evidence, name, change[name], promise)) is not None:
-                labels[name].append(_of_factor(factor, len(evidence.fresh) if promise.shares_one_model else 1))
-            elif label is RIGHT and _is_decayed(evidence, name, change[name], promise):
+            elif label is _RIGHT_SCALED and (factor := _factor(evidence, name, change[name], guarantee)) is not None:
+                labels[name].append(_of_factor(factor, len(evidence.fresh) if guarantee.shares_one_model else 1))
+            elif label is RIGHT and _is_decayed(evidence, name, change[name], guarantee):
                 parts[name] = DECAYED
-            elif label is RIGHT and (part := _of_part(evidence, name, change[name], promise)) is not None:
+            elif label is RIGHT and (part := _of_part(evidence, name, change[name], guarantee)) is not None:
                 parts[name] = part
     unknown = [name for name, each in labels.items() if not each]
-    if unknown and right and _are_reordered(evidence, unknown, right, promise):
+    if unknown and right and _are_reordered(evidence, unknown, right, guarantee):
         return {name: each or [REORDERED] for name, each in labels.items()}
     return {name: each or [parts.get(name, UNKNOWN)] for name, each in labels.items()}
 
 
-def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays, promise: Promise) -> bool:
+def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays, guarantee: Guarantee) -> bool:
     """Whether these variables together change by the right numbers, in other places."""
     did, expected = (
         np.sort(np.concatenate([each[name].ravel() for name in names])) for each in (evidence.change, right)
     )
-    return norm(did - expected) <= 4 * promise.share * norm(expected)
+    return norm(did - expected) <= 4 * guarantee.share * norm(expected)
 
 
-def _is_decayed(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> bool:
+def _is_decayed(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> bool:
     """Whether a share of the weights is taken off beside the right change."""
     before = evidence.before[name]
     square = norm(before) ** 2
     if before.size < LEAST_DECAYED or not square:
         return False
     share = float(((evidence.change[name] - change).astype(np.float64) * before).sum() / square)
-    return share < 0 and _fits(evidence, name, change + np.float32(share) * before, promise)
+    return share < 0 and _fits(evidence, name, change + np.float32(share) * before, guarantee)
 
 
-def _of_part(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> Label | None:
+def _of_part(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> Label | None:
     """What it means that some rows of a variable, or elements of a vector, change otherwise and the others right."""
     did = evidence.change[name].reshape(len(change), -1) if change.ndim else evidence.change[name].reshape(1, 1)
     expected = change.reshape(did.shape)
     largest = float(np.abs(expected).max(initial=0.0))
     off = np.abs(did - expected).max(axis=1)
-    allowed = 4 * promise.share * np.abs(expected).max(axis=1) + 4 * ROUNDING * (
+    allowed = 4 * guarantee.share * np.abs(expected).max(axis=1) + 4 * ROUNDING * (
         np.abs(evidence.before[name]).max() + largest
     )
     moves = np.abs(expected).max(axis=1) + np.abs(did).max(axis=1) > 0
@@ -183,30 +183,30 @@ def _several(evidence: Evidence, name: str) -> set[int] | None:
 _RIGHT_SCALED = Label("factor", "")
 
 
-def _candidates(evidence: Evidence, promise: Promise) -> Iterator[tuple[Label, Gradient]]:
+def _candidates(evidence: Evidence, guarantee: Guarantee) -> Iterator[tuple[Label, Gradient]]:
     """(explanation, its gradient), the likelier first."""
     parts, shares, tower = evidence.fresh, evidence.shares, evidence.tower
-    fresh = right_gradient(promise, tower, parts, shares)
+    fresh = right_gradient(guarantee, tower, parts, shares)
     zeros = {name: np.zeros_like(each) for name, each in fresh.items()}
     previous = zeros if evidence.previous is None else evidence.previous
-    stale = right_gradient(promise, tower, evidence.stale(), shares)
-    right = previous if promise.late else stale if promise.staged else fresh
+    stale = right_gradient(guarantee, tower, evidence.stale(), shares)
+    right = previous if guarantee.late else stale if guarantee.staged else fresh
     yield RIGHT, right
     yield _RIGHT_SCALED, right
-    if promise.is_stale:
+    if guarantee.is_stale:
         yield FRESH, fresh
-    if not promise.late:
+    if not guarantee.late:
         yield STALE, previous
-    if not promise.staged:
+    if not guarantee.staged:
         yield STALE_WEIGHTS, stale
     several = summed([part.gradient for part in parts.values()])
-    if not promise.shares_one_model:
+    if not guarantee.shares_one_model:
         yield EXCHANGED, several
     elif tower is not None and len(parts) > 1:
         yield OWN, dict(parts[tower].gradient)
         yield OWN, _scaled(parts[tower].gradient, 1 / shares[tower])
     means = {number: _scaled(part.gradient, 1 / shares[number]) for number, part in parts.items()}
-    if promise.shares_one_model and max(shares.values()) > (1 + NEAR) * min(shares.values()):
+    if guarantee.shares_one_model and max(shares.values()) > (1 + NEAR) * min(shares.values()):
         yield SUM_OF_MEANS, summed(list(means.values()))
         yield MEANS, _scaled(summed(list(means.values())), 1 / len(parts))
     yield from _of_towers(parts, shares, several)
@@ -247,21 +247,21 @@ def _of_factor(factor: float, num_towers: int) -> Label:
     return Label(f"factor {factor:.3g}", f"{{what}} {{change}} {times}{{where}}", factor)
 
 
-def _factor(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> float | None:
+def _factor(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> float | None:
     """The factor of the right change that is what the variable did; None: none is."""
     square = norm(change) ** 2
     if not square:
         return None
     factor = float((evidence.change[name].astype(np.float64) * change).sum() / square)
-    return factor if _fits(evidence, name, np.float32(factor) * change, promise) else None
+    return factor if _fits(evidence, name, np.float32(factor) * change, guarantee) else None
 
 
-def _fits(evidence: Evidence, name: str, change: np.ndarray, promise: Promise) -> bool:
+def _fits(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> bool:
     did = evidence.change[name]
     # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
     rounded = ROUNDING * (norm(evidence.before[name]) + evidence.farthest)
     moved = max(norm(change), norm(did))
-    return norm(did - change) <= promise.share * moved + rounded or rounded > BLIND * moved
+    return norm(did - change) <= guarantee.share * moved + rounded or rounded > BLIND * moved
 
 
 def _scaled(gradient: Arrays, factor: float) -> Gradient:

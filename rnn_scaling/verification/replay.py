@@ -14,7 +14,7 @@ import numpy as np
 
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.gradients import Part, summed
-from rnn_scaling.verification.promise import Promise
+from rnn_scaling.verification.guarantees import Guarantee
 from rnn_scaling.verification.rule import RIGHT, Arrays, Constants, Rule, clipped
 from rnn_scaling.verification.serial import exchange_of, norm
 
@@ -53,21 +53,25 @@ class Cause:
     factor: float = 1.0  # of what int8 sends
 
 
-def cause(config: RunConfig, promise: Promise, tower: int | None, updates: Sequence[Update]) -> Cause | None:
+def cause(config: RunConfig, guarantee: Guarantee, tower: int | None, updates: Sequence[Update]) -> Cause | None:
     """The change that explains all updates best; None: none does.
 
     Args:
       tower: whose replica it is; None: all towers'.
     """
-    candidates = [Cause("right", "", RIGHT), *_candidates(config, promise), *_factors(config, promise, tower, updates)]
-    off = [_off(config, promise, tower, candidate, updates) for candidate in candidates]
+    candidates = [
+        Cause("right", "", RIGHT),
+        *_candidates(config, guarantee),
+        *_factors(config, guarantee, tower, updates),
+    ]
+    off = [_off(config, guarantee, tower, candidate, updates) for candidate in candidates]
     # Of equal ones the first: a norm that is clipped to hides behind a learning rate.
     best = 0 if off[0] <= min(off) else next(n for n in range(1, len(off)) if off[n] <= 1.5 * min(off) + 1e-5)
     # A candidate must explain a good part of what is wrong, and leave little.
     return candidates[best] if best and off[best] <= min(LARGEST_SHARE, 0.3 * off[0]) else None
 
 
-def _candidates(config: RunConfig, promise: Promise) -> Iterator[Cause]:
+def _candidates(config: RunConfig, guarantee: Guarantee) -> Iterator[Cause]:
     training = config.training
     if training.optimizer == "momentum":
         for value in (0.0, 0.5, 0.8, 0.85, 0.95, 0.98, 0.99, 0.999):
@@ -111,7 +115,7 @@ def _candidates(config: RunConfig, promise: Promise) -> Iterator[Cause]:
         yield Cause(
             "no feedback", "what int8 loses of a gradient is lost for good: there is no error feedback", keeps=False
         )
-    if promise.shares_one_model:
+    if guarantee.shares_one_model:
         for number in range(config.num_towers):
             yield Cause(
                 "tower left out", f"the gradient of tower {number} is left out of every variable", sum=_without(number)
@@ -126,14 +130,14 @@ def _with(name: str, value: float) -> Constants:
     return dataclasses.replace(RIGHT, **changed)
 
 
-def _factors(config: RunConfig, promise: Promise, tower: int | None, updates: Sequence[Update]) -> Iterator[Cause]:
+def _factors(config: RunConfig, guarantee: Guarantee, tower: int | None, updates: Sequence[Update]) -> Iterator[Cause]:
     """That by which the first update is larger than it should be, as the learning rate's or as that of int8's scale."""
     rule = Rule(config.training, config.model.compute_dtype == "float16", config.num_towers)
     exchange = exchange_of(config)
     for update in updates:
-        if promise.late:
+        if guarantee.late:
             return
-        expected = rule.update(_gradient(promise, tower, Cause("right", ""), update, exchange.sum))
+        expected = rule.update(_gradient(guarantee, tower, Cause("right", ""), update, exchange.sum))
         products = [float((update.change[n].astype(np.float64) * each).sum()) for n, each in expected.items()]
         square = sum(norm(each) ** 2 for each in expected.values())
         factor = sum(products) / square if square else 1.0
@@ -179,7 +183,7 @@ def _twice(number: int) -> Sum:
     return lambda parts, shares: summed([*(part.gradient for part in parts.values()), parts[number].gradient])
 
 
-def _off(config: RunConfig, promise: Promise, tower: int | None, tried: Cause, updates: Sequence[Update]) -> float:
+def _off(config: RunConfig, guarantee: Guarantee, tower: int | None, tried: Cause, updates: Sequence[Update]) -> float:
     """The largest difference of a variable's changes, over all updates, as a share of them."""
     rule = Rule(config.training, config.model.compute_dtype == "float16", config.num_towers, tried.constants)
     exchange = exchange_of(config, tried.keeps, tried.factor)
@@ -187,8 +191,8 @@ def _off(config: RunConfig, promise: Promise, tower: int | None, tried: Cause, u
     moved: dict[str, float] = {}
     late: Arrays | None = None
     for update in updates:
-        gradient = _gradient(promise, tower, tried, update, exchange.sum)
-        if promise.late:
+        gradient = _gradient(guarantee, tower, tried, update, exchange.sum)
+        if guarantee.late:
             zeros = {name: np.zeros_like(each) for name, each in gradient.items()}
             gradient, late = (zeros if late is None else late), gradient
         for name, change in rule.update(gradient).items():
@@ -200,9 +204,9 @@ def _off(config: RunConfig, promise: Promise, tower: int | None, tried: Cause, u
 
 
 def _gradient(
-    promise: Promise, tower: int | None, tried: Cause, update: Update, exchanged: Callable[..., Arrays]
+    guarantee: Guarantee, tower: int | None, tried: Cause, update: Update, exchanged: Callable[..., Arrays]
 ) -> Arrays:
-    if not promise.shares_one_model and tower is not None:
+    if not guarantee.shares_one_model and tower is not None:
         share = np.float32(update.shares[tower])
         return {name: each / share for name, each in update.parts[tower].gradient.items()}
     return tried.sum(update.parts, update.shares) if tried.sum else exchanged(update.parts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
-from rnn_scaling.verification.promise import Promise
+from rnn_scaling.verification.guarantees import Guarantee
 from rnn_scaling.verification.reference import int8
 from rnn_scaling.verification.rule import Arrays, Rule
 
@@ -61,13 +61,18 @@ class Serial:
     """
 
     def __init__(
-        self, config: RunConfig, gradients: SerialGradients, weights: Arrays, promise: Promise, towers: Sequence[int]
+        self,
+        config: RunConfig,
+        gradients: SerialGradients,
+        weights: Arrays,
+        guarantee: Guarantee,
+        towers: Sequence[int],
     ) -> None:
-        self._gradients, self._promise = gradients, promise
+        self._gradients, self._guarantee = gradients, guarantee
         self.exchange = exchange_of(config)
         self.moving: dict[int, Arrays] = dict.fromkeys(range(gradients.num_towers), gradients.first_moving)
         scales_loss = config.model.compute_dtype == "float16"
-        groups = [tuple(range(gradients.num_towers))] if promise.shares_one_model else [(tower,) for tower in towers]
+        groups = [tuple(range(gradients.num_towers))] if guarantee.shares_one_model else [(tower,) for tower in towers]
         zeros = {name: np.zeros_like(value) for name, value in weights.items()}
         self.trainings = [
             Training(
@@ -75,7 +80,7 @@ class Serial:
                 weights=dict(weights),
                 stale=dict(weights),
                 rule=Rule(config.training, scales_loss, self._gradients.num_towers),
-                late=dict(zeros) if promise.late else None,
+                late=dict(zeros) if guarantee.late else None,
                 way=dict.fromkeys(weights, 0.0),
                 lost=dict.fromkeys(weights, 0.0),
             )
@@ -92,7 +97,7 @@ class Serial:
 
     def _step(self, training: Training, number: int, towers: Towers) -> Step:
         rule = training.rule.snapshot()
-        at = training.stale if self._promise.staged else training.weights
+        at = training.stale if self._guarantee.staged else training.weights
         weights = dict.fromkeys(training.towers, at)
         parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)
         self.moving |= {tower: part.moving for tower, part in parts.items()}
@@ -105,7 +110,7 @@ class Serial:
         training.weights = {name: value + change[name] for name, value in training.weights.items()}
         for name, each in change.items():
             training.way[name] += norm(each)
-        if self._promise.lost:
+        if self._guarantee.lost:
             self._lose(training, parts, training.rule.shrink(applied))
         return Step(parts, change, rule)
 
@@ -142,7 +147,7 @@ class Serial:
             kept_back = (
                 training.rule.reach()
                 * shrink
-                * self._promise.lost
+                * self._guarantee.lost
                 * largest
                 * np.sqrt(max(1.0, FLIPPED * training.weights[name].size))
             )

@@ -10,7 +10,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.session import Session
 from rnn_scaling.training.state import RunState, Watch
-from rnn_scaling.verification import telling
+from rnn_scaling.verification import certificates
 
 
 def _watch(config: RunConfig, engine: Any, step: Any) -> Watch:
@@ -52,4 +52,4 @@ class VerifySession(Session):
     def _tell(self, result: RunRecord) -> None:
         certificate = result.certificate
         self._holds = certificate is not None and certificate.holds
-        self._table = telling.table(certificate) if certificate else ""
+        self._table = certificates.table(certificate) if certificate else ""

@@ -12,7 +12,7 @@ from rnn_scaling.commands import verify
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps.certificates import defaults_of
-from rnn_scaling.verification import rule, telling
+from rnn_scaling.verification import certificates, rule
 from tests.support import forked
 
 
@@ -58,7 +58,7 @@ def test_a_mode_that_does_not_keep_its_promise_ends_with_1_and_its_record_says_w
 def test_the_learning_rate_that_is_told_is_the_one_that_was_scaled():
     given = {"device": "cpu", "num_devices": 2, "variable_update": "replicated", "learning_rate": 0.5}
     told = [
-        telling.compared(configs.resolve({**given, **scaled}, num_gpus=0, num_cores=2), 6)
+        certificates.compared(configs.resolve({**given, **scaled}, num_gpus=0, num_cores=2), 6)
         for scaled in ({}, {"lr_scaling": "linear"}, {"lr_scaling": "linear", "lr_warmup_batches": 3})
     ]
     rates = [text.partition("learning rate ")[2].partition(",")[0] for text in told]

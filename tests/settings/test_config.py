@@ -11,8 +11,8 @@ from rnn_scaling import registry
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
+from rnn_scaling.settings.conditions import CONDITIONS, DECIDING, is_read, unread_options
 from rnn_scaling.settings.config import OPTIONS
-from rnn_scaling.settings.read_when import DECIDING, READ_WHEN, is_read, unread_options
 from rnn_scaling.settings.spelling import command, spell
 from rnn_scaling.settings.thread_pools import pool_sizes
 
@@ -171,7 +171,7 @@ def test_each_conflict_has_its_line(given, words):
     assert all("\n" not in line and line.startswith("--") for line in lines)
 
 
-@pytest.mark.parametrize("name", READ_WHEN)
+@pytest.mark.parametrize("name", CONDITIONS)
 def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     field = OPTIONS[name]
     value = (
@@ -279,7 +279,7 @@ def test_every_option_is_read_by_something():
 
     root = Path(configs.__file__).parents[2]
     code = [p for folder in ("rnn_scaling", "models") for p in (root / folder).rglob("*.py")]
-    names_all = ("config.py", "run_options.py", "conflicts.py", "data_conflicts.py", "read_when.py")
+    names_all = ("config.py", "run_options.py", "conflicts.py", "data_conflicts.py", "conditions.py")
     texts = [path.read_text() for path in code if path.name not in names_all]
     resolved_away = {"preset", "independent_replica", "use_synthetic_data", "encoder_type", "decoder_type", "direction"}
     for name in OPTIONS.keys() - resolved_away:
@@ -347,11 +347,11 @@ def test_what_nothing_reads_follows_from_the_options_that_decide_it():
     others = [{"framework": "torch"}, {"model": "lm", "lr_scaling": "linear"}, {"data_source": "text", "device": "gpu"}]
     for given in [{}, *modes, *others, {"checkpoint_dir": "x", "until_steady": True, "compress_gradients": "int8"}]:
         config = configs.from_flat(given)
-        assert unread_options(given) == {name for name in READ_WHEN if not is_read(config, name)}
+        assert unread_options(given) == {name for name in CONDITIONS if not is_read(config, name)}
         for name, value in config.flat().items():
             if name not in DECIDING:  # such an option, whatever its value, decides nothing
                 other = configs.from_flat({**given, name: "another" if value != "another" else ""})
-                assert {each for each in READ_WHEN if not is_read(other, each)} == unread_options(given), name
+                assert {each for each in CONDITIONS if not is_read(other, each)} == unread_options(given), name
 
 
 @pytest.mark.parametrize(

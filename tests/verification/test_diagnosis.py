@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.settings import config as configs
-from rnn_scaling.verification import diagnosis, promise
+from rnn_scaling.verification import diagnosis, guarantees
 from rnn_scaling.verification.gradients import Part
 from rnn_scaling.verification.rule import Rule
 
@@ -34,7 +34,7 @@ def explained(bias_gradient, bias_change, bias=0.0):
         previous=None,
         stale=lambda: parts,
     )
-    return [label.word for label in diagnosis.explain(evidence, promise.of(config))["bias"]]
+    return [label.word for label in diagnosis.explain(evidence, guarantees.guarantee_of(config))["bias"]]
 
 
 @pytest.mark.parametrize("did", [[2e-7, -1e-7], [0.0, 0.0], [-3e-7, 1e-7]])

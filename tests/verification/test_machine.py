@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.verification import telling
+from rnn_scaling.verification import certificates
 from tests.verification.test_planted_faults import engine_of, resolve
 
 
@@ -49,7 +49,7 @@ def test_a_machine_that_does_right_is_told_check_by_check(checked):
     }
     timed = {name for name in results if name.startswith("clock")}  # of a busy machine nothing is known
     assert all(holds for name, holds in results.items() if name not in timed), certificate.checks
-    text = telling.table(certificate)
+    text = certificates.table(certificate)
     assert (
         "| all-reduce nccl | not run | nccl needs --device=gpu" in text
         and "| kernel cudnn_lstm | ok | BlockLSTM" in text

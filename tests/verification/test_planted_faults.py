@@ -284,7 +284,7 @@ def test_averages_that_are_not_those_of_a_towers_own_batches_are_named(tf):
     from rnn_scaling.verification.certifier import Certifier
 
     watch = Certifier.__new__(Certifier)
-    watch._own, watch._word, watch._promise = range(2), "", types.SimpleNamespace(share=2.0**-10)
+    watch._own, watch._word, watch._guarantee = range(2), "", types.SimpleNamespace(share=2.0**-10)
     watch._gradients = types.SimpleNamespace(first_moving={"mean": np.zeros(3, np.float32)})
     serial = {tower: {"mean": np.full(3, 0.5 + tower, np.float32)} for tower in range(2)}
     watch._serial = types.SimpleNamespace(moving=serial)

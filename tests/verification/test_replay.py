@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.settings import config as configs
-from rnn_scaling.verification import promise, replay
+from rnn_scaling.verification import guarantees, replay
 from rnn_scaling.verification.gradients import Part
 from rnn_scaling.verification.rule import RIGHT, Constants, Rule, clipped
 from rnn_scaling.verification.serial import exchange_of
@@ -70,7 +70,7 @@ def test_a_changed_constant_is_named_and_a_right_run_names_none(case):
     options, constants, exchange, word = CASES[case]
     given = {"variable_update": "replicated", "num_devices": 2, "learning_rate": 0.1, **options}
     config = configs.resolve(given, num_gpus=0, num_cores=2)
-    kept = promise.of(config)
+    kept = guarantees.guarantee_of(config)
     found = replay.cause(config, kept, 0, updates_of(config, constants, **exchange))
     assert found is not None and found.word == word, found
     assert replay.cause(config, kept, 0, updates_of(config, RIGHT)) is None
@@ -84,5 +84,5 @@ def test_clipping_by_tower_is_named():
         first, second = _by_tower(update.parts)
         change = {name: -np.float32(0.1) * (first[name] + second[name]) for name in SHAPES}
         made.append(dataclasses.replace(update, change=change))
-    found = replay.cause(config, promise.of(config), 0, made)
+    found = replay.cause(config, guarantees.guarantee_of(config), 0, made)
     assert found is not None and found.word == "clipped by tower"

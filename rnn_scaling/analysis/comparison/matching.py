@@ -24,8 +24,8 @@ from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
+from rnn_scaling.settings.conditions import CONDITIONS
 from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
-from rnn_scaling.settings.read_when import READ_WHEN
 
 ABSENT, NOT_TOLD = "not used", "not told"
 PER_DEVICE, ALL_DEVICES = "per_device", "all_devices"
@@ -344,7 +344,7 @@ def _places(options: Mapping[str, str]) -> list[str]:
 
 def _is_unread(name: str, options: Mapping[str, str]) -> bool:
     """True if an option that only some modes read has its default, which it also has where it is not read."""
-    if name not in READ_WHEN:
+    if name not in CONDITIONS:
         return False
     workload = options.get("model", repr(configs.OPTIONS["model"].default)).strip("'")
     is_default = options[name] == repr(configs.OPTIONS[name].default)

@@ -17,8 +17,8 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings.conditions import NOT_COMPARED
 from rnn_scaling.settings.naming import distinguishing, network, without_network
-from rnn_scaling.settings.read_when import NOT_COMPARED
 from rnn_scaling.settings.run_options import MeasureOptions
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.

@@ -12,7 +12,7 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import graph_view, run_text
-from rnn_scaling.settings.read_when import unread_options
+from rnn_scaling.settings.conditions import unread_options
 
 INTERVAL_S = 5.0  # between two times that batches are written
 COMPARED = ("model", "batch_size", "encoder_type", "num_devices", "variable_update")  # few: the rate is in sight

@@ -18,7 +18,7 @@ FEW_CHOICES = 4  # that are spelled as flags, one by one
 
 
 @dataclasses.dataclass(frozen=True)
-class _ReadWhen:
+class Condition:
     """An option that only some configurations read. by: the options that `read` looks at."""
 
     read: Callable[[RunConfig], bool]
@@ -26,15 +26,15 @@ class _ReadWhen:
     by: tuple[str, ...]
 
 
-def _chosen(option: str, choices: tuple[str, ...], group: str) -> _ReadWhen:
+def _chosen(option: str, choices: tuple[str, ...], group: str) -> Condition:
     """Read where `option`, of this group of the configuration, is one of the choices."""
     few = len(choices) <= FEW_CHOICES
     remedy = " or ".join(f"--{option}={choice}" for choice in choices) if few else f"--{option}={either(choices)}"
-    return _ReadWhen(lambda config: getattr(getattr(config, group), option) in choices, remedy, (option,))
+    return Condition(lambda config: getattr(getattr(config, group), option) in choices, remedy, (option,))
 
 
-def _rules() -> Iterator[tuple[str, _ReadWhen]]:
-    yield "cpu_cores_per_device", _ReadWhen(lambda c: c.devices.device == "cpu", "--device=cpu", ("device",))
+def _rules() -> Iterator[tuple[str, Condition]]:
+    yield "cpu_cores_per_device", Condition(lambda c: c.devices.device == "cpu", "--device=cpu", ("device",))
     for option, group, table in (
         ("variable_update", "update", registry.VARIABLE_UPDATES),
         ("data_source", "data", registry.DATA_SOURCES),
@@ -48,10 +48,10 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
     mode = ("variable_update",)
     several = " or ".join(f"--variable_update={mode}" for mode in modes if registry.is_distributed(mode))
     for name in ("num_workers", "cluster_timeout", "cluster_heartbeat", "coordinator_address"):
-        yield name, _ReadWhen(lambda c: registry.is_distributed(c.update.variable_update), several, mode)
+        yield name, Condition(lambda c: registry.is_distributed(c.update.variable_update), several, mode)
     servers = " or ".join(f"--variable_update={mode}" for mode, each in modes.items() if each.has_servers)
-    yield "num_ps", _ReadWhen(lambda c: registry.has_servers(c.update.variable_update), servers, mode)
-    reduced = _ReadWhen(
+    yield "num_ps", Condition(lambda c: registry.has_servers(c.update.variable_update), servers, mode)
+    reduced = Condition(
         lambda c: c.update.compress_gradients != "int8",
         "another --compress_gradients than int8",
         ("compress_gradients",),
@@ -59,18 +59,18 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
     for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
         yield name, reduced
     together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
-    yield "save_every", _ReadWhen(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir", ("checkpoint_dir",))
+    yield "save_every", Condition(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir", ("checkpoint_dir",))
     yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
     multiplied = "--batch_size, which the towers multiply"
-    yield "lr_scaling", _ReadWhen(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
-    linear = _ReadWhen(lambda c: c.training.lr_scaling == "linear", "--lr_scaling=linear", ("lr_scaling",))
+    yield "lr_scaling", Condition(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
+    linear = Condition(lambda c: c.training.lr_scaling == "linear", "--lr_scaling=linear", ("lr_scaling",))
     yield "lr_warmup_batches", linear
     for name in ("target_ci", "max_batches"):
-        yield name, _ReadWhen(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
+        yield name, Condition(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
     yield (
         "prefetch_buffer_size",
-        _ReadWhen(
+        Condition(
             lambda c: bool(c.data.prefetch_data_to_device),
             f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
             ("prefetch_data_to_device",),
@@ -78,17 +78,17 @@ def _rules() -> Iterator[tuple[str, _ReadWhen]]:
     )
 
 
-READ_WHEN: dict[str, list[_ReadWhen]] = {}  # an option is read where all of its rules say so
+CONDITIONS: dict[str, list[Condition]] = {}  # an option is read where all of its rules say so
 for _name, _rule in _rules():
-    READ_WHEN.setdefault(_name, []).append(_rule)
+    CONDITIONS.setdefault(_name, []).append(_rule)
 
 
-DECIDING = tuple(dict.fromkeys(name for rules in READ_WHEN.values() for rule in rules for name in rule.by))
+DECIDING = tuple(dict.fromkeys(name for rules in CONDITIONS.values() for rule in rules for name in rule.by))
 
 
 def is_read(config: RunConfig, name: str) -> bool:
     """Whether something in `config` reads the option `name`."""
-    return all(rule.read(config) for rule in READ_WHEN.get(name, ()))
+    return all(rule.read(config) for rule in CONDITIONS.get(name, ()))
 
 
 def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
@@ -109,12 +109,12 @@ def unread_options(values: Mapping[str, Any]) -> frozenset[str]:
 @functools.lru_cache(maxsize=1024)  # thousands of runs have few settings of these among them
 def _unread(deciding: tuple[Any, ...]) -> frozenset[str]:
     config = from_flat(dict(zip(DECIDING, deciding)))
-    return frozenset(name for name in READ_WHEN if not is_read(config, name))
+    return frozenset(name for name in CONDITIONS if not is_read(config, name))
 
 
 def remedy(config: RunConfig, name: str) -> str:
     """What would make `config` read the option `name`, as flags."""
-    return " and ".join(rule.remedy for rule in READ_WHEN[name] if not rule.read(config))
+    return " and ".join(rule.remedy for rule in CONDITIONS[name] if not rule.read(config))
 
 
 # Of our trainer's runs other options hold what these come to; of another's nothing else does.

@@ -10,7 +10,7 @@ from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.settings import learning_rate, scale
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.verification.promise import Promise
+from rnn_scaling.verification.guarantees import Guarantee
 
 CLOSEST = 1e-5  # nearer is not claimed
 MOST_NAMED = 3
@@ -26,7 +26,7 @@ class Outcome:
 
     Attributes:
       config: resolved options.
-      promise: of the mode.
+      guarantee: of the mode.
       replicas: name of each, empty of one that all towers share.
       batches: what was compared.
       blind: variables that moved too little to say anything of them.
@@ -36,7 +36,7 @@ class Outcome:
     """
 
     config: RunConfig
-    promise: Promise
+    guarantee: Guarantee
     replicas: Sequence[str]
     batches: tuple[CertifiedBatch, ...]
     blind: Sequence[str]
@@ -56,16 +56,16 @@ def right(outcome: Outcome) -> Certificate:
         )
         return _certificate(outcome, "cannot tell", False, sentence)
     within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, outcome.weights_difference)) - 1e-9))
-    word = "stale by 1 step" if outcome.promise.is_stale else f"equal within {within}"
-    serial = "serial training on the same" if outcome.promise.shares_one_model else "serial training on its own"
+    word = "stale by 1 step" if outcome.guarantee.is_stale else f"equal within {within}"
+    serial = "serial training on the same" if outcome.guarantee.shares_one_model else "serial training on its own"
     whose = "the variables are" if outcome.replicas == [""] else "each replica is"
     sentences = [
         f"Equal within {within}: {whose} what {serial} {_count(len(outcome.batches), 'batch')} gives.",
         f"Weights moved by up to {short(outcome.weights_moved)} and differ by {short(outcome.weights_difference)} at "
         f"most; the relative difference of the losses is {short(outcome.loss_difference)}.",
     ]
-    if outcome.promise.is_stale:
-        flag = "--staged_vars=true" if outcome.promise.staged else "--variable_consistency=relaxed"
+    if outcome.guarantee.is_stale:
+        flag = "--staged_vars=true" if outcome.guarantee.staged else "--variable_consistency=relaxed"
         sentences[0] = f"Stale by 1 step, as {flag} promises. {sentences[0][:-1]} one step late."
     if outcome.blind:
         sentences.append(f"Nothing is said of {_named(outcome.blind)}, which hardly moved.")
@@ -126,7 +126,7 @@ def _certificate(outcome: Outcome, word: str, holds: bool, sentence: str) -> Cer
         sentence=sentence,
         compared=compared(outcome.config, len(outcome.batches)),
         replicas=len(outcome.replicas),
-        tolerance=outcome.promise.share,
+        tolerance=outcome.guarantee.share,
         loss_difference=_finite(outcome.loss_difference),
         weights_difference=_finite(outcome.weights_difference),
         weights_moved=_finite(outcome.weights_moved),

@@ -20,7 +20,7 @@ COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 /
 
 
 @dataclasses.dataclass(frozen=True)
-class Promise:
+class Guarantee:
     """What serial training the towers' must equal.
 
     Attributes:
@@ -46,14 +46,14 @@ class Promise:
         return self.late or self.staged
 
 
-def of(config: RunConfig) -> Promise:
+def guarantee_of(config: RunConfig) -> Guarantee:
     """What the mode of a configuration promises."""
     update, dtype = config.update, config.model.compute_dtype
     share = max(FLOAT32_SHARE, UNITS[dtype], ADAM_SHARE if config.training.optimizer == "adam" else 0.0)
     lost = COMPRESSED[update.compress_gradients]
     if update.compress_gradients in ("bfloat16", "float16"):
         share = max(share, lost * config.num_towers)
-    return Promise(
+    return Guarantee(
         shares_one_model=registry.trains_one_model(update.variable_update),
         late=update.variable_consistency == "relaxed",
         staged=update.staged_vars,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
 from rnn_scaling.settings import flags
@@ -14,23 +15,25 @@ from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
+if TYPE_CHECKING:
+    from rnn_scaling.analysis.comparison.judgement import Report
+
 USAGE = """\
-Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that a machine
-that slows down or speeds up does so for both, then compares them pair by pair. The last line is the answer: "A is
-1.27 ± 0.03 times as fast as B", or that they cannot be told apart.
+Which of two settings is faster, and is the difference real? Runs both in turn (A B B A A B B A ...), so that a machine
+that slows down does so for both, and compares them pair by pair. The first line is the answer: "B is 1.27 ± 0.03 times
+as fast as A".
 
     ./run.sh ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
     ./run.sh ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
 
     ./run.sh ab --trainer="python my.py --hidden={hidden}" --a="--axis:hidden=256" --b="--axis:hidden=512"
 
-The last is a trainer of your own (./run.sh sweep --help, docs/any_trainer.md); --trainer may differ between the sides.
-Flags outside the quotation marks go to both. The records are in DIR/a and DIR/b, those of one pair under the same
-number. Stopped and started again with the same command it goes on; failed runs, limits and --force are as in
-./run.sh sweep.
+The last is a trainer of your own (docs/any_trainer.md); --trainer may differ between the sides. Flags outside the
+quotation marks go to both. The records are in DIR/a and DIR/b. The same command continues where it stopped; failed
+runs, limits and --force work as in ./run.sh sweep.
 
-Exit status: that of ./run.sh compare DIR/a DIR/b: 0 no regression, 1 b is slower by more than the
-limit, 2 cannot judge; 2 also when the flags conflict or the folder cannot be used, 130 interrupted."""
+Exit status: that of ./run.sh compare DIR/a DIR/b --paired: 0 B is not slower than the limit, 1 it is, 2 unclear; 2 also
+when the flags conflict or the folder cannot be used, 130 interrupted."""
 
 
 @entry.command
@@ -49,11 +52,15 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     done.print_failures()
     entry.note(*runner.notes)
     from rnn_scaling.analysis.comparison.judgement import Question  # loads numpy, which a wrong flag need not wait for
-    from rnn_scaling.reports import comparison, faster
+    from rnn_scaling.reports import ab_answer, comparison, wording
 
     question = Question(paired=True, max_regression=own.max_regression)
-    words_of = faster.Sides(*(getattr(own, side) or "only the common flags" for side in "ab"))
-    return comparison.compare(out / "a", out / "b", question, closing=lambda report: faster.sentence(report, words_of))
+    settings = "\n".join(f"{side.upper()}: {getattr(own, side) or 'only the common flags'}" for side in "ab")
+
+    def answer(report: Report) -> str:
+        return f"{wording.sentences(ab_answer.statements(report))}\n{settings}"
+
+    return comparison.compare(out / "a", out / "b", question, answer=answer)
 
 
 def _of_theirs(how: ConductOptions) -> Trainer:

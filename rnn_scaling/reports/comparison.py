@@ -30,6 +30,7 @@ from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.compare/1"
 SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
+BEFORE_AFTER = ("before", "after")
 KINDS = {  # of statements about machines
     "faster": "{after} is faster",
     "slower": "{after} is slower",
@@ -43,9 +44,12 @@ def compare(
     after: Path,
     question: Question,
     format: str = "text",
-    closing: Callable[[Report], str] | None = None,
+    answer: Callable[[Report], str] | None = None,
 ) -> int:
     """Prints the comparison of two sets of runs.
+
+    Args:
+      answer: printed first, in the place of the verdict: the sides are two settings A and B, neither of them the norm.
 
     Returns:
       0: a slow-down beyond the limit is excluded everywhere; 1: there is one; 2: cannot judge.
@@ -59,13 +63,16 @@ def compare(
         report = judgement.judge(*sides, question)
     except InputError as e:
         raise entry.Refusal(*str(e).splitlines()) from None
+    if answer is not None:
+        terminal.tell(f"{answer(report)}\n\n")
+    names = BEFORE_AFTER if answer is None else ("A", "B")
     if format == "text" and sys.stdout.isatty():
-        head, *rows = _table(report)
-        terminal.tell(f"{_text(report, markdown_table(head, rows, padded=False).splitlines(), '- ')}\n")
+        head, *rows = _table(report, names)
+        terminal.tell(f"{_text(report, markdown_table(head, rows, padded=False).splitlines(), '- ', names)}\n")
+    elif format == "text":
+        print(_text(report, _columns(_table(report, names)), "  - ", names), flush=True)
     else:
         print(RENDER[format](report), flush=True)
-    if closing is not None:
-        terminal.tell(f"{closing(report)}\n")
     return report.exit_status
 
 
@@ -74,12 +81,12 @@ def render_text(report: Report) -> str:
     return _text(report, _columns(_table(report)), "  - ")
 
 
-def _text(report: Report, table: Sequence[str], bullet: str) -> str:
-    """All that is said; a terminal breaks lines that do not begin with blanks."""
-    lines = [*_head(report), "", *table, ""]
+def _text(report: Report, table: Sequence[str], bullet: str, names: Sequence[str] = BEFORE_AFTER) -> str:
+    """The whole comparison; a terminal breaks lines that do not begin with blanks."""
+    lines = [*_head(report, names), "", *table, ""]
     for title, entries in _sections(report):
         lines += [f"{title}:", *(f"{bullet}{entry}" for entry in entries), ""] if entries else []
-    return "\n".join([*lines, f"result: {verdict(report)}"])
+    return "\n".join([*lines, f"result: {verdict(report)}"] if names is BEFORE_AFTER else lines[:-1])
 
 
 def render_markdown(report: Report) -> str:
@@ -156,13 +163,14 @@ def _short(ratio: float | None) -> str:
     return "n/a" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
-def _head(report: Report) -> list[str]:
+def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
     lines = [
-        f"{report.metric.title}: before {report.before} ({_count(report.runs[0], 'run')}), "
-        f"after {report.after} ({_count(report.runs[1], 'run')})"
+        f"{report.metric.title}: {names[0]} {report.before} ({_count(report.runs[0], 'run')}), "
+        f"{names[1]} {report.after} ({_count(report.runs[1], 'run')})"
     ]
     changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
-    lines.append(f"changed: {', '.join(changed) or 'no option'}")
+    if names is BEFORE_AFTER:
+        lines.append(f"changed: {', '.join(changed) or 'no option'}")
     if report.machines:
         lines += [f"machine {when}: {name}" for when, name in zip(("before", "after"), report.machines)]
     if report.only_before:
@@ -176,19 +184,19 @@ def _plain(text: str) -> str:
     return text.strip("'") or '""'
 
 
-def _table(report: Report) -> list[list[str]]:
+def _table(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[list[str]]:
     metric = report.metric
     unit = f", {metric.unit}" if metric.unit not in ("", metric.title) else ""
     head = [
         "configuration",
         "runs",
-        f"{metric.title} before{unit}",
-        f"{metric.title} after{unit}",
+        *(f"{metric.title} {name}{unit}" for name in names),
         "change (95 % CI)",
         "p",
         "verdict",
     ]
-    return [head, *([*_cells(r, metric), _verdict_cell(r, report.machines is None)] for r in report.results)]
+    is_gate = names is BEFORE_AFTER
+    return [head, *([*_cells(r, metric), _verdict_cell(r, report.machines is None, is_gate)] for r in report.results)]
 
 
 def _cells(result: Result, metric: Metric) -> list[str]:
@@ -205,12 +213,15 @@ def _cells(result: Result, metric: Metric) -> list[str]:
     return [result.label, runs, before, after, change, p_value]
 
 
-def _verdict_cell(result: Result, is_limited: bool) -> str:
+def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
+    """What is known of a configuration; `is_gate`: whether a slow-down beyond the limit is a regression."""
     if result.p_adjusted is None or result.comparison is None:
         return f"cannot judge: {result.reason}"
     words = result.verdict
     if words == "no difference seen" and result.comparison.detectable is not None:
         words += f", smallest detectable {100 * result.comparison.detectable:.1f} %"
+    if not is_gate:
+        return {"slower": "B is slower", "faster": "B is faster"}.get(result.verdict, words)
     return {
         "regression": f"REGRESSION, {words}",
         "cannot judge": f"{words}; cannot judge: {result.reason}",

@@ -34,7 +34,7 @@ class AbOptions:
     repeats: int = option(5, "pairs of runs", minimum=1)
     out: str = option("results/ab", "folder of the folders a and b")
     max_regression: float = option(
-        0.05, "how much slower b may be, as 5% or 0.05: what compare is asked", parse=flags.share, shown="SHARE"
+        0.05, "limit for the exit status: how much slower b may be, as 5% or 0.05", parse=flags.share, shown="SHARE"
     )
 
 

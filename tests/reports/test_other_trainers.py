@@ -15,9 +15,10 @@ from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.folder import Originals, RunFile
-from rnn_scaling.reports import answer, comparison, csv_table, faster, json_report, loss_statements, table, writing
+from rnn_scaling.reports import ab_answer, answer, comparison, csv_table, json_report, loss_statements, table, writing
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_statements import sentence, statements
+from rnn_scaling.reports.wording import sentences
 from rnn_scaling.settings.naming import THEIRS
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
@@ -196,11 +197,11 @@ def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work(tmp_pat
             for name, runs in (("a", repeated(100, **options)), ("b", repeated(120, trainer="yours", **options)))
         ]
         report = judgement.judge(*sides, judgement.Question())
-        return comparison.render_text(report), faster.sentence(report, faster.Sides("mine", "yours"))
+        return comparison.render_text(report), sentences(ab_answer.statements(report))
 
     text, which = said()
     assert "the work that they do: mine before, yours after" in text
-    assert "cannot be told apart: their runs may differ in the work that they do, too" in which
+    assert "differ in more: the work" in which
     text, which = said(model="lm", batch_size=8)
     assert "the work that they do" not in text and "B is 1.20 ± " in which
 

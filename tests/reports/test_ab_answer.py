@@ -1,0 +1,52 @@
+"""The answer of ab: which of two settings is faster."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
+from rnn_scaling.reports import ab_answer
+from rnn_scaling.reports.wording import sentence
+
+
+def answer(value=None, low=None, high=None, reason="", pairs=3, unlike=()):
+    error = None if low is None else math.log(high / low)
+    ratio = value and Interval(value, low, high, "", error, 2.0, (pairs, pairs))
+    comparison = ratio and SimpleNamespace(ratio=ratio)
+    result = SimpleNamespace(comparison=comparison, reason=reason, runs=(pairs, pairs))
+    found = [SimpleNamespace(difference=SimpleNamespace(what=what, severity=severity)) for what, severity in unlike]
+    (statement,) = ab_answer.statements(SimpleNamespace(results=(result,), found=found))
+    return statement
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ((1.27, 1.24, 1.30), "B is 1.27 ± 0.03 times"),
+        ((1 / 1.27, 1 / 1.30, 1 / 1.24), "A is 1.27 ± 0.03 times"),
+        ((1.5, 1.1, 2.4), "B is 1.50 [1.10, 2.40] times"),
+        ((0.99, 0.94, 1.04), "B is 0.94 to 1.04 times"),
+        ((1.001, 0.998, 1.004), "B is 0.998 to 1.004 times"),
+        ((1.2,), "B is 1.20 times"),
+    ],
+)
+def test_the_sentence(numbers, words):
+    assert words in sentence(answer(*numbers, pairs=1 if len(numbers) == 1 else 3))
+
+
+def test_what_could_not_be_compared_says_why():
+    statement = answer(reason="none of 3 runs is good before")
+    assert statement.kind == "ab-no-answer" and statement.values["reasons"] == ["none of 3 runs is good before"]
+
+
+def test_runs_that_may_differ_otherwise_have_no_answer():
+    unlike = [("CPU model", INCOMPARABLE), ("kernel", CAUTION), ("CPU model", INCOMPARABLE)]
+    statement = answer(1.27, 1.24, 1.30, unlike=unlike)
+    assert statement.kind == "ab-unlike" and statement.values == {"facts": ["CPU model"]}
+    assert answer(1.27, 1.24, 1.30, unlike=unlike[1:2]).kind == "ab-faster"
+    statement = answer(1.27, 1.24, 1.30, unlike=[*unlike, ("--num_units", INCOMPARABLE)])
+    assert statement.kind == "ab-other-work" and statement.values == {"options": ["--num_units"]}

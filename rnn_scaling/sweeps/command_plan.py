@@ -1,8 +1,8 @@
-"""A command of the user's own and lists of values -> the runs of a sweep. Pure, but the program must be there.
+"""A user's command and lists of values -> the runs of a sweep. Pure, but the program must exist.
 
-An axis is an option whose values differ between runs: num_devices, any other of this suite's options by its name, or
-the user's own, --axis:NAME=VALUE,... Each has its place, {NAME}, in the command. One with the name of an option of ours
-means the same in reports, so its values are of the same kind; which words there are is the program's matter.
+An axis is an option whose values differ between runs: num_devices, any other of this suite's options, or the user's
+own, --axis:NAME=VALUE,... Each has its place, {NAME}, in the command. An axis with the name of an option of this suite
+means the same in reports, so its values follow the same rule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rnn_scaling.sweeps.template import Template
 AXIS = "--axis:"
 REPEAT, RESULT_FILE = "repeat", "result_file"  # places that every run has
 PRODUCTS = ("items_per_step", "items")
-PLACED = ("device", "cpu_cores_per_device", "num_devices")  # what a run is told by its cores and GPUs, too
+PLACED = ("device", "cpu_cores_per_device", "num_devices")  # a run also sees these in its cores and GPUs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,26 +41,26 @@ class TrainerOptions:
 
     trainer: str = option(
         "",
-        "the command that makes one run, with places: {num_devices}, {repeat}, {result_file} for the record of a "
-        "Recorder, and {NAME} for each --axis:NAME=VALUE,... or list of another flag; no shell, {{ is a brace",
+        "command of one run, with places: {num_devices}, {repeat}, {result_file} for the record of a Recorder, and "
+        "{NAME} for each --axis:NAME=VALUE,... or other flag; runs without a shell; {{ is a brace",
         parse=template.checked,
         shown='"COMMAND {num_devices}"',
         whole=True,
     )
-    trainer_name: str = option("", "what it is called in reports (default: its script, module or program)")
+    trainer_name: str = option("", "name in reports (default: its script, module or program)")
     log_format: str = option(
         log_formats.AUTO,
-        "how its output is read if it writes no record: formats to try (auto: of all), the last may be regex:PATTERN "
-        "with the groups rate | items and seconds or ms | step alone (timed by the lines' arrival), and loss, total; "
+        "format of its output if it writes no record: formats to try (auto: all); the last may be regex:PATTERN with "
+        "the groups rate | items and seconds or ms | step alone (timed by the arrival of lines), and loss, total; "
         f"{printed_numbers.TOKEN} reads any number; wall times the whole process",
         parse=log_formats.checked,
         shown="FORMAT,...",
         whole=True,
     )
-    log_warmup: int = option(1, "matches of the pattern at the start that no rate counts, if there are more", minimum=0)
+    log_warmup: int = option(1, "first matches of the pattern that no rate counts, if there are more", minimum=0)
     items_per_step: str = option(
         "",
-        "items of a step on all devices where a log tells steps or seconds alone: a product, "
+        "items of a step on all devices, if the log has only steps or seconds: a product such as "
         "35*{batch_size}*{num_devices}",
         parse=template.factors,
         shown="PRODUCT",
@@ -71,7 +71,7 @@ class TrainerOptions:
         parse=template.factors,
         shown="PRODUCT",
     )
-    unit: str = option("", "what the trainer counts, in the plural (default: as its record or log says)")
+    unit: str = option("", "what the trainer counts, in the plural (default: from its record or log)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ class CommandRun(AnyRun):
         return str(self.config.get("unit") or "items")
 
     def identity_of(self, config: Mapping[str, Any]) -> Identity:
-        """What stands there for its own options, and how its numbers were read."""
+        """The values of its options, and how its numbers were read."""
         return tuple((name, config.get(name)) for name in dict.fromkeys([*self.config, *HOW_RUN]))
 
     @property
@@ -105,7 +105,7 @@ class CommandRun(AnyRun):
 
     @property
     def num_cores(self) -> int | None:
-        """Cores that it is to have; None: it runs on GPUs, and may use all."""
+        """Cores that it gets; None: it runs on GPUs and may use all."""
         return self.num_devices * int(self.config["cpu_cores_per_device"]) if self.config["device"] == "cpu" else None
 
 
@@ -130,7 +130,7 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
             placed.append(f"--{name}={values}")
             lines += [f"{flag}: {name} is given twice; give all values at once"] if names.count(name) > 1 else []
         elif name in (TRAINER, REPEAT, RESULT_FILE, *NOT_COMPARED_THEIRS):
-            lines.append(f"{flag}: {name} has a meaning of its own here; take another name, as {AXIS}my_{name}")
+            lines.append(f"{flag}: {name} is reserved; choose another name, as {AXIS}my_{name}")
         elif name in axes:
             lines.append(f"{flag}: {AXIS}{name} is given twice; give all values at once")
         else:
@@ -143,7 +143,7 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _faults(name: str, text: str) -> list[str]:
-    """What is wrong with a value of an axis that has the name of an option of ours, and so means the same."""
+    """What is wrong with a value of an axis that has the name of an option of this suite."""
     if name not in configs.OPTIONS:
         return []
     try:
@@ -151,11 +151,11 @@ def _faults(name: str, text: str) -> list[str]:
         wrong = f"{text} must be {rule}" if rule else ""
     except flags.FlagErrors as e:
         wrong = e.lines[0].removeprefix(f"--{name}=")
-    return [f"{wrong}, as this suite's option of that name; another name takes any, {AXIS}my_{name}"] if wrong else []
+    return [f"{wrong}, like this suite's --{name}; or rename it, as {AXIS}my_{name}"] if wrong else []
 
 
 def _value(name: str, text: str) -> Any:
-    """A value of an axis as records have it: a number where it reads as one, of an option of ours what that takes.
+    """A value of an axis as records hold it: a number if it reads as one, else as the option of that name parses it.
 
     Raises:
       FlagErrors: if that does not take it.
@@ -166,12 +166,12 @@ def _value(name: str, text: str) -> Any:
 
 
 def _broken_rule(name: str, value: Any) -> str:
-    """What an option of ours must be for another trainer, too; empty if it is."""
+    """The rule of this suite's option that a value breaks; empty: none."""
     return "" if name in THEIRS else flags.broken_rule(configs.OPTIONS[name], value)
 
 
 def missing_trainer(own: TrainerOptions, axes: Mapping[str, Any]) -> list[str]:
-    """What was said of a trainer though none was given, a line each."""
+    """Options of a command that are given without --trainer, a line each."""
     given = [field.name for field in dataclasses.fields(own) if getattr(own, field.name) != field.default]
     rule = 'is for a trainer of your own: --trainer="COMMAND"'
     return [f"--{name} {rule}" for name in given] + [f"{AXIS}{name} {rule}" for name in axes]
@@ -192,7 +192,12 @@ def plan(
     """
     command = template.parse(own.trainer)
     given, lines = _with_devices(lists, num_gpus, num_cores)
-    lines += _problems(own, command, axes, lists)
+    lines += [
+        *_list_problems(axes, lists),
+        *_axis_problems(axes),
+        *_place_problems(own, command, axes, lists),
+        *_log_problems(own),
+    ]
     if lines:
         raise flags.FlagErrors(lines)
     values: dict[str, Sequence[Any]] = {**given, **axes}
@@ -204,11 +209,9 @@ def plan(
         wrong = [run for run in runs if product and not 0 < (getattr(run.terms, name) or 0) < math.inf]
         if wrong:
             filled = template.fill(product, wrong[0].texts)
-            raise flags.FlagErrors([f"--{name}={product} is {filled}, which is no number above 0"])
+            raise flags.FlagErrors([f"--{name}={product} is {filled}; it must be above 0"])
     if not all(template.fill(command.words[0], {REPEAT: "1", RESULT_FILE: "x", **run.texts}) for run in runs):
-        raise flags.FlagErrors(
-            [f"--trainer={own.trainer} must begin with a program; the place there has an empty value"]
-        )
+        raise flags.FlagErrors([f"--trainer={own.trainer} must begin with a program, got an empty value"])
     return with_distinct_names(list({run.identity: run for run in runs}.values()))
 
 
@@ -227,16 +230,15 @@ def _with_devices(
     if on_gpus and not num_gpus:
         lines.append("--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu")
     elif on_gpus and "cpu_cores_per_device" in lists:
-        lines.append("--cpu_cores_per_device is of CPUs; add --device=cpu, or leave it out")
+        lines.append("--cpu_cores_per_device needs --device=cpu; add it, or leave this out")
     if on_gpus and num_gpus and max(numbers) > num_gpus:
         lines.append(f"--num_devices={max(numbers)} must be at most the {num_gpus} GPUs; use --device=cpu for CPUs")
     placed: dict[str, Sequence[Any]] = {"num_devices": numbers, "device": ["gpu" if on_gpus else "cpu"]}
     return {**lists, **placed, **({} if on_gpus else {"cpu_cores_per_device": each})}, lines
 
 
-def _problems(
-    own: TrainerOptions, command: Template, axes: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]
-) -> Iterator[str]:
+def _list_problems(axes: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """What is wrong with the values of this suite's options."""
     for name, values in lists.items():
         for value in values:
             if rule := _broken_rule(name, value):
@@ -244,32 +246,45 @@ def _problems(
         if name in axes:
             yield f"--{name} and {AXIS}{name} name the same option; give one of them"
         if name in NOT_COMPARED_THEIRS:
-            yield f"--{name} is of this suite's trainer; give your own another name, as {AXIS}my_{name}"
+            yield f"--{name} is for this suite's trainer; rename yours, as {AXIS}my_{name}"
+
+
+def _axis_problems(axes: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Values that are one number, as 1.1 and 1.10."""
     for name, texts in axes.items():
         for first, second in itertools.combinations(texts, 2):
             if number(first) == number(second):
-                yield f"{AXIS}{name}: {first} and {second} are one number; leave one out, or take another --out for it"
-    places, known = set(template.places(command.text)), {*axes, *lists, *PLACED}
-    for name in sorted(places - known - {REPEAT, RESULT_FILE}):
-        place, close = f"{{{name}}}", difflib.get_close_matches(name, known | {REPEAT, RESULT_FILE}, n=1)
+                yield f"{AXIS}{name}: {first} and {second} are the same number; leave one out"
+
+
+def _place_problems(
+    options: TrainerOptions, command: Template, axes: Collection[str], lists: Collection[str]
+) -> Iterator[str]:
+    """Places without an option, and options without a place."""
+    places, names = set(template.places(command.text)), {*axes, *lists, *PLACED}
+    for name in sorted(places - names - {REPEAT, RESULT_FILE}):
+        place, close = f"{{{name}}}", difflib.get_close_matches(name, names | {REPEAT, RESULT_FILE}, n=1)
         meant = f" (did you mean {{{close[0]}}}?)" if close else ""
         remedy = f"add {AXIS}{name}=VALUE,..., or write {{{place}}} as text"
-        yield f"--trainer: {place} is no option of this sweep{meant}; {remedy}"
-    for name in [*axes, *lists]:
-        if name not in places and name not in PLACED:
-            flag = f"{AXIS if name in axes else '--'}{name}"
-            hint = f"a program that reads variables is written env X={{{name}}} COMMAND"
-            yield f"{flag}: --trainer has no place {{{name}}} for it; {hint}"
+        yield f"--trainer: {place} is not an option of this sweep{meant}; {remedy}"
+    for name in [name for name in (*axes, *lists) if name not in {*places, *PLACED}]:
+        flag = f"{AXIS if name in axes else '--'}{name}"
+        hint = f"pass it as a variable with env X={{{name}}} COMMAND if the program reads one"
+        yield f"{flag}: --trainer has no place {{{name}}} for it; {hint}"
     for product in PRODUCTS:
-        for name in sorted(set(template.places(getattr(own, product))) - known):
-            yield f"--{product}: {{{name}}} is no option of this sweep"
-    is_wall, lacks = own.log_format == log_formats.WALL, log_formats.lacks_items(own.log_format)
-    if lacks and not own.items_per_step:
-        yield "--log_format: it tells steps or seconds alone; add --items_per_step=PRODUCT (1 counts steps), or items"
-    if own.items_per_step and not (lacks or log_formats.AUTO in own.log_format.split(",")):
-        yield "--items_per_step is for a --log_format that tells steps or seconds alone"
-    if is_wall != bool(own.items):
-        yield "--items=PRODUCT and --log_format=wall belong together: the items of a whole run, and its seconds"
+        for name in sorted(set(template.places(getattr(options, product))) - names):
+            yield f"--{product}: {{{name}}} is not an option of this sweep"
+
+
+def _log_problems(options: TrainerOptions) -> Iterator[str]:
+    """What --log_format needs, and what needs it."""
+    has_no_items = log_formats.lacks_items(options.log_format)
+    if has_no_items and not options.items_per_step:
+        yield "--log_format reads only steps or seconds; add --items_per_step=PRODUCT (1 counts steps)"
+    if options.items_per_step and not has_no_items and log_formats.AUTO not in options.log_format.split(","):
+        yield "--items_per_step is for a --log_format that reads only steps or seconds"
+    if (options.log_format == log_formats.WALL) != bool(options.items):
+        yield "--items=PRODUCT and --log_format=wall need each other: the items of a whole run, and its seconds"
 
 
 def _run(

@@ -1,6 +1,6 @@
-"""Runs jobs one after the other, each a process of its own, so that any end of any process loses nothing.
+"""Runs jobs one after the other, each in its own process, so that no end of a process loses a result.
 
-lock the folders -> what is there already? -> placeholder, process, record for each job that is left
+lock the folders -> find finished runs -> for each other job: placeholder, process, record
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
@@ -39,17 +40,17 @@ class ConductOptions(flags.FileOptions):
 
     run_timeout: float | None = option(
         None,
-        f"wall limit of a run in seconds; 0: none (default: {limits.TIMES:g} times what finished runs or the estimate "
-        f"say, {limits.LEAST_S:g} at least)",
+        f"time limit of a run in seconds; 0: none (default: {limits.TIMES:g} times the duration of finished runs or "
+        f"the estimate, at least {limits.LEAST_S:g})",
         minimum=0.0,
     )
-    retry_failed: bool = option(False, "run failed runs again, too")
-    force: bool = option(False, "overwrite records of other flags that are in the way")
-    dry_run: bool = option(False, "list the runs and an estimate of the time; run and write nothing")
+    retry_failed: bool = option(False, "repeat failed runs")
+    force: bool = option(False, "overwrite records of other flags")
+    dry_run: bool = option(False, "list the runs and their estimated duration; run nothing and write nothing")
     launch: str = option(
         "",
-        "a launcher with its flags, which starts the processes of each run: LAUNCHER -n PROCESSES trainer; "
-        "without one they are started on this machine",
+        "a launcher with its flags, which starts each run as LAUNCHER -n PROCESSES trainer (default: processes on this "
+        "machine)",
         parse=ranks.launcher,
         shown='"srun -K"',
         whole=True,
@@ -74,7 +75,7 @@ class Outcome:
         for label, result in failed.items():
             entry.fail(f"{label}: {result.error.message if result.error else result.status}")
         if failed:
-            print("--retry_failed runs failed runs again", file=sys.stderr)
+            print("--retry_failed repeats failed runs", file=sys.stderr)
         return bool(failed)
 
 
@@ -84,39 +85,20 @@ def conduct(
     options: ConductOptions,
     *,
     again: Sequence[str],
-    trainer: Trainer,
+    trainer: Trainer[Any],
     before: Sequence[Made] | None = None,
 ) -> Outcome:
-    """Runs the jobs that are not finished; says on stderr what stops it.
+    """Runs the jobs that are not finished; prints on stderr what stops it.
 
     Args:
-      before: what was made in earlier rounds, where a command finds out round by round what to run; None: it is all.
+      before: runs of earlier rounds, for a command that chooses its runs round by round; None: there are no rounds.
     """
     outcome = Outcome()
     input_files.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
             holds = [] if options.dry_run else _held_folders([out, *(job.folder for job in jobs)], locks)
-            survey = folder.survey(
-                jobs, retry_failed=options.retry_failed, force=options.force, before=[job for job, _ in before or ()]
-            )
-            outcome.records.update(survey.finished)
-            _tell_unreadable(survey, options.dry_run)
-            if not options.dry_run:
-                folder.remove_leftovers(jobs)
-            if survey.conflicts:
-                outcome.exit_status = entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
-                return outcome
-            if survey.pending and not before:  # which have warned of it
-                entry.warn(*trainer.warnings([job.run for job in survey.pending], options.dry_run))
-            if options.dry_run:
-                print(listing(jobs, survey, trainer), end="", flush=True)
-                outcome.exit_status = 0
-            else:
-                if not survey.pending and before is None:
-                    rule = f"all {len(jobs)} runs are finished; another --out measures anew"
-                    print(f"nothing left to run: {rule}", file=sys.stderr)
-                _run_pending(jobs, survey, options.run_timeout, trainer, outcome.records, holds, before or ())
+            outcome.exit_status = _conduct(jobs, options, trainer, outcome.records, holds, before)
     except BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
     except folder.GoneError as e:
@@ -124,20 +106,50 @@ def conduct(
     except BrokenPipeError:  # of what is printed
         raise
     except OSError as e:
-        kept = f"; {len(outcome.records)} finished runs are kept, the same command goes on" if outcome.records else ""
+        count = len(outcome.records)
+        kept = f"; {count} finished runs are kept, the same command continues" if count else ""
         outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{_at(e)}{kept}")
     except KeyboardInterrupt:
-        of_all = f"{len(before or ()) + len(outcome.records)} of {len(before or ()) + len(jobs)}"
-        print(
-            f"\ninterrupted: {of_all} runs are finished in {out}; to go on:\n  {entry.program()} {shlex.join(again)}",
-            file=sys.stderr,
-        )
+        earlier = len(before or ())
+        finished = f"{earlier + len(outcome.records)} of {earlier + len(jobs)} runs are finished in {out}"
+        command = f"{entry.program()} {shlex.join(again)}"
+        print(f"\ninterrupted: {finished}; to continue:\n  {command}", file=sys.stderr)
         outcome.exit_status = entry.EXIT_INTERRUPTED
     return outcome
 
 
+def _conduct(
+    jobs: Sequence[Job],
+    options: ConductOptions,
+    trainer: Trainer[Any],
+    records: dict[str, RunRecord],
+    holds: Sequence[Hold],
+    before: Sequence[Made] | None,
+) -> int | None:
+    """Runs what is not finished, and fills `records`; returns as `Outcome.exit_status`."""
+    earlier = [job for job, _ in before or ()]
+    survey = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force, before=earlier)
+    records.update(survey.finished)
+    for path, reason in survey.unreadable:
+        done = "would be renamed" if options.dry_run else f"renamed to {folder.set_aside(path).name}"
+        entry.warn(f"{reason}; {done}")
+    if not options.dry_run:
+        folder.remove_leftovers(jobs)
+    if survey.conflicts:
+        return entry.fail(*survey.conflicts, status=entry.EXIT_USAGE)
+    if survey.pending and not before:  # earlier rounds have printed these warnings
+        entry.warn(*trainer.warnings([job.run for job in survey.pending], options.dry_run))
+    if options.dry_run:
+        print(listing(jobs, survey, trainer), end="", flush=True)
+        return entry.EXIT_OK
+    if not survey.pending and before is None:
+        print(f"nothing left to run: all {len(jobs)} runs are finished; another --out starts anew", file=sys.stderr)
+    _run_pending(jobs, survey, options.run_timeout, trainer, records, holds, before or ())
+    return None
+
+
 def _held_folders(folders: Sequence[Path], locks: contextlib.ExitStack) -> list[Hold]:
-    """Makes the folders where they lack, and holds each until the locks are given back."""
+    """Makes missing folders, and holds each until the locks are released."""
     holds = []
     for place in dict.fromkeys(folders):
         place.mkdir(parents=True, exist_ok=True)
@@ -145,7 +157,7 @@ def _held_folders(folders: Sequence[Path], locks: contextlib.ExitStack) -> list[
     return holds
 
 
-def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer) -> str:
+def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -> str:
     """The table of a dry run and its estimate."""
     pending = {job.label for job in survey.pending}
     states = [
@@ -168,7 +180,7 @@ def _run_pending(
     jobs: Sequence[Job],
     survey: folder.Survey,
     timeout_s: float | None,
-    trainer: Trainer,
+    trainer: Trainer[Any],
     records: dict[str, RunRecord],
     holds: Sequence[Hold],
     before: Sequence[Made],
@@ -191,7 +203,7 @@ def _run_pending(
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             _require_whole(holds, jobs, records)
-            result = run_job(job, limits.of(job.identity, estimator, timeout_s), trainer, shown.said)
+            result = run_job(job, limits.for_run(job.identity, estimator, timeout_s), trainer, shown.said)
             records[job.label] = result
             _learn(estimator, job, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
@@ -201,18 +213,17 @@ def _run_pending(
 
 
 def _require_whole(holds: Sequence[Hold], jobs: Sequence[Job], records: Mapping[str, RunRecord]) -> None:
-    gone = [str(each.folder) for each in holds if not each.is_whole()]
+    gone = [str(hold.folder) for hold in holds if not hold.is_whole()]
     if gone:
-        there = [str(job.path) for job in jobs if job.label in records and job.path.exists()]
-        kept = f"left {'is' if len(there) == 1 else 'are'} {', '.join(there[-3:])}" if there else "none is left"
+        left = sum(job.label in records and job.path.exists() for job in jobs)
         raise folder.GoneError(
-            f"{', '.join(gone)}: removed or replaced while the sweep ran, with {len(records) - len(there)} of "
-            f"{len(records)} records; {kept}; the same command makes the others again"
+            f"{', '.join(gone)}: removed or replaced during the sweep; {len(records) - left} of {len(records)} records "
+            "are lost, and the same command makes them again"
         )
 
 
 def run_job(
-    job: Job, limit: Limit, trainer: Trainer, on_line: Callable[[str | None], None] = lambda line: None
+    job: Job, limit: Limit, trainer: Trainer[Any], on_line: Callable[[str | None], None] = lambda line: None
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
@@ -226,7 +237,7 @@ def run_job(
     message = "the sweep ended during this run"
     placeholder = RunError(type=failure.PLACEHOLDER, message=message, process=alive.this_process())
     unfinished = RunRecord("failed", placeholder, job.run.options, unit=job.run.unit)
-    # Before the process starts: whatever stood here cannot pass for this run's result, and a full disk is found out.
+    # Before the process starts, so that an older record cannot pass for this run's result, and a full disk is noticed.
     record.write(unfinished, job.path)
     ended = trainer.run(job.run, job.path, limit, on_line)
     folder.remove_leftovers([job])
@@ -243,8 +254,8 @@ def run_job(
         if lost:  # not the run's failure: the placeholder stays, so that the run is made again
             raise OSError(lost)
         error = trainer.reason(job.run, ended, limit)
-        # What an interrupted trainer wrote of its batches and phases stays; a rate of half a run does not. Another
-        # trainer than ours does not know all that its run is told by.
+        # The batches and phases of an interrupted run stay, its rate does not. A user's command may not write all
+        # options that identify the run.
         half = written or unfinished
         config = {**half.config, **{name: value for name, value in job.identity if value is not None}}
         result = dataclasses.replace(half, status="failed", error=error, config=config, throughput=None)
@@ -255,15 +266,15 @@ def run_job(
 
 
 def _keep_stderr(path: Path, lines: Sequence[str]) -> None:
-    """Writes the last lines that a failed run said beside its record; removes those of an earlier try."""
-    beside = path.with_name(f"{path.stem}.stderr.txt")
+    """Writes the last lines of a failed run next to its record; removes those of an earlier try."""
+    text_path = path.with_name(f"{path.stem}.stderr.txt")
     if lines:
-        write_text("\n".join(lines) + "\n", beside)
+        write_text("\n".join(lines) + "\n", text_path)
     else:
-        beside.unlink(missing_ok=True)
+        text_path.unlink(missing_ok=True)
 
 
-def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer) -> Estimator:
+def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -> Estimator:
     estimator = trainer.estimator()
     for job in jobs:
         if result := survey.finished.get(job.label):
@@ -274,12 +285,6 @@ def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer) -> 
 def _learn(estimator: Estimator, job: Job, result: RunRecord) -> None:
     if result.status == "ok" and result.phases.total > 0:
         estimator.add(job.identity, result.phases.total)
-
-
-def _tell_unreadable(survey: folder.Survey, dry_run: bool) -> None:
-    for path, what in survey.unreadable:
-        done = "would be set aside" if dry_run else f"renamed to {folder.set_aside(path).name}"
-        entry.warn(f"{what}; {done}")
 
 
 def _at(error: OSError) -> str:

@@ -27,15 +27,14 @@ class Estimator:
         is_reckoned: bool = True,
     ) -> None:
         """num_cores: that the runs share; those of this process when not given.
-        workers_share: whether all workers of a run share them; else each has as many.
-        is_reckoned: whether `rough_s` says what a run is beside another; else they count as equally long, and nothing
-          is known before the first has ended.
+        workers_share: all workers of a run share these cores; else each worker has its own.
+        is_reckoned: `rough_s` compares runs; else all runs count as equally long, which is unknown at first.
         """
         self._is_reckoned = is_reckoned
         self._num_cores = len(available_cores()) if num_cores is None else num_cores
         self._workers_share = workers_share
         self._seconds: dict[Identity, list[float]] = {}
-        # Known and rough seconds together, by number of towers and of all: what is off is so for like runs alike.
+        # (measured, rough) seconds by number of towers, None: all. The ratio corrects the estimate of like runs.
         self._sums: dict[int | None, tuple[float, float]] = {}
 
     def add(self, options: Identity, seconds: float) -> None:
@@ -43,14 +42,13 @@ class Estimator:
         self._seconds.setdefault(options, []).append(seconds)
         rough = self._rough_s(options)
         for key in (_towers(dict(options)), None):
-            known, reckoned = self._sums.get(key, (0.0, 0.0))
-            self._sums[key] = known + seconds, reckoned + rough
+            measured_sum, rough_sum = self._sums.get(key, (0.0, 0.0))
+            self._sums[key] = measured_sum + seconds, rough_sum + rough
 
     def seconds(self, options: Identity) -> float:
-        """Seconds that a run with these options will take; NaN: not known."""
-        known = self._seconds.get(options)
-        if known:
-            return sum(known) / len(known)
+        """Seconds that a run with these options will take; NaN: unknown."""
+        if same := self._seconds.get(options):
+            return sum(same) / len(same)
         if not self._seconds and not self._is_reckoned:
             return math.nan
         sums = self._sums.get(_towers(dict(options))) or self._sums.get(None)
@@ -60,7 +58,7 @@ class Estimator:
         return rough_s(dict(options), self._cores(dict(options))) if self._is_reckoned else 1.0
 
     def _cores(self, options: Mapping[str, Any]) -> int:
-        """That all workers of a run have together."""
+        """Cores of all workers of a run together."""
         return self._num_cores * (1 if self._workers_share else options["num_workers"])
 
     def total_s(self, options: Iterable[Identity]) -> float:
@@ -68,34 +66,31 @@ class Estimator:
         return sum(map(self.seconds, options))
 
     def basis(self, options: Identity) -> str:
-        """What speaks for the estimate of a run: "same" or "scaled" finished runs, nothing ("rough"); or "unknown"."""
+        """Basis of a run's estimate: finished runs, the "same" or "scaled", none ("rough"), or "unknown"."""
         if self._seconds:
             return "same" if options in self._seconds else "scaled"
         return "rough" if self._is_reckoned else "unknown"
 
     def in_words(self, options: Iterable[Identity]) -> str:
-        """How long runs will take, and where that comes from."""
+        """How long runs will take, and where the estimate comes from."""
         options = list(options)
         if math.isnan(total := self.total_s(options)):
-            return "how long they take is known when the first has ended"
+            return "unknown until the first has finished"
         return f"about {duration(total)} ({self.source(options)})"
 
     def source(self, options: Iterable[Identity]) -> str:
-        """Where the estimate comes from, in words."""
+        """Where the estimate comes from."""
         options = list(options)
         same = sum(option in self._seconds for option in options)
-        if not self._seconds:
-            rate = f"{CPU_FLOP_PER_S / 1e9:g} GFLOP/s a core, {GPU_FLOP_PER_S / 1e12:g} TFLOP/s a GPU"
-            shared = any(sharing(dict(each), self._cores(dict(each))) > 1 for each in options)
-            slower = (
-                f"; devices that share this machine's {self._num_cores} cores are reckoned slower" if shared else ""
-            )
-            return f"rough: no run has finished yet; it assumes {rate}{slower}"
-        if same == len(options):
+        if self._seconds and same == len(options):
             return "from finished runs of the same flags"
-        if not same:
+        if same:
+            return f"{same} run{'s' if same > 1 else ''} from finished runs of the same flags, the others scaled"
+        if self._seconds:
             return "scaled from finished runs of other flags"
-        return f"{same} of them from finished runs of the same flags, the others scaled from runs of other flags"
+        is_shared = any(sharing(dict(option), self._cores(dict(option))) > 1 for option in options)
+        cores = f", on {self._num_cores} shared cores" if is_shared else ""
+        return f"rough: {CPU_FLOP_PER_S / 1e9:g} GFLOP/s per core, {GPU_FLOP_PER_S / 1e12:g} TFLOP/s per GPU{cores}"
 
 
 def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
@@ -107,7 +102,10 @@ def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
     rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     batches = options["num_warmup_batches"] + options["num_batches"]
     flop = batches * options["batch_size"] * WORKLOADS[options["model"]].flops_a_sample(options)
-    towers, shared = options["num_devices"], sharing(options, num_cores)  # of a worker; the others run beside it
+    towers, shared = (
+        options["num_devices"],
+        sharing(options, num_cores),
+    )  # of a worker
     start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
     building = towers * shared * (TOWER_S + TRACED_S * options["trace_batches"])
     # Towers that share a core also wait for each other, and with fewer threads than towers they take turns.
@@ -116,7 +114,7 @@ def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
 
 
 def sharing(options: Mapping[str, Any], num_cores: int) -> float:
-    """Cores that the CPU devices of a run need for each that there is; 1 where there are enough, or on GPUs."""
+    """Ratio of the cores that the CPU devices of a run need to those that exist; 1 if they suffice, or on GPUs."""
     if options["device"] == "gpu":
         return 1.0
     return max(1.0, _towers(options) * options["cpu_cores_per_device"] / max(num_cores, 1))

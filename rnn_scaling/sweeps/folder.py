@@ -1,4 +1,4 @@
-"""A folder of records: who works in it, and which runs of a plan it already holds."""
+"""A folder of records: its lock, and which runs of a plan it already holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rnn_scaling.sweeps.failure import PLACEHOLDER
 from rnn_scaling.sweeps.runs import AnyRun
 
 LOCK_NAME = ".sweep.lock"
-# What a run's processes leave that were killed: a file of record.write, and those by which ranks of a Recorder meet.
+# Files that killed processes leave: a temporary file of record.write, and the files that ranks of a Recorder exchange.
 LEFTOVER = re.compile(r"\.(.+\.json)\.(?:[^.]+\.tmp|rank\d+)")
 
 
@@ -55,7 +55,7 @@ class Survey:
       finished: records of jobs that need not run, by label.
       pending: jobs to run, in order.
       conflicts: a line for each record of other flags in a job's place.
-      unreadable: what stands in a job's place and is no record, or a copy of another one, with what is wrong.
+      unreadable: path and reason of what is in a job's place but is no record, or is a copy of another.
     """
 
     finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
@@ -79,57 +79,67 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     """
     result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
     for job in jobs:
-        is_own = True
-        try:
-            there: RunRecord | None = record.read(job.path)
-        except (OSError, record.RecordError) as e:
-            if os.path.lexists(job.path):  # no file that can be read, as a pipe, or a link to nothing
-                what = f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
-                result.unreadable.append((job.path, what))
-            there, is_own = others.take(job), False
-        if there is None or is_placeholder(there):
+        own = _read(job, result.unreadable)
+        if own is not None and is_placeholder(own):
             result.pending.append(job)
             continue
-        differences = _differences(there.config, job.run)
-        if differences and (elsewhere := others.take(job)):
-            there, differences, is_own = elsewhere, "", False
-        if not differences and (original := originals.of(job.path.name, there)):
-            if is_own:
-                result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
+        differences = _differences(own.config, job.run) if own else ""
+        elsewhere = others.take(job) if own is None or differences else None
+        there = elsewhere or own
+        if there is None:
             result.pending.append(job)
-        elif differences and not force and _has_numbers(there):
-            result.conflicts.append(
-                f"{job.path} is a record of other flags ({differences}); choose another --out, or --force overwrites it"
-            )
-        elif differences or there.status == "interrupted" or (there.status == "failed" and retry_failed):
+            continue
+        differences = "" if elsewhere else differences
+        original = "" if differences else originals.of(job.path.name, there)
+        if original and there is own:
+            result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
+        if differences and not force and _has_numbers(there):
+            remedy = "choose another --out, or --force overwrites it"
+            result.conflicts.append(f"{job.path} has other flags ({differences}); {remedy}")
+        elif differences or original or _is_to_repeat(there, retry_failed):
             result.pending.append(job)
         else:
             result.finished[job.label] = there
     return result
 
 
+def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:
+    """The record in a job's place; what cannot be read there is added to `unreadable`."""
+    try:
+        return record.read(job.path)
+    except (OSError, record.RecordError) as e:
+        if os.path.lexists(job.path):  # a broken record, or what is no file, as a pipe or a link to nothing
+            reason = f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
+            unreadable.append((job.path, reason))
+    return None
+
+
+def _is_to_repeat(there: RunRecord, retry_failed: bool) -> bool:
+    return there.status == "interrupted" or (there.status == "failed" and retry_failed)
+
+
 def remove_leftovers(jobs: Sequence[Job]) -> None:
-    """Removes what processes that were killed left beside the records of jobs, which have none that go on."""
-    own = {job.path for job in jobs}
+    """Removes the files that killed processes left next to the records of these jobs, none of which runs."""
+    paths = {job.path for job in jobs}
     for place in {job.folder for job in jobs}:
         for path in place.glob(".*"):
             match = LEFTOVER.fullmatch(path.name)
-            if match and place / match[1] in own and path.is_file():
+            if match and place / match[1] in paths and path.is_file():
                 path.unlink(missing_ok=True)
 
 
 def is_placeholder(run: RunRecord) -> bool:
-    """Whether a record was written at a run's start and never replaced: sweep and trainer died together."""
+    """Whether a record was written at a run's start and never replaced, because sweep and trainer died together."""
     return run.status == "failed" and run.error is not None and run.error.type == PLACEHOLDER
 
 
 def is_result(run: RunRecord | None) -> TypeGuard[RunRecord]:
-    """Whether a record is what a run has left: not one that stood while it went on, or that was interrupted."""
+    """Whether a record is the result of a run: not its placeholder, and not of an interrupted run."""
     return run is not None and (run.status == "ok" or (run.status == "failed" and not is_placeholder(run)))
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a file that is no record, so that it is neither read as one nor lost; returns its new name."""
+    """Renames a file that is not a record, so that it is not lost; returns its new path."""
     numbered = (path.with_name(f"{path.name}.unreadable{suffix}") for suffix in ["", *range(2, 10_000)])
     target = next(name for name in numbered if not os.path.lexists(name))
     path.rename(target)
@@ -137,7 +147,7 @@ def set_aside(path: Path) -> Path:
 
 
 def _has_numbers(run: RunRecord) -> bool:
-    """Whether a record of other flags is to be kept: a failed attempt without numbers of its own flags gives way."""
+    """Whether a record of other flags must be kept; a failed attempt without numbers may be overwritten."""
     is_of_others = run.error is not None and run.error.type == "Contradiction"
     return run.status != "failed" or run.throughput is not None or bool(run.batches.seconds and not is_of_others)
 
@@ -146,24 +156,24 @@ class _Others:
     """Finished records in files that belong to no job; each is taken once. Read when first asked."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self._own = {job.path for job in jobs}
+        self._paths = {job.path for job in jobs}
         self._records: dict[Path, dict[Identity, list[RunRecord]]] = {}
 
     def take(self, job: Job) -> RunRecord | None:
         if job.folder not in self._records:
-            self._records[job.folder] = self._read(job.folder, job.run)  # all jobs are told by the same options
+            self._records[job.folder] = self._read(job.folder, job.run)  # the same options identify all jobs
         same = self._records[job.folder].get(job.identity)
         return same.pop(0) if same else None
 
     def _read(self, folder: Path, like: AnyRun) -> dict[Identity, list[RunRecord]]:
         records: dict[Identity, list[RunRecord]] = {}
         for path in sorted(folder.glob("*.json")):
-            if path in self._own:
+            if path in self._paths:
                 continue
             try:
                 run = record.read(path)
             except (OSError, record.RecordError):
-                continue  # nobody's place; the report names it
+                continue  # in the place of no job; the report names it
             if is_result(run):
                 records.setdefault(like.identity_of(run.config), []).append(run)
         return records
@@ -173,9 +183,9 @@ def _differences(there: Mapping[str, Any], here: AnyRun) -> str:
     """The flags in which a record's options differ from a run's, as text; empty when they are the same."""
     old, new = dict(here.identity_of(there)), dict(here.identity)
     differing = [name for name in {**new, **old} if old.get(name) != new.get(name)]
-    shown = [f"{_said(name, old)} there, {_said(name, new)} here" for name in differing[:3]]
+    shown = [f"{_spelled(name, old)} there, {_spelled(name, new)} here" for name in differing[:3]]
     return "; ".join([*shown, f"{len(differing) - 3} more"] if len(differing) > 3 else shown)
 
 
-def _said(name: str, options: Mapping[str, Any]) -> str:
+def _spelled(name: str, options: Mapping[str, Any]) -> str:
     return spell(name, options[name]) if name in options else f"no --{name}"

@@ -1,4 +1,4 @@
-"""How long a run may take: a trainer that hangs must not cost an hour, and one that is only slow must not be killed."""
+"""Time limits of runs: a trainer that hangs must not cost an hour, and one that is only slow must not be killed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import dataclasses
 
 from rnn_scaling.sweeps.estimate import Estimator, Identity, duration
 
-TIMES = 10.0  # what a run is expected to take
+TIMES = 10.0  # of the expected duration
 LEAST_S = 300.0  # a machine may be busy, and the first run of a day reads TensorFlow from a cold disk
-SILENT_S = 1800.0  # that a run of which nothing is known may say nothing
+SILENT_S = 1800.0  # without output, for runs whose duration is unknown
+EXPECTED = {  # by basis of the estimate
+    "same": "the duration of runs of the same flags",
+    "scaled": "the duration that finished runs suggest",
+    "rough": "a rough estimate, without a new batch",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
     """The limit of one run.
 
-    seconds: 0: none; words: what is said when it strikes; is_rough: no finished run speaks for it, so that it counts
-      anew from each sign that the run goes on.
+    seconds: 0: none; words: the message when it is reached; is_rough: the limit has no finished run as its basis, so
+      that it starts anew with each sign of progress.
     """
 
     seconds: float
@@ -26,27 +31,22 @@ class Limit:
 
 def given(seconds: float) -> Limit:
     """The limit that the user set."""
-    return Limit(seconds, f"not done after {seconds:g} s, the limit of --run_timeout")
+    return Limit(seconds, f"killed after {seconds:g} s, the limit of --run_timeout")
 
 
-def of(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limit:
+def for_run(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limit:
     """The limit of a run.
 
     Args:
-      timeout_s: what the user set; None: nothing.
+      timeout_s: that the user set; None: not set.
     """
     if timeout_s is not None:
         return given(timeout_s)
     expected, basis = estimator.seconds(options), estimator.basis(options)
+    remedy = "--run_timeout=SECONDS sets another limit"
     if basis == "unknown":
-        words = f"killed after {SILENT_S:g} s without a new line of output; --run_timeout=SECONDS sets another limit"
-        return Limit(SILENT_S, words, is_rough=True)
+        return Limit(SILENT_S, f"killed after {SILENT_S:g} s without output; {remedy}", is_rough=True)
     seconds = max(LEAST_S, round(TIMES * expected))
     times = f"{TIMES:g} times" if seconds > LEAST_S else f"more than {TIMES:g} times"
-    what = {
-        "same": "what runs of the same flags took",
-        "scaled": "what it should take by the runs that have finished",
-        "rough": "what it should take by a rough estimate, without a new batch",
-    }[basis]
-    words = f"killed after {seconds:g} s, {times} {what} ({duration(expected)}); --run_timeout=SECONDS sets the limit"
+    words = f"killed after {seconds:g} s, {times} {EXPECTED[basis]} ({duration(expected)}); {remedy}"
     return Limit(seconds, words, basis == "rough")

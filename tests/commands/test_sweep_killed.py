@@ -172,4 +172,4 @@ def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monk
     assert sweep.main(once([*words, "--run_timeout=3600"])) == 1
     result = record.read(tmp_path / f"{ONE}.json")
     assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
-    assert "not done after 3600 s, the limit of --run_timeout" in capsys.readouterr().err
+    assert "killed after 3600 s, the limit of --run_timeout" in capsys.readouterr().err

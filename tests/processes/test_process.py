@@ -179,9 +179,9 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
             True,
             ["x", AT],
             "Timeout",
-            "not done after 60 s, the limit of --run_timeout (last output: measuring: 3/9 batches)",
+            "killed after 60 s, the limit of --run_timeout (last output: measuring: 3/9 batches)",
         ),
-        (-9, True, [], "Timeout", "not done after 60 s, the limit of --run_timeout"),
+        (-9, True, [], "Timeout", "killed after 60 s, the limit of --run_timeout"),
         (2, False, ["error: --x", "y", AT], "NoRecord", "ended with exit status 2 and no result: --x"),
         (0, False, [AT], "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
         (

@@ -23,8 +23,8 @@ from typing import Any
 
 from rnn_scaling.machine.cores import bind_to_cores
 from rnn_scaling.records import folder
-from rnn_scaling.reports import writing
-from rnn_scaling.reports.summarising import summarise
+from rnn_scaling.reports import report_files
+from rnn_scaling.reports.summary_builder import summarise
 
 MADE_FROM = Path(__file__).parents[1] / "docs" / "results" / "default"
 PROFILED = 45  # lines of the profile
@@ -48,7 +48,7 @@ def main() -> None:
             print(text.getvalue())
 
 
-@writing.uncollected()
+@report_files.uncollected()
 def report(source: Path, target: Path) -> None:
     """Reports a folder as the command does, and prints the seconds of each stage."""
     target.mkdir()
@@ -58,7 +58,7 @@ def report(source: Path, target: Path) -> None:
     with _timed("summarise"):
         summary = summarise(records, str(source))
     with _timed("write"):
-        for name, content in writing.rendered(writing.files_of(summary), summary):
+        for name, content in report_files.rendered(report_files.files_of(summary), summary):
             (target / name).write_bytes(content)
     print(f"{'total':10}{time.perf_counter() - began:6.2f} s, {len(summary.rows)} rows")
 

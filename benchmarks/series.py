@@ -27,7 +27,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import answer, summarising
+from rnn_scaling.reports import conclusions, summary_builder
 
 FLAGS = flags.FLAGS
 SIZES = (2, 3, 5, 8)  # rounds of a sweep
@@ -189,7 +189,7 @@ def main(argv: list[str]) -> None:
     sweeps = [series_of([file.record for file in each.runs]) for each in content]
     if len(sweeps) > 1:
         for path, each in zip(paths, content):
-            print(f"{path}: {answer.lead(summarising.summarise(each, str(path)))}")
+            print(f"{path}: {conclusions.lead(summary_builder.summarise(each, str(path)))}")
         print(f"\n{values.__doc__}\n")
         print(markdown_table(["configuration", *map(str, paths)], list(values(sweeps))))
         print(f"\n{agreement.__doc__}\n")

@@ -14,7 +14,7 @@ from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.tables import records as record_table
 from rnn_scaling.importers import any_format, checked, rendering, tables
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import comparison, findings, summarising, writing
+from rnn_scaling.reports import audit_report, comparison, report_files, summary_builder
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
@@ -61,8 +61,8 @@ def work_with(runs):
     """All that commands do with records, but for pictures."""
     for each in runs:
         assert record.from_json(each.record.to_json()).config == each.record.config
-    told = summarising.summarise(folder.Folder(tuple(runs), ()), "results")
-    writing._said(told)
+    told = summary_builder.summarise(folder.Folder(tuple(runs), ()), "results")
+    report_files._said(told)
     for name in ("table", "csv", "json"):
         rendered = registry.load(registry.REPORTS, name).render(told)
         assert name != "json" or valid_json(rendered)
@@ -96,7 +96,7 @@ def table_texts():
             ("x.html", f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"),
         ]
     run = scaling_runs.timed(2, 100, batches=12)
-    reported = summarising.summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
+    reported = summary_builder.summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
     for name in ("table.md", "table.csv", "report.json"):
         (kind,) = [kind for kind, report in registry.REPORTS.items() if report.file == name]
         texts.append((name, registry.load(registry.REPORTS, kind).render(reported).decode()))
@@ -111,7 +111,7 @@ def test_3000_damaged_tables(tmp_path):
         (tmp_path / name).write_bytes(damaged(text.encode(), rng))
         report = audit(tmp_path / name)
         assert "\n" not in report.error
-        for form, render in findings.RENDER.items():
+        for form, render in audit_report.RENDER.items():
             assert form != "json" or valid_json(render([report]))
         comparisons += report.comparisons
         (tmp_path / name).unlink()  # to cut a file that is there takes longer than to read it

@@ -15,7 +15,7 @@ from rnn_scaling.analysis import loading, rows, unwaited
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.audit.tables import records as audited
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import answer, cluster, summarising, table
+from rnn_scaling.reports import cluster, conclusions, summary_builder, table
 from rnn_scaling.sweeps import failure
 from rnn_scaling.training import progress
 from tests.support.paths import ROOT
@@ -97,9 +97,9 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     assert {row.items for row in (*of_folder, named)} == {"what its trainer counts"}, "with padding or without"
     assert (two.baseline, other.baseline) == (one, None), "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
-    told = summarising.summarise(folder.read(tmp_path), "mine")
+    told = summary_builder.summarise(folder.read(tmp_path), "mine")
     assert {series.title.split(",")[0] for series in told.series} == {"mine"}
-    assert answer.all_missing(told) == [], "none of our commands makes these runs"
+    assert conclusions.all_missing(told) == [], "none of our commands makes these runs"
     audited_table = audited.table([("1.json", record.read(tmp_path / "1.json"))], "mine")
     assert re.fullmatch("mine / [0-9a-f]{6}", audited_table.rows[0].series), "and no empty mode"
 

@@ -15,7 +15,7 @@ from rnn_scaling import Recorder
 from rnn_scaling.analysis import loading
 from rnn_scaling.cluster import launch
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import phases, summarising, table
+from rnn_scaling.reports import phases, summary_builder, table
 from rnn_scaling.training import recorder
 from rnn_scaling.training.rank_files import RankError, RankFiles
 from tests.support.paths import ROOT
@@ -126,7 +126,7 @@ def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
             one.step(items=10)
     single, double = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
     assert double.baseline is single and double.num_devices == 2
-    told = summarising.summarise(folder.read(tmp_path), "mine")
+    told = summary_builder.summarise(folder.read(tmp_path), "mine")
     runs, _ = phases.read([path])
     assert phases.text(runs, None).startswith(f"### mine, 2 devices ({path})")
     assert "|             2 |" in table.table([single, double]) and not told.failures

@@ -72,13 +72,13 @@ def main(words: Sequence[str]) -> int:
     """Audits the files; returns the exit status."""
     options = flags.read(words, USAGE, AuditOptions, "audit")
     from rnn_scaling.audit.auditing import audit  # late, as what follows: help and mistakes do not wait for it
-    from rnn_scaling.reports import findings
+    from rnn_scaling.reports import audit_report
 
     reports = [audit(file, options.items_per_sample, options.max_numbers) for file in options.files]
     for report in reports:
-        for line in findings.left_out(report):
+        for line in audit_report.left_out(report):
             print(entry.plain(line), file=sys.stderr)
-    print(findings.RENDER[options.format](reports))
+    print(audit_report.RENDER[options.format](reports))
     if any(report.found for report in reports):
         return entry.EXIT_FAILED
     return entry.EXIT_USAGE if any(report.error for report in reports) else entry.EXIT_OK

@@ -69,14 +69,14 @@ def main(words: Sequence[str]) -> int:
             raise entry.Refusal(f"options need exactly one folder, got {len(options.folders)}; omit them, or name one")
         return _machines(first, others)
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
-    from rnn_scaling.reports import writing
+    from rnn_scaling.reports import report_files
 
     target = Target(ACCURACY, options.target_accuracy) if options.target_accuracy is not None else None
     if options.target_loss is not None:
         target = Target(LOSS, options.target_loss)
 
     try:
-        writing.report(first, options.output or first, options.force, target, options.full)
+        report_files.report(first, options.output or first, options.force, target, options.full)
     except OSError as e:
         if e.errno in (errno.EPIPE, errno.ENOSPC):  # of what is printed: the files' own errors are named where they are
             raise

@@ -62,11 +62,11 @@ def main(
 
 def _report(made: sweep.Made) -> int:
     """Writes the report and prints failures; returns the exit status."""
-    from rnn_scaling.reports import writing  # here: what it loads is needed at the end only
+    from rnn_scaling.reports import report_files
 
     try:
         made.attach_certificates()
-        writing.report(made.out, made.out)
+        report_files.report(made.out, made.out)
     except BusyError as e:
         return entry.fail(str(e))
     except entry.Refusal as refusal:

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
 from rnn_scaling.files import csv_cells
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import certified, learning
+from rnn_scaling.reports import certificates, learning
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 from rnn_scaling.settings import config as configs
 
@@ -44,7 +44,7 @@ def render(summary: Summary) -> bytes:
         for row in series.rows:
             labels = [*([series.machine] if places else []), *(row.row.told(name) for name in options)]
             line = [*_line(series, row, labels, metrics), *(_points(row, list(parts)) if parts else [])]
-            line += certified.words(row.row) if is_certified else []
+            line += certificates.words(row.row) if is_certified else []
             if summary.learning:
                 line += [cell for value in learning.by_row(summary.learning, row.row) for cell in _interval(value)]
             writer.writerow([csv_cells.cell(value) for value in line])

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.rows import shown
 from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import answer, certified, cluster, learning, start_up, steps
+from rnn_scaling.reports import certificates, cluster, conclusions, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.series_statements import sentence, statements
@@ -25,10 +25,11 @@ def render(summary: Summary) -> bytes:
     metrics, options = shown(summary.rows), further_options(summary)
     fields = {
         "schema": REPORT_SCHEMA,
-        "answer": answer.lead(summary),
-        "overview": answer.overview(summary),
+        "answer": conclusions.lead(summary),
+        "overview": conclusions.overview(summary),
         "statements": [
-            statement.data() for statement in (*answer.lead_statements(summary), *answer.overview_statements(summary))
+            statement.data()
+            for statement in (*conclusions.lead_statements(summary), *conclusions.overview_statements(summary))
         ],
         "cautions": summary.cautions,
         "runs": summary.runs,
@@ -60,7 +61,7 @@ def _series(
         **({"unit": series.unit} if summary.unit == ITEMS else {}),
         "sentence": sentence(series),
         "statements": [statement.data() for statement in statements(series)],
-        "missing": [summary.supplying(command) for command in answer.missing(series)],
+        "missing": [summary.supplying(command) for command in conclusions.missing(series)],
         **({"machine": series.machine} if series.machine else {}),
         **({"facts": dict(series.facts)} if series.facts else {}),
         **start_up.as_json([row.row for row in series.rows]),
@@ -91,7 +92,7 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], options: Sequence[str],
         "imbalance": summary.imbalance if row.good else None,
         **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
         **({"workers": cluster.row_as_json(row)} if row.num_workers > 1 else {}),
-        **({"certificate": encode(certified.of_row(row))} if whole.is_certified else {}),
+        **({"certificate": encode(certificates.of_row(row))} if whole.is_certified else {}),
     }
 
 

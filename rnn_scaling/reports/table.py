@@ -11,7 +11,7 @@ from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselin
 from rnn_scaling.files.markdown import escaped, markdown_table
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import certified, cluster, learning, overview, start_up, steps
+from rnn_scaling.reports import certificates, cluster, learning, series_table, start_up, steps
 from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
@@ -34,7 +34,7 @@ def text(summary: Summary) -> str:
     """
     opening = "".join(f"{line}\n\n" for line in summary.opening)
     if len(summary.series) > 1:
-        opening += f"{overview.markdown(summary)}\n"
+        opening += f"{series_table.markdown(summary)}\n"
     sections = [
         f"### {each.title}\n\n{_text(rates_of(each))}{_split(each)}{_inside_text(each)}" for each in summary.series
     ]
@@ -188,21 +188,21 @@ def parts_notes(series: SeriesSummary) -> list[str]:
 
 
 def _grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> tuple[list[str], list[list[str]]]:
-    repeated, is_certified = any(len(row.records) > 1 for row in rows), certified.is_any(rows)
+    repeated, is_certified = any(len(row.records) > 1 for row in rows), certificates.is_any(rows)
     head = [
         *_places_columns(rows),
         "Batch size",
         *(["Runs"] if repeated else []),
         f"Total time{_batches(rows)} (s)",
         *(metric.column for metric in metrics),
-        *([certified.HEAD] if is_certified else []),
+        *([certificates.HEAD] if is_certified else []),
     ]
     lines = [
         [
             *_places(row, rows),
             *_work(row, repeated),
             *_numbers(row, metrics, is_plain),
-            *([certified.of_rows([row])] if is_certified else []),
+            *([certificates.of_rows([row])] if is_certified else []),
         ]
         for row in rows
     ]

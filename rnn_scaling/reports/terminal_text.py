@@ -8,7 +8,7 @@ from pathlib import Path
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import escaped, markdown_table
-from rnn_scaling.reports import answer, certified, learning, table
+from rnn_scaling.reports import certificates, conclusions, learning, table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence, sentences
@@ -20,9 +20,9 @@ MOST_LEARNED = 2
 def brief(summary: Summary, folder: Path) -> str:
     """One table, one footnote, the answer and the path of the page."""
     tables = [_table(name if len(summary.scalings) > 1 else "", series) for name, series in summary.scalings]
-    lines = [answer.lead(summary), *summary.hand_made[:1], *summary.growth]
+    lines = [conclusions.lead(summary), *summary.hand_made[:1], *summary.growth]
     lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_LEARNED] if summary.learning else []
-    if commands := answer.all_missing(summary):
+    if commands := conclusions.all_missing(summary):
         lines.append(sentence(Statement("more-runs", values={"runs": len(commands)})))
     page = sentence(Statement("page-written", values={"page": str(folder / "report.html")}))
     paragraphs = [_footnote(summary), "\n".join(lines), page]
@@ -31,11 +31,11 @@ def brief(summary: Summary, folder: Path) -> str:
 
 def full(summary: Summary, folder: Path) -> str:
     """All tables, the answer, what ± is, and the first of the commands that would say more."""
-    lines = [" ".join([answer.lead(summary), answer.overview(summary)]).strip()]
-    lines += [f"± is the longer side of the interval: {kind}." for kind in answer.kinds(summary.series)]
+    lines = [" ".join([conclusions.lead(summary), conclusions.overview(summary)]).strip()]
+    lines += [f"± is the longer side of the interval: {kind}." for kind in conclusions.kinds(summary.series)]
     lines += [*summary.hand_made[:MOST_COMMANDS], *summary.growth]
     lines += learning.sentences(summary.learning, summary.row_titles) if summary.learning else []
-    commands = answer.all_missing(summary)
+    commands = conclusions.all_missing(summary)
     lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands)] if commands else []
     page = sentence(Statement("page-written", values={"page": str(folder / "report.html")}))
     return "\n".join([table.text(summary), *lines, "", page, ""])
@@ -48,14 +48,14 @@ def _table(title: str, series: Sequence[SeriesSummary]) -> str:
         return head + markdown_table(*table.rates_of(series[0]).grid)
     largest = [member.largest for member in series if member.largest]
     counts = {row.row.num_devices for row in largest}
-    is_scaled, is_certified = any(count > 1 for count in counts), certified.is_any([row.row for row in largest])
+    is_scaled, is_certified = any(count > 1 for count in counts), certificates.is_any([row.row for row in largest])
     unit = common_unit(member.unit for member in series)
     columns = [
         f"On {largest[0].devices}" if len(counts) == 1 and is_scaled else "Series",
         *(["Devices"] if len(counts) > 1 else []),
         f"{unit.capitalize()}/s",
         *([SPEEDUP.title.capitalize(), "Efficiency (%)"] if is_scaled else []),
-        *([certified.HEAD] if is_certified else []),
+        *([certificates.HEAD] if is_certified else []),
     ]
     lines = [[member.title, *_cells(member, len(counts) > 1, is_scaled, is_certified)] for member in series]
     return head + markdown_table(columns, lines)
@@ -69,7 +69,7 @@ def _cells(series: SeriesSummary, has_devices: bool, is_scaled: bool, is_certifi
     if is_scaled:
         cells.append(plus_minus(row.row.metric(SPEEDUP), SPEEDUP.digits) if row else "n/a")
         cells.append(plus_minus(row.efficiency, EFFICIENCY.digits) if row else "n/a")
-    return [*cells, *([certified.of_rows([row.row for row in series.rows])] if is_certified else [])]
+    return [*cells, *([certificates.of_rows([row.row for row in series.rows])] if is_certified else [])]
 
 
 def _footnote(summary: Summary) -> str:

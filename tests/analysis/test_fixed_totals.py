@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.fixed_totals import fixed_totals
 from rnn_scaling.records import folder
-from rnn_scaling.reports import summarising
+from rnn_scaling.reports import summary_builder
 from tests.test_recorder import recorded
 
 DEVICES = (1, 2, 4)
@@ -41,7 +41,7 @@ def test_repeats_and_a_total_that_does_not_divide_are_of_one_series(tmp_path):
     sizes = {1: {"batch_size": 65}, 2: {"global_batch_size": 65}, 5: {"batch_size": 13}}
     for (devices, size), repeat in itertools.product(sizes.items(), "ab"):
         recorded(tmp_path / f"{devices}{repeat}.json", devices, step_s=0.5 if repeat == "a" else 0.505, **size)
-    summary = summarising.summarise(folder.read(tmp_path), "mine")
+    summary = summary_builder.summarise(folder.read(tmp_path), "mine")
     (series,) = summary.series
     assert series.strong and [len(each.row.records) for each in series.rows] == [2, 2, 2]
     speedups = [each.row.metric(rows.METRICS["speedup"]).value for each in series.rows]
@@ -53,5 +53,5 @@ def test_repeats_and_a_total_that_does_not_divide_are_of_one_series(tmp_path):
 def test_records_of_batches_that_grow_with_the_devices_stay_weak(tmp_path):
     for devices in DEVICES:
         recorded(tmp_path / f"{devices}.json", devices, batch_size=64)
-    (series,) = summarising.summarise(folder.read(tmp_path), "mine").series
+    (series,) = summary_builder.summarise(folder.read(tmp_path), "mine").series
     assert not series.strong and series.rows[2].row.batch_size == 64

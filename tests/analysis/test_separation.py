@@ -11,8 +11,8 @@ from rnn_scaling.analysis.facts.separation import SEPARATING
 from rnn_scaling.analysis.facts.table import FACTS, INCOMPARABLE
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records.folder import Folder, RunFile
-from rnn_scaling.reports import csv_table, table, writing
-from rnn_scaling.reports.summarising import summarise
+from rnn_scaling.reports import csv_table, report_files, table
+from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import ENVIRONMENT, GPU, gpu_run, run
 from tests.support.records import changed
 
@@ -146,7 +146,7 @@ def test_long_values_have_titles_and_files_of_their_own():
     summary = summary_of(*runs)
     titles = {series.title for series in summary.series}
     assert len(titles) == 2 and max(map(len, titles)) < 300
-    names = writing.files_of(summary)
+    names = report_files.files_of(summary)
     assert len([name for name in names if name.startswith("words_per_second")]) == 2
     assert max(map(len, names)) < 200
 

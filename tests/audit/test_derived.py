@@ -7,13 +7,13 @@ import json
 import pytest
 
 from rnn_scaling.audit.derived import fixed_part
-from rnn_scaling.reports import findings
+from rnn_scaling.reports import audit_report
 from tests.support.audit_tables import run
 
 
 def derived(tmp_path, text):
     report = run(tmp_path, text, "t.txt")
-    assert json.loads(findings.render_json([report]))["files"][0]["derived"][0]["points"]
+    assert json.loads(audit_report.render_json([report]))["files"][0]["derived"][0]["points"]
     return report.derived
 
 
@@ -35,17 +35,17 @@ def test_speedup_efficiency_and_steps_are_derived_where_they_are_not_printed(tmp
 def test_a_collapse_and_the_knee_before_it_are_said(tmp_path):
     (series,) = derived(tmp_path, "GPUs\twords/s\n1\t3,100\n2\t6,050\n4\t11,548\n8\t2,812\n")
     assert (series.best_devices, series.knee, series.collapse) == (4, 4, (4, 8))
-    said = findings.derived_sentence(series)
+    said = audit_report.derived_sentence(series)
     assert said == "Fastest on 4. From 4 to 8 it collapses: 4.1 times slower, 11,548 to 2,812."
     (series,) = derived(tmp_path, "GPUs\twords/s\n1\t100.0\n2\t190.0\n4\t240.0\n8\t250.0\n")
-    assert findings.derived_sentence(series) == (
+    assert audit_report.derived_sentence(series) == (
         "Fastest on 8. Beyond 2 a further device adds less than half of what the first does."
     )
 
 
 def test_a_fall_of_less_than_a_third_is_no_collapse(tmp_path):
     (series,) = derived(tmp_path, "GPUs\twords/s\n1\t100.0\n2\t190.0\n4\t160.0\n")
-    assert series.collapse == (2, 4) and "2 to 4 it falls" in findings.derived_sentence(series)
+    assert series.collapse == (2, 4) and "2 to 4 it falls" in audit_report.derived_sentence(series)
 
 
 @pytest.mark.parametrize("names", [("FP32", "FP16"), ("A", "B")])
@@ -94,14 +94,14 @@ def test_steps_a_second_are_speeds_only_with_the_batch_of_all_devices(tmp_path, 
     assert not report.findings and len(report.derived) == (scaling is not None)
     for series in report.derived:
         assert (series.scaling, series.rates, [p.speedup for p in series.points]) == (scaling, "steps", [1.0, 1.9, 3.6])
-        assert "rates of steps, times the" in findings.derived_lines(series)[0]
+        assert "rates of steps, times the" in audit_report.derived_lines(series)[0]
 
 
 def test_repeated_rows_are_one_point_which_says_so(tmp_path):
     (series,) = derived(tmp_path, "GPUs\timages/s\n4\t380\n2\t190\n1\t100\n1\t102.01\n")
     assert [(p.devices, p.rows, round(p.measured, 6)) for p in series.points] == [(1, 2, 101), (2, 1, 190), (4, 1, 380)]
     assert round(series.points[2].speedup, 6) == round(380 / 101, 6)
-    assert findings.derived_sentence(series) == "Geometric means of 2 rows on 1. Fastest on 4."
+    assert audit_report.derived_sentence(series) == "Geometric means of 2 rows on 1. Fastest on 4."
     labels = "model\tGPUs\timages/s\nResNet\t1\t100\nVGG\t1\t60\nAlexNet\t8\t3000\n"
     assert run(tmp_path, labels, "t.txt").derived == []  # each row is another thing: none repeats another
 
@@ -136,8 +136,8 @@ def test_the_part_of_a_time_that_does_not_scale(tmp_path):
     rows = "".join(f"{n}\t{160 / n + 10:.1f}\t{170 / (160 / n + 10):.2f}\n" for n in (1, 2, 4, 8))
     (series,) = derived(tmp_path, "GPUs\ttime (s)\tspeedup\n" + rows)
     assert (round(series.time.scaled), round(series.time.fixed), series.time.residual < 0.01) == (160, 10, True)
-    assert "Seconds = 160 / devices" in findings.derived_sentence(series)
-    assert "33 % of the time" in findings.derived_sentence(series)
+    assert "Seconds = 160 / devices" in audit_report.derived_sentence(series)
+    assert "33 % of the time" in audit_report.derived_sentence(series)
     assert fixed_part([(1, 100.0), (2, 50.0)]) is None  # two points lie on any line
     assert fixed_part([(1, 100.0), (2, 10.0), (4, 90.0)]) is None  # and these on none
     assert fixed_part([(1, 1e-300), (2, 21.1), (4, 12.8)]) is None  # whose squares are no numbers
@@ -146,4 +146,4 @@ def test_the_part_of_a_time_that_does_not_scale(tmp_path):
 def test_other_times_beside_the_one_that_is_compared_are_phases(tmp_path):
     text = "GPUs\tInit time(s)\tTrain time(s)\tSpeedup (train)\n1\t70\t160\t1.00\n2\t71\t85\t1.88\n4\t70\t50\t3.20\n"
     (series,) = derived(tmp_path, text)
-    assert series.phases == {"Init time(s)": 1.0} and "on 4: Init time(s) 1" in findings.derived_sentence(series)
+    assert series.phases == {"Init time(s)": 1.0} and "on 4: Init time(s) 1" in audit_report.derived_sentence(series)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.audit.auditing import audit
-from rnn_scaling.reports import findings
+from rnn_scaling.reports import audit_report
 from tests.support.mutations import valid_json
 
 HEAD, ROWS = "| GPUs | img/s |\n| --- | --- |\n", "| 1 | 100 |\n| 2 | 190 |\n"
@@ -14,9 +14,9 @@ HEAD, ROWS = "| GPUs | img/s |\n| --- | --- |\n", "| 1 | 100 |\n| 2 | 190 |\n"
 def rendered(tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf-8")
     reports = [audit(tmp_path / name)]
-    for render in findings.RENDER.values():
+    for render in audit_report.RENDER.values():
         render(reports)
-    return valid_json(findings.RENDER["json"](reports))["files"][0]
+    return valid_json(audit_report.RENDER["json"](reports))["files"][0]
 
 
 @pytest.mark.parametrize("cell", ["~4", "~1", "≈ 2", "~0", "1e999", "~", "0"])

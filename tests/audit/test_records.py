@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.findings import derived_sentence
+from rnn_scaling.reports.audit_report import derived_sentence
 from tests.support.records import changed, make_record
 
 

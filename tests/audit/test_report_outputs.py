@@ -12,7 +12,7 @@ import pytest
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import write
-from rnn_scaling.reports import csv_table, json_report, summarising, table
+from rnn_scaling.reports import csv_table, json_report, summary_builder, table
 from tests.support import compared
 from tests.support.audit_tables import run
 from tests.support.records import make_record
@@ -57,7 +57,7 @@ def rendered():
     made = {}
     for repeats in (1, 2, 5):
         runs = tuple(folder.RunFile(f"{k}.json", one) for k, one in enumerate(records(repeats)))
-        made[repeats] = summarising.summarise(folder.Folder(runs, ()), "results")
+        made[repeats] = summary_builder.summarise(folder.Folder(runs, ()), "results")
     return {(n, name): render(made[n]).decode() for n in made for name, render in RENDER.items()}
 
 

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.metrics import CHOICES, EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import compare
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import json_report
-from rnn_scaling.reports.summarising import summarise
+from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import run, write
 from tests.support.paths import GOLDEN, ROOT
 from tests.support.records import changed, fields_of, throughput

@@ -14,7 +14,7 @@ from rnn_scaling.commands import sweep
 from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import writing
+from rnn_scaling.reports import report_files
 from rnn_scaling.sweeps import sweep as matrix
 from tests.support.faults import (
     SMALL,
@@ -38,7 +38,7 @@ from tests.support.sweeping import (
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
     """The report has tests of its own; here it would load matplotlib again and again."""
-    monkeypatch.setattr(writing, "report", lambda source, target: None)
+    monkeypatch.setattr(report_files, "report", lambda source, target: None)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from rnn_scaling.commands import sweep
 from rnn_scaling.processes import process as processes
 from rnn_scaling.records import record
-from rnn_scaling.reports import writing
+from rnn_scaling.reports import report_files
 from tests.support.faults import SMALL, alive, children, command, jump, logged, plant, trainer, wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
@@ -34,7 +34,7 @@ from tests.support.sweeping import (
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
     """The report has tests of its own; here it would load matplotlib again and again."""
-    monkeypatch.setattr(writing, "report", lambda source, target: None)
+    monkeypatch.setattr(report_files, "report", lambda source, target: None)
 
 
 # The sweep puts a file in place before each run: before the first one, and before the last.

@@ -21,7 +21,7 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.audit.auditing import audit
-from rnn_scaling.reports import again, answer, cluster, csv_table, json_report, start_up, table
+from rnn_scaling.reports import cluster, conclusions, csv_table, json_report, repeat_commands, start_up, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.paths import ROOT
@@ -52,7 +52,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
     made = of(runs)
     assert [each.title for each in made.series] == [f"cudnn_lstm, {SYNC}", f"cudnn_lstm, {SYNC}, num_devices=2"]
     assert made.series[1].largest.devices == "2 workers of 2 devices each"
-    assert again.commands(made.series[1])[1].startswith(
+    assert repeat_commands.commands(made.series[1])[1].startswith(
         f"./run.sh sweep --num_devices=1 --num_workers=1 --encoder_type=cudnn_lstm --variable_update={ALONE},{SYNC}"
     )
 
@@ -69,7 +69,7 @@ def test_the_loss_is_split_against_workers_that_exchange_nothing():
     assert {part.name for part in loss.told} == {"contention", EXCHANGE}
     assert f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}" == "10"
     alone = of([each for each in folder() if each.config["variable_update"] == SYNC])
-    assert answer.missing(alone.series[0]) == [
+    assert conclusions.missing(alone.series[0]) == [
         f"./run.sh sweep --num_devices=1 --num_workers={n} --encoder_type=cudnn_lstm --variable_update={ALONE} "
         "--repeats=3"
         for n in (1, 4)
@@ -81,11 +81,11 @@ def test_the_answer_names_workers_and_what_they_trained():
     lost = {"lost": [{"rank": 3, "host": "d", "error": "no sign of life for 10 s."}]}
     runs = [run(n, 900 * n, k, workers=stale, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
     runs[-1] = changed(runs[-1], workers={**fields_of(runs[-1])["workers"], **lost})
-    said = answer.lead(of(runs))
+    said = conclusions.lead(of(runs))
     assert " of the ideal on 4 workers of one device each" in said
     assert "gradients were 1.3 updates old on average, 3 at most: it trains something else" in said
     assert "In 1 of its 3 runs on 4 workers of one device each a worker was lost (rank 3 on d: no sign of life" in said
-    both = answer.lead(of([*runs, *(each for each in folder() if each.config["variable_update"] == SYNC)]))
+    both = conclusions.lead(of([*runs, *(each for each in folder() if each.config["variable_update"] == SYNC)]))
     assert both.startswith("cudnn_lstm, async_parameter_server is the fastest of 2 series on 4 workers")
     assert "gradients were 1.3 updates old" in both
 
@@ -93,9 +93,9 @@ def test_the_answer_names_workers_and_what_they_trained():
 def test_a_series_that_lost_workers_is_not_called_slower():
     slow = [run(n, 800 * n, k, variable_update=ASYNC) for n in (1, 4) for k in range(3)]
     fast = [each for each in folder() if each.config["variable_update"] == SYNC]
-    assert "is the fastest of 2 series" in answer.lead(of([*slow, *fast]))
+    assert "is the fastest of 2 series" in conclusions.lead(of([*slow, *fast]))
     lost = {**fields_of(slow[-1])["workers"], "lost": [{"rank": 3}]}
-    said = answer.lead(of([*slow[:-1], changed(slow[-1], workers=lost), *fast]))
+    said = conclusions.lead(of([*slow[:-1], changed(slow[-1], workers=lost), *fast]))
     assert "is not clear" in said and "is the fastest" not in said
 
 
@@ -256,7 +256,7 @@ def test_runs_that_failed_or_lost_their_window_are_still_told():
     told = table.text(of([driven]))
     assert "Its gradients were 2.0 updates old on average, 2 at most" in told
     assert "| 3 | n/a | 120 | 75.0 |" in re.sub(" +", " ", told) and "Steps (of 160)" in told
-    assert "Lost: rank 3 (host b) ended.\n" in told and "(rank 3 (host b) ended): the rate" in told + answer.lead(
+    assert "Lost: rank 3 (host b) ended.\n" in told and "(rank 3 (host b) ended): the rate" in told + conclusions.lead(
         of([driven])
     )
     assert "By rank" not in text and "Start-up" in text

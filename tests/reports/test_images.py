@@ -12,7 +12,7 @@ from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
 from rnn_scaling.reports import csv_table, table
-from rnn_scaling.reports.summarising import summarise
+from rnn_scaling.reports.summary_builder import summarise
 from rnn_scaling.reports.tensorboard import run_text
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.spelling import command

@@ -12,7 +12,7 @@ import pytest
 from rnn_scaling.analysis import metrics, rows
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.analysis.metrics import METRICS, Metric
-from rnn_scaling.reports import answer, csv_table, json_report, table
+from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import figures, plot
 from rnn_scaling.reports.tensorboard import run_text
@@ -141,7 +141,9 @@ def test_runs_of_different_units_are_never_one_series_and_never_compared():
     ]
     series_ = json.loads(json_report.render(made))["series"]
     assert [each["unit"] for each in series_] == ["words", "tokens"]
-    assert answer.lead(made).startswith("Weak scaling, words: ") and "Weak scaling, tokens: " in answer.lead(made)
+    assert conclusions.lead(made).startswith("Weak scaling, words: ") and "Weak scaling, tokens: " in conclusions.lead(
+        made
+    )
     assert "words/s" in table.text(made) and "tokens/s" in table.text(made)
 
 

@@ -9,7 +9,7 @@ import random
 import re
 
 from rnn_scaling.analysis.student import t_quantile
-from rnn_scaling.reports import answer, csv_table, table
+from rnn_scaling.reports import conclusions, csv_table, table
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
@@ -114,7 +114,7 @@ def judge_lead(made, lines):
     kind = "strong" if made.series[0].strong else "weak"
     titles = [each.title for each in made.series]
     modes = {each.title: each.rows[0].row.config["variable_update"] for each in made.series}
-    stated = {each.kind: each for each in answer.lead_statements(made)}
+    stated = {each.kind: each for each in conclusions.lead_statements(made)}
     fastest, is_one_model = stated.get("fastest"), "ranked-one-model" in stated
     match = fastest or stated.get("fastest-unclear")
     if not match:
@@ -149,8 +149,8 @@ def test_no_sentence_says_more_than_the_tables():
         made = of(folder(random_))
         if not made.measured:
             continue
-        lead, lines, text = answer.lead(made), lines_of(made), table.text(made)
-        everything = [lead, answer.overview(made), *(sentence(each) for each in made.series)]
+        lead, lines, text = conclusions.lead(made), lines_of(made), table.text(made)
+        everything = [lead, conclusions.overview(made), *(sentence(each) for each in made.series)]
         for said in everything:
             assert "can be judged" not in said.replace("cannot be judged", "") and " only series" not in said
             assert not re.search(r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|\.\.", said), said
@@ -240,7 +240,7 @@ def judge_conditions_of_all(lead, made):
 
 
 def judge_overview(made, lines):
-    stated = {each.kind: each.values for each in answer.overview_statements(made)}
+    stated = {each.kind: each.values for each in conclusions.overview_statements(made)}
     span = stated.get("efficiency-range") or stated.get("efficiency-range-mixed")
     if span is None or "single-runs" in stated:
         return

@@ -9,7 +9,7 @@ import random
 import re
 
 from rnn_scaling import registry
-from rnn_scaling.reports import answer, csv_table, json_report, table
+from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_statements import sentence
 from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
@@ -111,11 +111,11 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
         made = of(folder(random_))
         titles = [each.title for each in made.series]
         assert len(set(titles)) == len(titles), titles
-        lead, text = answer.lead(made), table.text(made)
-        for said in (lead, answer.overview(made), *map(sentence, made.series), *made.cautions, *made.opening):
+        lead, text = conclusions.lead(made), table.text(made)
+        for said in (lead, conclusions.overview(made), *map(sentence, made.series), *made.cautions, *made.opening):
             assert said == "" or said.endswith("."), said
             assert not re.search(r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|, :|\.\.| 0 %\.", said), said
-        for said in (lead, answer.overview(made), *map(sentence, made.series)):
+        for said in (lead, conclusions.overview(made), *map(sentence, made.series)):
             for number in WITH_INTERVAL.findall(said):
                 assert number in text or number in answer_of_parts(made), (number, said)
         judge_work(made, lead)
@@ -128,7 +128,7 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
             judge_constant(made, each)
         json.loads(json_report.render(made))
         csv_table.render(made)
-        kinds = {each.kind for each in answer.lead_statements(made)}
+        kinds = {each.kind for each in conclusions.lead_statements(made)}
         seen |= kinds & {"fastest", "unknown-work", "one-ranked", "trains-wrong"}
         seen |= {word for word in ("made by hand", "no finite loss", "one real GPU") if word in " ".join(made.cautions)}
     assert len(seen) == 7, seen
@@ -163,7 +163,7 @@ def judge_one_model(made, lead):
     one = [each for each in several if registry.trains_one_model(each.rows[0].row.config["variable_update"])]
     candidates = one or several
     right = [each for each in candidates if not any(is_wrong(run) for row in each.rows for run in row.row.records)]
-    stated = {each.kind: each for each in answer.lead_statements(made)}
+    stated = {each.kind: each for each in conclusions.lead_statements(made)}
     if "fastest" in stated and not stated["fastest"].values["devices"].startswith("1 "):
         some_are_wrong = 0 < len(right) < len(candidates)
         assert ("ranked-one-model" in stated) == (0 < len(one) < len(several))

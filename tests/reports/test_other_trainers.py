@@ -15,7 +15,16 @@ from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.folder import Originals, RunFile
-from rnn_scaling.reports import ab_answer, answer, comparison, csv_table, json_report, loss_statements, table, writing
+from rnn_scaling.reports import (
+    ab_answer,
+    comparison,
+    conclusions,
+    csv_table,
+    json_report,
+    loss_statements,
+    report_files,
+    table,
+)
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.wording import sentences
@@ -147,25 +156,30 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
     advice = ("variable_update=independent", "are missing", "not split")
     for rate in (140, 200, 230):
         made = of([*repeated(100), *repeated(rate, 2)])
-        texts = [answer.lead(made), table.text(made), json_report.render(made).decode(), document.render(made).decode()]
+        texts = [
+            conclusions.lead(made),
+            table.text(made),
+            json_report.render(made).decode(),
+            document.render(made).decode(),
+        ]
         assert not [word for text in texts for word in advice if word in text], rate
     for rate, is_lost in ((140, True), (200, False), (230, False)):
         runs = [timed(n, r, k, variable_update="replicated") for n, r in ((1, 100), (2, rate)) for k in range(3)]
         made = of(runs)
-        said = f"{answer.lead(made)} {table.text(made)}"
-        assert ("are missing." in said) == is_lost == bool(answer.all_missing(made)), rate
+        said = f"{conclusions.lead(made)} {table.text(made)}"
+        assert ("are missing." in said) == is_lost == bool(conclusions.all_missing(made)), rate
 
 
 def test_the_fastest_of_several_programs_is_named_on_one_device_and_on_the_most():
     work = {"model": "lm", "batch_size": 8}
     runs = [*repeated(100, **work), *repeated(190, 2, **work)]
     runs += [*repeated(120, trainer="yours", **work), *repeated(170, 2, trainer="yours", **work)]
-    lead = answer.lead(of(runs))
+    lead = conclusions.lead(of(runs))
     assert lead.startswith("yours, model=lm is the fastest of 2 series on 1 device: 120.0 ± ")
     assert "mine, model=lm is the fastest of 2 series on 2 devices: 190.0 ± " in lead
     assert "not known" not in lead
     close = [*repeated(100, **work), *repeated(100.2, trainer="yours", **work)]
-    assert "fastest on 1 device is not clear" in answer.lead(of(close))
+    assert "fastest on 1 device is not clear" in conclusions.lead(of(close))
 
 
 def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
@@ -173,12 +187,12 @@ def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
     one, other = {"trainer_command": "one {model}", "log_format": "auto"}, {"trainer_command": "other {model}"}
     made = of([*repeated(100, **work, **one), *repeated(150, trainer="yours", **work, **other, log_format="gnmt")])
     assert [name for name, _ in made.scalings] == ["Weak scaling, batch_size=8"]
-    assert answer.lead_statements(made)[0].subject == "yours, model=lm"
+    assert conclusions.lead_statements(made)[0].subject == "yours, model=lm"
 
 
 def test_trainers_that_may_do_other_work_are_not_called_faster():
     runs = [*repeated(100), *repeated(190, 2), *repeated(300, trainer="yours"), *repeated(900, 2, trainer="yours")]
-    lead = answer.lead(of(runs))
+    lead = conclusions.lead(of(runs))
     assert "fastest" not in lead
     assert "mine and yours are not compared" in lead
     known = {"model": "lm", "batch_size": 8}
@@ -254,7 +268,7 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert loading.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(101, 0.01)
     work = {"model": "lm", "batch_size": 8}
     same = [of_log(100 * n, n, trainer=name, **work) for name in ("a", "b") for n in (1, 1, 2, 2)]
-    assert answer.lead_statements(of(same))[-1].kind == "same-rates"
+    assert conclusions.lead_statements(of(same))[-1].kind == "same-rates"
     with_steps = of([*runs, theirs(100, trainer="timed")])
     assert "The rates of 6 of 7 runs were read from logs (seed_trainer)." in table.text(with_steps)
 
@@ -284,7 +298,12 @@ def test_words_of_ours_are_names_of_their_own_in_every_report():
         "mine, its_own, model=its_own, optimizer=its_own",
         "mine, its_own, model=its_own, optimizer=adamw",
     ]
-    for text in (table.text(made), document.render(made).decode(), csv_table.render(made).decode(), answer.lead(made)):
+    for text in (
+        table.text(made),
+        document.render(made).decode(),
+        csv_table.render(made).decode(),
+        conclusions.lead(made),
+    ):
         assert "its_own" in text
     sides = [matching.Side(Path(name), tuple(RunFile(f"{k}.json", r) for k, r in enumerate(runs)), ()) for name in "ab"]
     assert comparison.render_text(judgement.judge(*sides, judgement.Question()))
@@ -301,7 +320,7 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     mine = next(each for each in made.series if each.title.startswith("mine"))
     low, high = mine.largest.efficiency.ends
     assert low <= 100 * 2.5 / 2.5 / 2 and high >= 100 * 3.5 / 1.5 / 2
-    assert "fastest on 1 device is not clear" in answer.lead(made) and "intervals of 0" not in text
+    assert "fastest on 1 device is not clear" in conclusions.lead(made) and "intervals of 0" not in text
     assert sentence(mine).endswith("within the noise."), "more repeats would not tell"
     alone = [changed(run, config={**run.config, "variable_update": "independent"}) for run in rates]
     split = next(each for each in of([*rates, *alone]).series if "independent" not in each.title)
@@ -352,7 +371,9 @@ def test_a_program_that_ended_badly_after_its_record_is_named():
 def test_every_workload_has_pictures_of_its_own_whatever_letters_its_name_has():
     names = ("plain", "\u6a21\u578b", "\u8bad\u7ec3")
     made = of([theirs(100 * n, n, model=name, batch_size=4) for name in names for n in (1, 2)])
-    assert len([name for name in writing.files_of(made) if name.startswith("speedup") and name.endswith(".svg")]) == 3
+    assert (
+        len([name for name in report_files.files_of(made) if name.startswith("speedup") and name.endswith(".svg")]) == 3
+    )
 
 
 def test_frameworks_are_options_like_any_other():
@@ -368,7 +389,7 @@ def test_frameworks_are_options_like_any_other():
         "cudnn_lstm, replicated, framework=tensorflow",
         "torch, replicated",
     ]
-    lead = answer.lead(made)
+    lead = conclusions.lead(made)
     assert lead.startswith("torch, replicated is the fastest of 2 series on 1 device: 120.0 ")
     assert "framework=tensorflow is the fastest of 2 series on 2 devices: 190.0 " in lead
     assert all(not row.loss.missing for each in made.series for row in each.rows if row.loss), "no input to be split"

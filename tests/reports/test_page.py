@@ -9,7 +9,7 @@ import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records.own_files import EDGE
-from rnn_scaling.reports import answer, overview, table
+from rnn_scaling.reports import conclusions, series_table, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import plot
 from rnn_scaling.reports.series_statements import sentence
@@ -63,7 +63,7 @@ def _plain(text):
 
 def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
     made = of([*weak_and_strong(), run(2, 1.0, "failed", variable_update="parameter_server")])
-    table_of_all = overview.table_of(made)
+    table_of_all = series_table.table_of(made)
     assert table_of_all.head[:3] == ["Series", "Speedup on 2 devices", "Efficiency on 2 devices (%)"]
     lines = {series.title: cells for _, group in table_of_all.groups for series, cells in group}
     assert list(lines) and set(lines) == {each.title for each in made.series}
@@ -71,7 +71,7 @@ def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
     assert numbers == ["1.40", "70.0", "140.0", "100.0", "3"]
     assert lines["cudnn_lstm, parameter_server"][-1] == "none succeeded"
     assert [name for name, _ in table_of_all.groups] == ["Weak scaling", "Strong scaling"]
-    several = overview.table_of(
+    several = series_table.table_of(
         of(
             [
                 timed(n, 90 * n, k, variable_update=m)
@@ -131,10 +131,12 @@ def test_more_series_than_are_drawn_are_still_in_the_tables():
 
 def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
     made = of(weak_and_strong())
-    said = answer.lead(made)
+    said = conclusions.lead(made)
     assert said.startswith("Weak scaling: One of 2 series")
     assert "Strong scaling: cudnn_lstm, independent, strong" in said
-    assert answer.overview(made).startswith("Weak scaling: 2 series reach") and "strong" not in answer.overview(made)
+    assert conclusions.overview(made).startswith(
+        "Weak scaling: 2 series reach"
+    ) and "strong" not in conclusions.overview(made)
     text = document.render(made).decode()
     assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
     assert text.count("<h3>Strong scaling</h3>") == 2, "in the overview and over the curves"

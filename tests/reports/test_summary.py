@@ -11,7 +11,7 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import answer, environment, table, terminal_text, writing
+from rnn_scaling.reports import conclusions, environment, report_files, table, terminal_text
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
@@ -88,9 +88,9 @@ def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
         ("cudnn_lstm, replicated, machine 1", 3),
         ("cudnn_lstm, independent, machine 2", 1),
     ]
-    lead = answer.lead(made)
+    lead = conclusions.lead(made)
     assert lead.startswith("Weak scaling, machine 1: ") and "Weak scaling, machine 2: " in lead
-    assert "speedup_weak_machine_2.svg" in writing.files_of(made)
+    assert "speedup_weak_machine_2.svg" in report_files.files_of(made)
     sizes = of([*on("A", [timed(1, 100)]), *on("B", [timed(1, 100, num_units=512)])])
     assert [each.title.split(", ")[2:] for each in sizes.series] == [
         ["num_units=256", "machine 1"],
@@ -162,7 +162,7 @@ def test_networks_are_not_compared_with_each_other():
     ]
     told = of(runs)
     assert [name for name, _ in told.scalings] == ["Weak scaling, resnet20", "Weak scaling, resnet32"]
-    assert "fastest" not in answer.lead(told)
+    assert "fastest" not in conclusions.lead(told)
 
 
 def test_a_title_names_the_kernel_that_ran():

@@ -12,7 +12,7 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import csv_table, json_report, summary, table, writing
+from rnn_scaling.reports import csv_table, json_report, report_files, summary, table
 from rnn_scaling.reports.page import document
 from tests.support.paths import GOLDEN
 from tests.support.scaling_runs import attributed, of, series, timed
@@ -77,13 +77,13 @@ def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():
 def test_a_kind_of_report_is_a_row(monkeypatch):
     row = registry.Report("rnn_scaling.reports.csv_table", "the same again", file="again.csv")
     monkeypatch.setitem(registry.REPORTS, "again", row)
-    files = writing.files_of(of(series()))
+    files = report_files.files_of(of(series()))
     assert {report.file for report in registry.REPORTS.values()} <= files.keys() and "again.csv" in files
     assert files["again.csv"](of(series())) == files["table.csv"](of(series()))
 
 
 def test_the_report_knows_every_file_that_it_wrote(tmp_path):
-    for name, render in writing.files_of(of(series())).items():
+    for name, render in report_files.files_of(of(series())).items():
         (tmp_path / name).write_bytes(render(of(series())))
         assert is_own(tmp_path / name), name
 

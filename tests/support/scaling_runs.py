@@ -9,7 +9,7 @@ from rnn_scaling.analysis.common_window import WINDOW, join
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.workers import Workers
-from rnn_scaling.reports import summarising
+from rnn_scaling.reports import summary_builder
 from rnn_scaling.settings import config as configs
 from tests.support.records import changed, make_record
 
@@ -125,7 +125,7 @@ def weak_and_strong():
 
 def of(records, target=None):
     runs = [folder.RunFile(f"{i}.json", each) for i, each in enumerate(records)]
-    return summarising.summarise(folder.Folder(tuple(runs), ()), "results", target)
+    return summary_builder.summarise(folder.Folder(tuple(runs), ()), "results", target)
 
 
 def write_folder(path, records):

@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.commands import sweep
 from rnn_scaling.records import record
-from rnn_scaling.reports import writing
+from rnn_scaling.reports import report_files
 from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps import certificates
 from rnn_scaling.sweeps.plan import plan
@@ -17,7 +17,7 @@ LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]
 
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
-    monkeypatch.setattr(writing, "report", lambda source, target: None)
+    monkeypatch.setattr(report_files, "report", lambda source, target: None)
 
 
 def go(tmp_path, *words, **faults):

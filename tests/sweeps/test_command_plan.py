@@ -22,7 +22,7 @@ from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import comparison, writing
+from rnn_scaling.reports import comparison, report_files
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.sweeps import command_plan, command_trainer, display, early_checks, failure, limit
 from rnn_scaling.sweeps.command_plan import TrainerOptions
@@ -39,7 +39,7 @@ RATE = "--log_format=regex:words/s: (?P<rate>[0-9.,]+)"
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     """No report, no look at this machine's load; the stand-in finds this package."""
-    monkeypatch.setattr(writing, "report", lambda source, target: None)
+    monkeypatch.setattr(report_files, "report", lambda source, target: None)
     monkeypatch.setattr(early_checks, "load_now", lambda: [])
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 

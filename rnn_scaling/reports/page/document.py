@@ -21,7 +21,7 @@ from rnn_scaling.analysis.attribution import (
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import again, answer, loss_statements, overview, series_statements, table
+from rnn_scaling.reports import conclusions, loss_statements, repeat_commands, series_statements, series_table, table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.page import drawings, inside
 from rnn_scaling.reports.page.parts import MOST_FIGURES, cells, content, unbroken
@@ -60,18 +60,18 @@ def _context(summary: Summary) -> dict[str, Any]:
         "runs": summary.runs,
         "unit": summary.unit,
         "counted": list(dict.fromkeys((each.unit, each.rows[0].row.items) for each in summary.series)),
-        "lead": unbroken(answer.lead(summary)),
-        "remarks": unbroken(answer.overview(summary)),
+        "lead": unbroken(conclusions.lead(summary)),
+        "remarks": unbroken(conclusions.overview(summary)),
         "overview": _overview(summary),
         "glance": drawings.glance(summary),
         "sentences": [unbroken(series_statements.sentence(each)) for each in summary.series]
         if len(summary.series) > 1
         else [],
         "cautions": summary.cautions,
-        "kinds": answer.kinds(summary.series),
+        "kinds": conclusions.kinds(summary.series),
         "series": _all_series(summary),
         "missing": _missing(summary),
-        "again": [(each.title, again.commands(each)) for each in summary.series[:MOST_COMMANDS]],
+        "again": [(each.title, repeat_commands.commands(each)) for each in summary.series[:MOST_COMMANDS]],
         "commands": _row_commands(summary),
         "curves": _curves(summary),
         "many_counts": any(drawings.is_curve(series) for _, series in figures.groups(summary)),  # else dots say it all
@@ -99,14 +99,14 @@ def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
     """(series, commands that supply what could not be said of them); series that need the same are one entry."""
     titles: dict[tuple[str, ...], list[str]] = {}
     for each in summary.series[:MOST_FIGURES]:
-        if commands := answer.missing(each):
+        if commands := conclusions.missing(each):
             titles.setdefault(tuple(commands), []).append(each.title)
     return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in titles.items()]
 
 
 def _overview(summary: Summary) -> dict[str, Any]:
     """The table of all series; each line leads to the details of its series."""
-    table_of_all = overview.table_of(summary)
+    table_of_all = series_table.table_of(summary)
     groups = [
         (name, [(drawings.series_id(summary, series), series.title, cells) for series, cells in lines])
         for name, lines in table_of_all.groups

@@ -16,8 +16,8 @@ from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import learning, terminal_text
 from rnn_scaling.reports.pictures import curves, figures, learning_curves
-from rnn_scaling.reports.summarising import summarise
 from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.summary_builder import summarise
 
 MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
 Render = Callable[[Summary], bytes]

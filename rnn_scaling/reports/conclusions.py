@@ -15,7 +15,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.reports import certified
+from rnn_scaling.reports import certificates
 from rnn_scaling.reports.fastest import common_count, conditions, fastest, most_devices, places
 from rnn_scaling.reports.numbers import has_interval
 from rnn_scaling.reports.series_statements import is_known, is_too_wide, statements
@@ -45,7 +45,7 @@ def lead_statements(summary: Summary) -> list[Statement]:
     """
     if not summary.measured:
         return [Statement("no-run-succeeded")]
-    made = [*certified.alarms(summary)]
+    made = [*certificates.alarms(summary)]
     for name, series in summary.scalings:
         made += [*_title(summary, name), *_lead(series)]
     if files := [name for name, _ in loaded(summary)]:
@@ -106,7 +106,7 @@ def _failure(series: SeriesSummary) -> str:
 def _sound(series: Sequence[SeriesSummary]) -> tuple[list[SeriesSummary], list[Statement]]:
     """(those whose training did not diverge and is not known to be wrong; that others are known to be wrong)."""
     calm = [member for member in series if not member.num_diverged]
-    right = [member for member in calm if not certified.is_wrong(member)]
+    right = [member for member in calm if not certificates.is_wrong(member)]
     return right, [Statement("ranked-right")] if len(right) < len(calm) else []
 
 

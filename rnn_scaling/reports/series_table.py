@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.files.markdown import markdown_table
-from rnn_scaling.reports import certified
+from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, devices
 
@@ -36,7 +36,7 @@ def table_of(summary: Summary) -> Overview:
     scaled = [f"Speedup{on}", f"Efficiency{on} (%)", f"{unit}/s{on}"] if is_scaled else []
     head = ["Series", *several, *scaled, f"{unit}/s on 1 device", "Runs"]
     is_certified = summary.is_certified
-    head += [certified.HEAD] if is_certified else []
+    head += [certificates.HEAD] if is_certified else []
     groups = [
         (
             name if len(summary.scalings) > 1 else "",
@@ -45,7 +45,7 @@ def table_of(summary: Summary) -> Overview:
                     each,
                     [
                         *_cells(each, bool(several), is_scaled),
-                        *([certified.of_rows([row.row for row in each.rows])] if is_certified else []),
+                        *([certificates.of_rows([row.row for row in each.rows])] if is_certified else []),
                     ],
                 )
                 for each in series

@@ -8,7 +8,7 @@ import pytest
 
 from rnn_scaling.analysis.rows import series_key
 from rnn_scaling.registry import TEXT_FILES
-from rnn_scaling.reports import again
+from rnn_scaling.reports import repeat_commands
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags, scale
 from rnn_scaling.sweeps.plan import plan
@@ -37,7 +37,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_p
     measured = of([resolved(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)])
     assert any(part.points is None for part in measured.series[0].largest.loss.parts), "alone it needs more runs"
     records = []
-    for command in again.commands(measured.series[0]):
+    for command in repeat_commands.commands(measured.series[0]):
         program, sweep, *words = shlex.split(command.replace("python -m rnn_scaling", "./run.sh"))
         assert (program, sweep, words[-1]) == ("./run.sh", "sweep", "--out=results/again")
         lists = flags.parse([word for word in words if not word.startswith(SWEEPS_OWN)], configs.OPTIONS, lists=True)
@@ -52,7 +52,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(options, tmp_p
 
 
 def test_a_series_without_a_loss_is_measured_as_it_was():
-    (command,) = again.commands(of([resolved(100.0), resolved(101.0)]).series[0])
+    (command,) = repeat_commands.commands(of([resolved(100.0), resolved(101.0)]).series[0])
     assert " --num_devices=1 " in command and command.endswith(" --repeats=2 --out=results/again")
 
 
@@ -60,6 +60,6 @@ def test_workers_of_several_devices_are_measured_beside_one_device_of_one():
     runs = [
         resolved(100.0 * n * d, num_devices=d, num_workers=n, mode="collective_all_reduce") for n, d in ((1, 1), (2, 2))
     ]
-    first, second = again.commands(of(runs).series[1])
+    first, second = repeat_commands.commands(of(runs).series[1])
     assert " --num_devices=2 --num_workers=2 " in first and " --num_devices=1 --num_workers=1 " in second
     assert all(" --variable_update=distributed_independent,collective_all_reduce" in each for each in (first, second))

@@ -11,7 +11,7 @@ import pytest
 
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.significance import is_above
-from rnn_scaling.reports import answer, json_report, table
+from rnn_scaling.reports import conclusions, json_report, table
 from rnn_scaling.reports.series_statements import sentence, statements
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import attributed, beside_load, of, run, timed
@@ -29,7 +29,7 @@ def by_kind(made):
 
 
 def lead(summary):
-    return by_kind(answer.lead_statements(summary))
+    return by_kind(conclusions.lead_statements(summary))
 
 
 def value(statement, name):
@@ -54,10 +54,10 @@ def test_the_sentence_has_the_numbers_of_the_table_and_they_add_up():
 
 def test_the_first_sentence_is_about_the_fastest_series_that_trains_one_model():
     made = of(attributed())
-    first, second, *_ = answer.lead_statements(made)
+    first, second, *_ = conclusions.lead_statements(made)
     assert (first.kind, second.kind, second.subject) == ("one-ranked", "reaches", "cudnn_lstm, replicated")
     assert "ranked-one-model" in lead(made)
-    (span, *_) = answer.overview_statements(made)
+    (span, *_) = conclusions.overview_statements(made)
     assert (span.kind, span.values["series"]) == ("efficiency-range", 2)
     assert (value(span, "low"), value(span, "high")) == (pytest.approx(70, abs=0.1), pytest.approx(90, abs=0.1))
 
@@ -92,19 +92,19 @@ def test_runs_that_vary_too_much_are_not_given_an_efficiency_to_quote():
 def test_what_is_missing_is_said_with_the_command_that_supplies_it():
     (alone,) = of([timed(2, 140, variable_update="replicated")]).series
     assert "needs-run-on-one-device" in by_kind(statements(alone))
-    assert ["--num_devices=1 " in line for line in answer.missing(alone)] == [True]
+    assert ["--num_devices=1 " in line for line in conclusions.missing(alone)] == [True]
     (one,) = of([timed(1, 100)]).series
     assert list(by_kind(statements(one))) == ["rate", "not-run-on-more-devices"]
-    assert "--num_devices=2" in answer.missing(one)[0]
+    assert "--num_devices=2" in conclusions.missing(one)[0]
     runs = [run for run in attributed() if run.config["variable_update"] == "replicated"]
     (replicated,) = of(runs).series
     assert by_kind(statements(replicated))["parts-need-runs"].values["parts"] == ["contention", "exchange"]
-    assert all("--variable_update=independent" in line for line in answer.missing(replicated))
+    assert all("--variable_update=independent" in line for line in conclusions.missing(replicated))
 
 
 def test_on_one_device_alone_the_fastest_is_named_and_no_speedup_is_shown():
     made = of([timed(1, rate, k, encoder_type=name) for name, rate in (("a", 90), ("b", 100)) for k in range(3)])
-    first, *_, last = answer.lead_statements(made)
+    first, *_, last = conclusions.lead_statements(made)
     assert (first.kind, first.subject, first.values["devices"]) == ("fastest", "b, independent", "1 device")
     assert value(first, "rate") == pytest.approx(100, rel=1e-3) and last.kind == "none-on-several"
     first = table.text(made).split("\n\n")[1]
@@ -126,14 +126,14 @@ def test_one_run_is_never_a_firm_statement():
     made = of([timed(1, 100), timed(2, 140)])
     one = lead(made)
     assert list(one) == ["reaches-about", "single-runs", "repeats-would-show-spread"]
-    assert "±" not in answer.lead(made) and "±" not in table.text(made) and not answer.kinds(made.series)
+    assert "±" not in conclusions.lead(made) and "±" not in table.text(made) and not conclusions.kinds(made.series)
     mixed = lead(of([timed(1, 100), *(timed(2, 140, k) for k in range(3))]))
     assert mixed["single-run-on"].values == {"devices": "1 device"} and "single-runs" not in mixed
     modes = ("replicated", "mirrored")
     several = [
         timed(n, 100 * n, k, variable_update=mode) for mode in modes for n in (1, 2) for k in range(3) if n < 2 or not k
     ]
-    assert list(by_kind(answer.overview_statements(of(several)))) == ["efficiency-range", "single-runs"]
+    assert list(by_kind(conclusions.overview_statements(of(several)))) == ["efficiency-range", "single-runs"]
     assert "reaches-about" not in lead(of(attributed()))
 
 
@@ -180,12 +180,14 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
     runs = attributed()
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
     one = of([changed(each, environment=load) if k == 7 else each for k, each in enumerate(runs)])
-    ((file, row),) = answer.loaded(one)
-    assert file == "7.json" and runs[7].config["num_devices"] == row.num_devices and file in answer.lead(one)
-    command = answer.all_missing(one)[0]
+    ((file, row),) = conclusions.loaded(one)
+    assert file == "7.json" and runs[7].config["num_devices"] == row.num_devices and file in conclusions.lead(one)
+    command = conclusions.all_missing(one)[0]
     assert command.startswith("rm results/7.json && ") and command.endswith(" --repeats=3 --out=results")
     assert f"--num_devices={row.num_devices}" in command and f"={runs[7].config['variable_update']}" in command
-    assert not answer.loaded(of([changed(each, environment=load) for each in runs])) and not answer.loaded(of(runs))
+    assert not conclusions.loaded(of([changed(each, environment=load) for each in runs])) and not conclusions.loaded(
+        of(runs)
+    )
 
 
 def rates_apart(difference, repeats, scatter=0.02):
@@ -389,5 +391,5 @@ def test_a_speed_that_turns_over_is_said_with_the_number_of_devices_that_is_best
         assert not any(kind.startswith("fastest") for kind in lead(of(noise))) and of(noise).series[0].peak is None
     two = [*series(1, 1.96, 3.45, 2.75, variable_update="mirrored")]
     two += series(1, 1.9, 3.6, 3.0, variable_update="replicated")
-    peaks = [each.subject for each in answer.lead_statements(of(two)) if each.kind == "fastest-on-fewer-scaled"]
+    peaks = [each.subject for each in conclusions.lead_statements(of(two)) if each.kind == "fastest-on-fewer-scaled"]
     assert peaks == ["cudnn_lstm, replicated", "cudnn_lstm, mirrored"]

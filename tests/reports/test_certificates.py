@@ -7,7 +7,7 @@ import io
 import json
 
 from rnn_scaling.analysis.comparison import differences
-from rnn_scaling.reports import answer, csv_table, json_report, table
+from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, of, timed
 
@@ -44,18 +44,18 @@ def test_the_verdict_stands_beside_the_speed():
 
 def test_a_mode_that_trains_wrong_is_the_first_thing_that_is_said():
     summary = certified(WRONG)
-    lead = answer.lead(summary)
+    lead = conclusions.lead(summary)
     assert lead.startswith("TRAINS WRONG") and "cudnn_lstm, replicated, on 1 device (WRONG" in lead
     assert table.render(summary).decode().count("WRONG: sum") == 3
     assert json.loads(json_report.render(summary))["answer"] == lead
-    assert "TRAINS WRONG" not in answer.lead(certified(RIGHT))
+    assert "TRAINS WRONG" not in conclusions.lead(certified(RIGHT))
 
 
 def test_a_mode_that_trains_wrong_is_never_called_the_fastest():
     def lead(*wrong, rates=(("parameter_server", 90), ("mirrored", 130), ("replicated", 100))):
         runs = [timed(n, rate * n, k, variable_update=mode) for mode, rate in rates for n in (1, 2) for k in range(3)]
         summary = of([changed(r, certificate=WRONG if r.config["variable_update"] in wrong else {}) for r in runs])
-        return {statement.kind: statement for statement in answer.lead_statements(summary)}
+        return {statement.kind: statement for statement in conclusions.lead_statements(summary)}
 
     assert lead()["fastest"].subject == "cudnn_lstm, mirrored"
     said = lead("mirrored")

@@ -194,7 +194,7 @@ def _tf_config(variables: _Variables, coordinator_address: str, host_name: str) 
         return None
     host, port = ports.split(addresses[0])
     taken = {ports.split(address)[1] for address in addresses if ports.split(address)[0] == host}
-    meeting_port = next((each for each in range(port + 1, 65536) if each not in taken), None)
+    meeting_port = next((index for index in range(port + 1, 65536) if index not in taken), None)
     if meeting_port is None and not coordinator_address:
         raise ClusterError(f"TF_CONFIG: no port is left above {addresses[0]} for the meeting; {REMEDY}")
     own_host = ports.split(addresses[rank])[0]

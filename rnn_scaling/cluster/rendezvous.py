@@ -112,8 +112,8 @@ class Rendezvous:
         except Exception as e:  # no fault of this thread may leave all ranks waiting
             self._fail(f"rank 0: the meeting of the ranks broke: {type(e).__name__}: {e}")
         finally:
-            for each in list(self._connections):
-                self._drop(each)
+            for connection in list(self._connections):
+                self._drop(connection)
             self._listener.close()
             self._selector.close()
 
@@ -158,12 +158,12 @@ class Rendezvous:
         """Looks for what has not happened in time."""
         if not (self._has_begun or self._failure) and now >= self._deadline:
             self._begin()
-        for each in list(self._connections):
-            if each.is_stranger and now - each.since > STRANGER_S:
-                self._drop(each)
-            elif each.peer is not None and each.peer.rank and now - each.heard_at > self._silence_s:
+        for connection in list(self._connections):
+            if connection.is_stranger and now - connection.since > STRANGER_S:
+                self._drop(connection)
+            elif connection.peer is not None and connection.peer.rank and now - connection.heard_at > self._silence_s:
                 silence = f"has not answered for {self._silence_s:g} s"
-                self._lose(each, f"{silence}: it is frozen, or the network to it is down")
+                self._lose(connection, f"{silence}: it is frozen, or the network to it is down")
         for name, gathering in self._gatherings.items():
             if now > gathering.deadline:
                 missing = peers.ranks_text([rank for rank in sorted(self._live) if rank not in gathering.values])
@@ -307,9 +307,9 @@ class Rendezvous:
 
     def _tell_all(self, line: bytes) -> None:
         """Rank 0 last: its process would otherwise start to compute before the others have heard."""
-        ranks = [each for each in self._connections if each.peer is not None]
-        for each in sorted(ranks, key=lambda each: self._live.get(0) is each):
-            each.send(line)
+        ranks = [connection for connection in self._connections if connection.peer is not None]
+        for rank in sorted(ranks, key=lambda connection: self._live.get(0) is connection):
+            rank.send(line)
 
     def _drop(self, connection: _Connection) -> None:
         if connection in self._connections:
@@ -343,7 +343,7 @@ def _urgency(ready: tuple[selectors.SelectorKey, int]) -> int:
 
 def _most_dispensable(strangers: Sequence[_Connection]) -> _Connection:
     """The oldest from the host that has most: who fills the table makes room, and not a rank elsewhere."""
-    held = Counter(each.address for each in strangers)
+    held = Counter(connection.address for connection in strangers)
     return max(strangers, key=lambda each: (held[each.address], -each.since))
 
 

@@ -61,7 +61,7 @@ def derive(rows: Sequence[ScalingRow]) -> list[Derived]:
                 speedup,
                 speedup / row.devices if speedup is not None and row.devices else None,
                 len(brothers),
-                mean(brothers) if any(each.rate for each in brothers) else None,
+                mean(brothers) if any(brother.rate for brother in brothers) else None,
             )
         )
     return derived

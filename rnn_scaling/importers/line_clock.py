@@ -66,7 +66,7 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> Reading:
     if error > MOST_ERROR:
         why = f"{REMEDY}, or make more steps"
         raise ValueError(f"its steps were printed within {counted_s:.2g} s, which is too short to time; {why}")
-    items = tuple(each * (terms.items_per_step or 1.0) for each in steps)
+    items = tuple(step * (terms.items_per_step or 1.0) for step in steps)
     loss = tuple(end.last.loss for _, end in pairs)
     return Reading(
         format,

@@ -106,7 +106,7 @@ def _seconds(match: _Match, items_per_step: float | None, of_halves: bool = Fals
 
 def _rounding(matches: Sequence[_Match], items_per_step: float | None) -> float:
     """By what share of itself the rate of these may be off: all may have been rounded the same way."""
-    seconds, off = (math.fsum(_seconds(each, items_per_step, halves) for each in matches) for halves in (False, True))
+    seconds, off = (math.fsum(_seconds(match, items_per_step, halves) for match in matches) for halves in (False, True))
     items, more = (
         math.fsum(numbers.get("items", 0.0) for numbers in each)
         for each in ([match.numbers for match in matches], [match.halves for match in matches])
@@ -167,31 +167,31 @@ def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
     """
     if not terms.timing.arrivals:
         raise ValueError("the pattern has no group rate, seconds or ms, and the arrival times of the lines are unknown")
-    for count, each in enumerate(matching, 1):
-        loss = _finite(_number("loss", each.texts["loss"], each.line)) if "loss" in each.texts else None
-        text = each.texts.get("step", "") or str(count)
+    for count, line in enumerate(matching, 1):
+        loss = _finite(_number("loss", line.texts["loss"], line.line)) if "loss" in line.texts else None
+        text = line.texts.get("step", "") or str(count)
         half = 0.0 if text.isdigit() else _half_unit(text)
-        yield Event(terms.timing.arrivals[each.line - 1], _number("step", text, each.line), half, loss)
+        yield Event(terms.timing.arrivals[line.line - 1], _number("step", text, line.line), half, loss)
 
 
 def _of_one_rank(matching: Sequence[_Line], num_devices: int) -> Sequence[_Line]:
     """What the first rank that matches says; all where the numbers before the lines are none of ranks."""
-    lines_of = collections.Counter(each.rank for each in matching)
-    if not any(each.is_certain for each in matching) and (
+    lines_of = collections.Counter(line.rank for line in matching)
+    if not any(line.is_certain for line in matching) and (
         any(rank is None or rank >= num_devices for rank in lines_of) or max(lines_of.values(), default=0) == 1
     ):
         return matching
-    return [each for each in matching if each.rank == matching[0].rank]
+    return [line for line in matching if line.rank == matching[0].rank]
 
 
 def _matches(matching: Sequence[_Line]) -> list[_Match]:
     matches: list[_Match] = []
     before = 0.0
-    for each in matching:
-        numbers = {name: _number(name, text, each.line) for name, text in each.texts.items()}
+    for line in matching:
+        numbers = {name: _number(name, text, line.line) for name, text in line.texts.items()}
         step = numbers.get("step", before + 1)
-        halves = {name: _half_unit(text) for name, text in each.texts.items() if name not in _BESIDE}
-        if each.texts.get("items", "").isdigit():  # a count is exact
+        halves = {name: _half_unit(text) for name, text in line.texts.items() if name not in _BESIDE}
+        if line.texts.get("items", "").isdigit():  # a count is exact
             halves["items"] = 0.0
         # Steps count from 0 again in a new epoch.
         matches.append(_Match(numbers, halves, step - before if step > before else max(step, 1.0)))

@@ -73,7 +73,7 @@ def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Measuremen
             failed = Series(kind, name, ranks=wanted.num_devices if is_all_reduce else 0, error=outcome.error)
             parts.setdefault(name, []).append(failed)
     # The algorithms in the order of the flag, whatever the order of the passes.
-    joined = {name: series.joined(each) for name, each in parts.items()}
+    joined = {name: series.joined(part) for name, part in parts.items()}
     nothing = joined.pop(NOTHING, None)
     if nothing is not None and nothing.error:
         joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
@@ -109,7 +109,7 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
         "links.json": lambda: as_json(measured, wanted, environment).encode(),
         "links.md": table.render(measured, every_size=True).encode,
     }
-    if any(each.points for each in measured.all_reduces):
+    if any(all_reduce.points for all_reduce in measured.all_reduces):
         makers["all_reduce.txt"] = nccl_text.render(measured.all_reduces, platform.node(), names).encode
     if picture.has_any(measured):
         makers["links.png"] = lambda: picture.render(measured, "png")
@@ -140,7 +140,7 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
             name: wanted.tasks[-1].request[name] for name in ("inter_op_threads", "intra_op_threads") if wanted.tasks
         },
         "series": [series.to_json(each) for each in measured.series],
-        "products": [gemm.to_json(each) for each in measured.products],
+        "products": [gemm.to_json(product) for product in measured.products],
         "nothing_exchanged": None if measured.nothing is None else series.to_json(measured.nothing),
         "gradient_bytes": dict(measured.gradient_bytes),
         "left_out": measured.left_out,
@@ -157,7 +157,7 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
     It says on stderr if it cannot, which fails nothing.
     """
     measured = []
-    for each in (each for each in products if not each.disturbed):
+    for each in (product for product in products if not product.disturbed):
         kind = "CPU" if each.cores_per_device else "GPU"
         where = peaks.place(environment, kind, each.onednn, each.cores_per_device, each.dtype)
         if where is not None:

@@ -19,7 +19,7 @@ INK, MUTED, GRID = "#1a1d21", "#5b636d", "#d9dde2"
 
 def has_any(results: Measurements) -> bool:
     """False where nothing was measured, or nothing that has a bandwidth."""
-    return any(each.points and each.traffic for each in results.series)
+    return any(series.points and series.traffic for series in results.series)
 
 
 def render(results: Measurements, kind: str) -> bytes:
@@ -31,11 +31,11 @@ def render(results: Measurements, kind: str) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    reduces = [each for each in results.all_reduces if each.points][:MOST_LINES]
-    links = [each for each in results.links if each.points and each.traffic]
+    reduces = [all_reduce for all_reduce in results.all_reduces if all_reduce.points][:MOST_LINES]
+    links = [link for link in results.links if link.points and link.traffic]
     panels = [(_busbw, reduces), (_time, reduces)] if reduces else []
     for kind_of_link in (MEMORY, COPY):
-        shown = [each for each in links if each.kind == kind_of_link]
+        shown = [link for link in links if link.kind == kind_of_link]
         panels += [(_bandwidth, shown)] if shown else []
     if not panels:
         raise ValueError("expected a measurement with a bandwidth, got none")

@@ -12,7 +12,7 @@ NOTHING = "nothing"  # the series of the call in which nothing is exchanged
 
 def of(outcome: Outcome, what: str) -> list[str]:
     """A line for each series and product of a measurement, and for its failure."""
-    lines = [_line(each) for each in outcome.series if each.points]
+    lines = [_line(series) for series in outcome.series if series.points]
     for fields in outcome.facts.get("products", ()):
         product = gemm.from_json(fields)
         best = product.best

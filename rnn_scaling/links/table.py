@@ -43,31 +43,31 @@ class Measurements:
     @property
     def links(self) -> list[Series]:
         """Memory and copies."""
-        return [each for each in self.series if each.kind != ALL_REDUCE]
+        return [series for series in self.series if series.kind != ALL_REDUCE]
 
     @property
     def all_reduces(self) -> list[Series]:
-        return [each for each in self.series if each.kind == ALL_REDUCE]
+        return [series for series in self.series if series.kind == ALL_REDUCE]
 
     @property
     def errors(self) -> list[str]:
         """What failed or is wrong, a line each."""
-        lines = [f"{each.name}: {each.error}" for each in self.series if each.error]
-        for each in self.all_reduces:
-            for point in each.points:
+        lines = [f"{series.name}: {series.error}" for series in self.series if series.error]
+        for all_reduce in self.all_reduces:
+            for point in all_reduce.points:
                 if point.wrong:
-                    lines.append(f"{each.name}: {point.wrong} wrong elements at {size_text(point.num_bytes)}")
+                    lines.append(f"{all_reduce.name}: {point.wrong} wrong elements at {size_text(point.num_bytes)}")
         return lines
 
 
 def render(results: Measurements, every_size: bool = False) -> str:
     """The report; with `every_size` also a table of all times of memory and copies."""
     parts = ["# Links\n"]
-    if any(each.points for each in results.links):
+    if any(link.points for link in results.links):
         parts += ["## Memory and copies\n", _links(results.links), _notes(results.links)]
     if results.products:
         parts += ["## Matrix products\n", _products(results.products)]
-    if any(each.points for each in results.all_reduces):
+    if any(all_reduce.points for all_reduce in results.all_reduces):
         parts += _all_reduce(results)
     if every_size:
         parts += ["## Every size\n", _every_size(results)]
@@ -84,12 +84,12 @@ def render(results: Measurements, every_size: bool = False) -> str:
 def _links(links: Sequence[Series]) -> str:
     head = ("Link", "Largest", "GB/s there (quartiles)", "Smallest", "us there", *_FIT_HEAD)
     rows = []
-    for each in links:
-        if each.points:
-            first, last, line = each.points[0], each.points[-1], each.fitted()
-            rate = _rate(each, last) if each.traffic else NO_COPY
+    for series in links:
+        if series.points:
+            first, last, line = series.points[0], series.points[-1], series.fitted()
+            rate = _rate(series, last) if series.traffic else NO_COPY
             sizes = size_text(last.num_bytes), size_text(first.num_bytes)
-            rows.append((each.name, sizes[0], rate, sizes[1], _us(first), *_fit(line, bool(each.traffic))))
+            rows.append((series.name, sizes[0], rate, sizes[1], _us(first), *_fit(line, bool(series.traffic))))
     text = (
         f"\nGB/s: 10^9 bytes a second at the largest size, median of {_repeats(links)} and quartiles. "
         f"{_FIT_TEXT} Host memory: a copy counts each byte twice, as read and as written (as STREAM does); small sizes "
@@ -120,7 +120,7 @@ def _fit(line: Fit | None, has_bandwidth: bool = True) -> tuple[str, ...]:
 
 
 def _products(products: Sequence[Gemm]) -> str:
-    shapes = sorted({each.shape for gemm_ in products for each in gemm_.products}, key=gemm.flops)
+    shapes = sorted({product.shape for gemm_ in products for product in gemm_.products}, key=gemm.flops)
     titles = [gemm.title(shape) for shape in shapes]
     rows = []
     for each in products:
@@ -137,11 +137,11 @@ def _products(products: Sequence[Gemm]) -> str:
 
 
 def _product_notes(products: Sequence[Gemm]) -> list[str]:
-    return [f"{each.dtype}, {each.devices}: {note}" for each in products for note in each.notes]
+    return [f"{product.dtype}, {product.devices}: {note}" for product in products for note in product.notes]
 
 
 def _all_reduce(results: Measurements) -> list[str]:
-    shown = [each for each in results.all_reduces if each.points]
+    shown = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
     names = [each.name for each in shown]
     sizes = sorted({size for each in shown for size in each.sizes})
     points = [{point.num_bytes: point for point in each.points} for each in shown]
@@ -175,13 +175,13 @@ def _every_size(results: Measurements) -> str:
     """Shortest, median and quartiles of the repeats of each size."""
     head = ("What", "Size", "Repeats", "Shortest (us)", "Lower quartile", "Median", "Upper quartile", "GB/s", "Wrong")
     rows = []
-    for each in results.series:
-        for p in each.points:
+    for series in results.series:
+        for p in series.points:
             times = [_number(1e6 * t) for t in (min(p.seconds), p.quartiles_s[0], p.median_s, p.quartiles_s[1])]
             repeats = f"{len(p.seconds)} x {p.calls}"
             wrong = MISSING if p.wrong is None else str(p.wrong)
-            rate = _number(each.gb_per_s(p)) if each.traffic else NO_COPY
-            rows.append((each.name, size_text(p.num_bytes), repeats, *times, rate, wrong))
+            rate = _number(series.gb_per_s(p)) if series.traffic else NO_COPY
+            rows.append((series.name, size_text(p.num_bytes), repeats, *times, rate, wrong))
     text = "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of an all-reduce: busbw.\n"
     return markdown_table(head, rows) + text
 
@@ -191,10 +191,10 @@ def _predicted(results: Measurements, shown: Sequence[Series]) -> list[str]:
     parts = []
     for preset, num_bytes in results.gradient_bytes:
         times = []
-        for each in shown:
-            seconds = between(each.sizes, each.medians_s, num_bytes)
+        for series in shown:
+            seconds = between(series.sizes, series.medians_s, num_bytes)
             if seconds is not None:
-                times.append((seconds, each.name))
+                times.append((seconds, series.name))
         if times:
             predictions = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for seconds, name in sorted(times))
             parts.append(
@@ -205,10 +205,10 @@ def _predicted(results: Measurements, shown: Sequence[Series]) -> list[str]:
 
 
 def _compared(shown: Sequence[Series]) -> str:
-    unproven = sorted({each.name for each in shown for point in each.points if point.wrong is None})
-    wrong = sum(point.wrong or 0 for each in shown for point in each.points)
+    unproven = sorted({series.name for series in shown for point in series.points if point.wrong is None})
+    wrong = sum(point.wrong or 0 for series in shown for point in series.points)
     text = f"Wrong elements: {wrong}, of all elements of all ranks, against the exact sum."
-    if all(point.wrong is None for each in shown for point in each.points):
+    if all(point.wrong is None for series in shown for point in series.points):
         return "Wrong elements: n/a, no sum was compared.\n"
     return f"{text} Not compared everywhere: {', '.join(unproven)}.\n" if unproven else f"{text}\n"
 

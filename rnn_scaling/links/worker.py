@@ -92,8 +92,8 @@ def _compute(request: dict[str, Any], write: Any) -> None:
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE:
         note = f"other processes used {load.others:.0%} of the cores: the rates are too low and not kept; measure again"
-        products = [dataclasses.replace(each, notes=(*each.notes, note), disturbed=True) for each in products]
-    write([], {"products": [gemm.to_json(each) for each in products]})
+        products = [dataclasses.replace(product, notes=(*product.notes, note), disturbed=True) for product in products]
+    write([], {"products": [gemm.to_json(product) for product in products]})
 
 
 def _all_reduce(request: dict[str, Any], write: Any) -> None:

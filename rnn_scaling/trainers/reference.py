@@ -52,7 +52,9 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
     workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
     feed = benchmark.feed_of(ours, engine, workload)
     source = registry.load(registry.DATA_SOURCES, ours.data.data_source).build(feed)
-    batches = [{name: part.numpy() for name, part in each._asdict().items()} for each in source.next_batches(None)]
+    batches = [
+        {name: part.numpy() for name, part in next_batch._asdict().items()} for next_batch in source.next_batches(None)
+    ]
     learning_rate, results = _trained(ours, engine)
     cores, each = resolved["cpu_affinity"], devices.cpu_cores_per_device
     on_cpus = devices.device == "cpu"

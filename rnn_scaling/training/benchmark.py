@@ -171,7 +171,12 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
 def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str, int]:
     """Numbers of one copy of the variables, as the fields of a `records.parts.Parameters`."""
     trainable, moving = (sum(math.prod(s.shape) for s in specs) for specs in (workload.variables, workload.moving))
-    slots = sum(slot.shape.num_elements() for each in states if each.tower in (None, 0) for slot in each.slots)
+    slots = sum(
+        slot.shape.num_elements()
+        for variable_state in states
+        if variable_state.tower in (None, 0)
+        for slot in variable_state.slots
+    )
     return {"trainable": trainable, "bytes": trainable * tf.float32.size, "moving": moving, "optimizer": slots}
 
 

@@ -192,7 +192,7 @@ class Cluster(Alone):
         return Place(
             self.role,
             index,
-            {role: tuple(each) for role, each in addresses.items()},
+            {role: tuple(address) for role, address in addresses.items()},
             self._launch.local_rank,
             self._launch.local_size,
             self._timeout_s,

@@ -146,7 +146,7 @@ class Quantised:
         for device in devices:
             with tf.device(device):
                 zeros = {name: tf.zeros([1, tf.TensorShape(shape).num_elements()]) for name, shape in shapes.items()}
-                self._lost.append({name: tf.Variable(each, trainable=False) for name, each in zeros.items()})
+                self._lost.append({name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()})
 
     def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
         summed: list[list[tf.Tensor]] = [[] for _ in dense]

@@ -106,7 +106,9 @@ class RankFiles:
         while True:
             wrong = self._read_reports(reports)
             missing = [rank for rank in range(1, self.num_ranks) if rank not in reports]
-            failed = next((f"rank {rank}: {each['error']}" for rank, each in reports.items() if each["error"]), "")
+            failed = next(
+                (f"rank {rank}: {report['error']}" for rank, report in reports.items() if report["error"]), ""
+            )
             if not missing or wrong or failed or time.monotonic() >= deadline:
                 late = f"{ranks_text(missing)} had not ended {self._timeout_s:g} s after rank 0" if missing else ""
                 return reports, failed or wrong or late

@@ -306,7 +306,7 @@ class Recorder:
             ranks = tuple(build(Rank, {"rank": rank, **reports[rank]}) for rank in sorted(reports))
         except ValueError as e:
             return None, error or RankError(f"the ranks' files beside {self._path} are damaged: {e}")
-        other = next((each for each in ranks if len(each.seconds) != len(ranks[0].seconds)), None)
+        other = next((rank for rank in ranks if len(rank.seconds) != len(ranks[0].seconds)), None)
         if other and not wrong:
             taken = f"rank {other.rank} took {len(other.seconds)} steps, and rank 0 {len(ranks[0].seconds)}"
             wrong = f"{taken}: give every rank the same number"

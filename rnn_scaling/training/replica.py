@@ -104,8 +104,10 @@ def num_bytes(variable: tf.Variable) -> int:
 def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
     """Sums the variables' bytes, without slots, over their devices."""
     total: dict[str, int] = {}
-    for each in states:
-        total[each.variable.device] = total.get(each.variable.device, 0) + num_bytes(each.variable)
+    for variable_state in states:
+        total[variable_state.variable.device] = total.get(variable_state.variable.device, 0) + num_bytes(
+            variable_state.variable
+        )
     return total
 
 

@@ -131,14 +131,14 @@ class SlicedStep(TrainStep):
                 return inputs, workload.outputs(weights, inputs.rows, piece, inputs.seed)
 
         inputs, outputs = zip(*self._update.run(forward))
-        sums, d_logits = self._loss(batch, [each.logits for each in outputs], denominator, inputs[0].loss_scale)
+        sums, d_logits = self._loss(batch, [output.logits for output in outputs], denominator, inputs[0].loss_scale)
 
         def backward(tower: int) -> Gradients:
             return self._differentiate(tower, inputs[tower], outputs[tower].logits, d_logits[tower])
 
         self.tower_gradients = tuple(self._update.run(backward))
         self._update.apply(self.tower_gradients)
-        self._keep_moving([each.moving for each in outputs])
+        self._keep_moving([output.moving for output in outputs])
         return [self._counts_of(*each) for each in zip(range(len(outputs)), sums, slices.on_host)], None
 
     def _tables_elsewhere(self) -> set[str]:

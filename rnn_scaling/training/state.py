@@ -146,8 +146,8 @@ class RunState(Recording):
         return {
             **self._timed(first, stop),
             "loss_items": self._loss_items[first:stop],
-            "tower_items": [list(each) for each in self._tower_items[first:stop]],
-            "tower_positions": [list(each) for each in self._tower_positions[first:stop]],
+            "tower_items": [list(tower_item) for tower_item in self._tower_items[first:stop]],
+            "tower_positions": [list(tower_position) for tower_position in self._tower_positions[first:stop]],
             "ready": self._ready[first:stop],
             **({"correct": self._correct[first:stop]} if self._correct else {}),
         }

@@ -89,7 +89,7 @@ def first_column(db: TraceDatabase, table: str, *names: str) -> str:
 def usable_events(db: TraceDatabase, tables: list[Events]) -> tuple[Events, ...]:
     """Those of the tables that the file has, with times; of one without, that it lacks them is noted."""
     kept = []
-    for events in (each for each in tables if each.table in db.columns):
+    for events in (table for table in tables if table.table in db.columns):
         lacking = [name for name in (events.start, events.end) if name.strip('"') not in db.columns[events.table]]
         if events.start != "NULL" and not lacking:
             kept.append(events)

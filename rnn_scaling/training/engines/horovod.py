@@ -90,7 +90,7 @@ def _interface_of(host: str) -> str:
 
     wanted = {info[4][0] for info in socket.getaddrinfo(host, None)}
     for name, addresses in psutil.net_if_addrs().items():
-        if any(each.address in wanted for each in addresses):
+        if any(address.address in wanted for address in addresses):
             return str(name)
     raise DeviceError(f"no network interface of this machine has the address of {host}; HOROVOD_GLOO_IFACE names one")
 

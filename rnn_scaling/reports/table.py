@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
 from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
-from rnn_scaling.files.markdown import escaped, markdown_table
+from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import certificates, cluster, learning, series_table, start_up, steps
@@ -35,48 +34,32 @@ def text(summary: Summary) -> str:
     opening = "".join(f"{line}\n\n" for line in summary.opening)
     if len(summary.series) > 1:
         opening += f"{series_table.markdown(summary)}\n"
-    sections = [
-        f"### {each.title}\n\n{_text(rates_of(each))}{_split(each)}{_inside_text(each)}" for each in summary.series
-    ]
+    sections = []
+    for series in summary.series:
+        sections += [markdown([rates_of(series), parts_section(series)], level=3), markdown(inside(series), level=4)]
     if summary.learning:
         sections.append(markdown([learning.section(summary.learning, summary.row_titles)], level=3))
-    return escaped(opening + "\n".join(sections))  # texts of records reach titles and notes as well
+    return escaped(opening + "\n".join(filter(None, sections)))  # texts of records reach titles and notes as well
 
 
-@dataclasses.dataclass(frozen=True)
-class Rates:
-    """Rows in the form of the seed's tables, and the metrics that these have no column for.
-
-    Attributes:
-      grid: (header, a line of cells for each row).
-      notes: what its intervals are over: a line for each kind, with the columns that have it.
-      further: (header, lines) of the other metrics; no lines where no row has any.
-      further_notes: what their intervals are over.
-    """
-
-    grid: tuple[list[str], list[list[str]]]
-    notes: list[str]
-    further: tuple[list[str], list[list[str]]]
-    further_notes: list[str]
-
-
-def rates_of(series: SeriesSummary) -> Rates:
+def rates_of(series: SeriesSummary) -> Section:
     """Every row of a series."""
-    return rates([row.row for row in series.rows])
+    return rates([row.row for row in series.rows], series.title)
 
 
-def rates(rows: Sequence[Row]) -> Rates:
-    """Every one of these rows."""
+def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section:
+    """Rows in the form of the seed's tables, and what their intervals are over.
+
+    Args:
+      is_full: also a table of the metrics that the seed's tables have no column for, where a row has one.
+    """
     metrics, is_plain = shown(rows), _is_plain(rows)
     # A single run has nothing to be compared with, and the seed's own columns.
-    seeds = [each for each in metrics if each.always and not (is_plain and each.name == EFFICIENCY.name)]
-    others = [each for each in metrics if not each.always]
-    return Rates(
-        grid=_grid(rows, seeds, is_plain),
-        notes=[] if is_plain else _notes(rows, seeds),
-        further=_further_grid(rows, others, is_plain),
-        further_notes=[] if is_plain else _notes(rows, others),
-    )
+    seeds = [metric for metric in metrics if metric.always and not (is_plain and metric.name == EFFICIENCY.name)]
+    others = [metric for metric in metrics if not metric.always] if is_full else []
+    grids = [_grid(rows, seeds, is_plain), *([_further_grid(rows, others, is_plain)] if others else [])]
+    notes = [] if is_plain else _notes(rows, [*seeds, *others])
+    return Section(title, tuple(grids), tuple(notes))
 
 
 def inside(series: SeriesSummary) -> list[Section]:
@@ -84,11 +67,6 @@ def inside(series: SeriesSummary) -> list[Section]:
     traced = [(row.devices, row.traced) for row in series.rows if row.traced is not None]
     sections = [steps.section(parts, f"Where a step goes on {devices}") for devices, parts in traced]
     return [*sections, *workers(series)]
-
-
-def _inside_text(series: SeriesSummary) -> str:
-    text = markdown(inside(series), level=4)
-    return f"\n{text}" if text else ""
 
 
 def workers(series: SeriesSummary) -> list[Section]:
@@ -103,10 +81,11 @@ def workers(series: SeriesSummary) -> list[Section]:
     return sections
 
 
-def _split(series: SeriesSummary) -> str:
+def parts_section(series: SeriesSummary) -> Section:
+    """The points of efficiency that each part takes, on every number of devices."""
     head, lines = parts_grid(series)
-    notes = "".join(f"\n{note}\n" for note in parts_notes(series))
-    return f"\nPoints of efficiency lost, and to what:\n\n{markdown_table(head, lines)}{notes}" if lines else notes
+    grids = (Grid("Points of efficiency lost, and to what", head, lines),) if lines else ()
+    return Section("", grids, tuple(parts_notes(series)))
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
@@ -120,24 +99,7 @@ def render_runs(records: Sequence[RunRecord]) -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """The seed's table, and a line for each kind of ± that occurs in it."""
-    return _seeds_text(rates(rows))
-
-
-def everything(rows: Sequence[Row]) -> str:
-    """The same, and below it the table of the other metrics where a row has one."""
-    return _text(rates(rows))
-
-
-def _text(of: Rates) -> str:
-    head, lines = of.further
-    if not lines:
-        return _seeds_text(of)
-    notes = "".join(f"\n{note}\n" for note in of.further_notes)
-    return f"{_seeds_text(of)}\n{markdown_table(head, lines)}{notes}"
-
-
-def _seeds_text(of: Rates) -> str:
-    return markdown_table(*of.grid) + "".join(f"\n{note}\n" for note in of.notes)
+    return markdown([rates(rows, is_full=False)])
 
 
 def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
@@ -187,7 +149,7 @@ def parts_notes(series: SeriesSummary) -> list[str]:
     ]
 
 
-def _grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> tuple[list[str], list[list[str]]]:
+def _grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> Grid:
     repeated, is_certified = any(len(row.records) > 1 for row in rows), certificates.is_any(rows)
     head = [
         *_places_columns(rows),
@@ -206,7 +168,7 @@ def _grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> tup
         ]
         for row in rows
     ]
-    return head, lines
+    return Grid("", head, lines)
 
 
 def _batches(rows: Sequence[Row]) -> str:
@@ -219,9 +181,10 @@ def _batches(rows: Sequence[Row]) -> str:
     return f" to process {text} batches"
 
 
-def _further_grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> tuple[list[str], list[list[str]]]:
+def _further_grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> Grid:
     head = [*_places_columns(rows), *(metric.column for metric in metrics)]
-    return head, [[*_places(row, rows), *_numbers(row, metrics, is_plain)] for row in rows if metrics]
+    lines = [[*_places(row, rows), *_numbers(row, metrics, is_plain)] for row in rows]
+    return Grid("Other metrics", head, lines)
 
 
 def _places_columns(rows: Sequence[Row]) -> list[str]:

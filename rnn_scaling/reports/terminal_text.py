@@ -45,7 +45,8 @@ def _table(title: str, series: Sequence[SeriesSummary]) -> str:
     """The series on their most devices; of a single series each number of devices."""
     head = f"### {title}\n\n" if title else ""
     if len(series) == 1:
-        return head + markdown_table(*table.rates_of(series[0]).grid)
+        rates = table.rates_of(series[0]).grids[0]
+        return head + markdown_table(rates.head, rates.lines)
     largest = [member.largest for member in series if member.largest]
     counts = {row.row.num_devices for row in largest}
     is_scaled, is_certified = any(count > 1 for count in counts), certificates.is_any([row.row for row in largest])

@@ -95,7 +95,7 @@ def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
 
 def test_further_metrics_stand_in_a_table_of_their_own():
     text = table.text(of([told(1, 1000.0), told(2, 1900.0)]))
-    first, second = text.split("\n\n")[2:4]
+    first, _, second = text.split("\n\n")[2:5]
     assert "GFLOP/s" not in first and "Efficiency (%)" in first
     assert [cell.strip() for cell in second.splitlines()[0].strip("|").split("|")] == [
         "Device number",

@@ -51,7 +51,7 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
     plain = _plain(text)
     for each in made.series:
         assert sentence(each) in plain
-        for row in table.rates_of(each).grid[1]:
+        for row in table.rates_of(each).grids[0].lines:
             assert all(cell in plain for cell in row)
     assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,12 @@ def _context(summary: Summary) -> dict[str, Any]:
         "many_counts": any(drawings.is_curve(series) for _, series in figures.groups(summary)),  # else dots say it all
         "learning": inside.learning_of(summary),
         "losses": _losses(measured),
-        "splits": [(grid, table.parts_notes(each)) for each in measured if (grid := _split(each))],
+        # One number of devices alone stands next to its waterfall already.
+        "splits": [
+            dataclasses.replace(section, title=series.title)
+            for series in measured
+            if (section := table.parts_section(series)).grids and len(section.grids[0].lines) > 1
+        ],
         "steps": inside.steps_of(measured),
         "step_parts": inside.parts_of(measured),
         "counts": inside.counts_of(summary),
@@ -130,13 +136,11 @@ def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
     kind = "strong-scaling" if series.strong else "scaling-unknown" if size is None else "weak-scaling"
     shared = config["global_batch_size"] if series.strong else size
     constant = sentence(Statement(kind, values={"size": shared, "samples": rows[-1].samples}))
-    grids = [Grid("Every row", *rates.grid)]
-    grids += [Grid("Other metrics", *rates.further)] if rates.further[1] else []
     return {
         "id": drawings.series_id(summary, series),
         "title": series.title,
-        "grids": grids,
-        "notes": [constant, *rates.notes, *rates.further_notes],
+        "grids": [dataclasses.replace(rates.grids[0], caption="Every row"), *rates.grids[1:]],
+        "notes": [constant, *rates.notes],
     }
 
 
@@ -172,14 +176,6 @@ def _metrics_over_devices(series: Sequence[SeriesSummary]) -> list[Metric]:
         return []  # one number of devices makes no line
     shown = EFFICIENCY.name if drawings.is_curve(series) else ""
     return [each for each in figures.drawn(series) if each.name != shown and any(row.metric(each) for row in rows)]
-
-
-def _split(series: SeriesSummary) -> Grid | None:
-    """What each part takes on every number of devices; one number alone stands beside its waterfall already."""
-    if not any(row.loss and row.loss.is_told for row in series.rows):
-        return None
-    head, lines = table.parts_grid(series)
-    return Grid(f"{series.title}: points of efficiency", head, lines) if len(lines) > 1 else None
 
 
 def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import placement_table, table
+from rnn_scaling.reports import placement_table, sections, table
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import presets, scale
 from rnn_scaling.settings.naming import network
@@ -49,7 +49,7 @@ def _result(run: RunRecord) -> list[str]:
     if not run.throughput:
         return ["No batch was measured."]
     rows = with_baselines([run])
-    lines = table.everything(rows).splitlines()
+    lines = sections.markdown([table.rates(rows)]).splitlines()
     return [*lines, "", f"Steady state: {run.steady_state.text}."] if run.steady_state else lines
 
 

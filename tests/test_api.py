@@ -41,7 +41,7 @@ WRONG = [
     ({"num_devises": 1}, ["did you mean --num_devices?"]),
     ({"batch_size": 0, "learning_rate": -1.0}, ["--batch_size=0 must be at least 1", "--learning_rate=-1.0"]),
     ({"num_devices": "two"}, ["--num_devices=two must be a whole number"]),
-    ({"result_file": "a.json"}, ["result_file is set by this call"]),
+    ({"result_file": "a.json"}, ["result_file is reserved"]),
 ]
 TRAINER = ({"trainer": "echo"}, ["--trainer is not a flag"])
 

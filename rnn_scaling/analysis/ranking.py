@@ -1,7 +1,7 @@
-"""Rates of several candidates that ran in turns -> which are as fast as the fastest, and which are not. Pure.
+"""Rates of several candidates -> which of them are as fast as the fastest, and which are slower. Pure.
 
-All intervals of a ranking hold together (Tukey's range over its candidates), so whatever is read off them (this one is
-slower, these two are equal) is wrong in at most 5 of 100 rankings. docs/recommend.md has simulations.
+All intervals of a ranking hold together (Tukey's range over its candidates), so at most 5 of 100 rankings contain a
+wrong conclusion (docs/recommend.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rnn_scaling.analysis import confidence
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.student import range_quantile
 
-TOGETHER = 0.97  # of all intervals at one look; a third round is a second look, and both shall hold in 95 of 100
-EQUAL = 0.05  # a difference that is shown to be below this is none that anybody need care for
+TOGETHER = 0.97  # coverage of all intervals at one look; with a second look, after a third round, 95 of 100 remain
+EQUAL = 0.05  # a smaller difference does not matter
 Name = TypeVar("Name", bound=Hashable)
 REFERENCE, FASTER, SLOWER, OPEN = "reference", "faster", "slower", "undecided"
 
@@ -26,7 +26,7 @@ class Standing:
     """One candidate.
 
     Attributes:
-      rate: items/s with an interval of its own.
+      rate: items/s with its own interval.
       ratio: its rate / the reference's; the interval holds together with all others of the ranking.
       verdict: REFERENCE, FASTER, SLOWER or OPEN.
     """
@@ -37,27 +37,27 @@ class Standing:
 
     @property
     def within(self) -> float | None:
-        """The share by which it may differ from the reference at most; None: nothing is known."""
+        """Upper bound of its difference to the reference, as a share; None: unknown."""
         return None if self.ratio.ends is None else max(1 - self.ratio.ends[0], self.ratio.ends[1] - 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking(Generic[Name]):
-    """Candidates against a reference; `standings` in the order in which they were given."""
+    """Candidates against a reference; `standings` in their original order."""
 
     reference: Name
     standings: Mapping[Name, Standing]
-    processes: int  # behind each, at least
+    processes: int  # fewest of a candidate
 
     @property
     def contenders(self) -> list[Name]:
-        """Those that are not shown to be slower, the reference among them, the fastest first."""
+        """The reference and all that are not slower, the fastest first."""
         left = [name for name, each in self.standings.items() if each.verdict != SLOWER]
         return sorted(left, key=lambda name: -self.standings[name].rate.value)
 
     @property
     def undecided(self) -> list[Name]:
-        """Those that cannot be told from the reference."""
+        """Those whose difference to the reference is within the noise."""
         return [name for name, each in self.standings.items() if each.verdict == OPEN]
 
 
@@ -66,7 +66,7 @@ def rank(rates: Mapping[Name, Sequence[float]], reference: Name | None = None) -
 
     Args:
       rates: items/s of the processes of each, at least one.
-      reference: what they are held against; the fastest when not given.
+      reference: the fastest when not given.
 
     Raises:
       ValueError: if there is no candidate.
@@ -97,7 +97,7 @@ def _standing(rate: Interval, reference: Interval, count: int, is_reference: boo
 
 
 def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
-    """Which undecided candidates another run of each, and of the reference, could tell from it or show to be equal."""
+    """Undecided candidates that another run of each and of the reference could decide."""
     undecided = [name for name in among if name in ranking.undecided]
     return [name for name in undecided if _could_tell(ranking, ranking.standings[name], len(undecided) + 1)]
 

@@ -1,7 +1,7 @@
-"""The certificates of a sweep: a short verification of each configuration, in processes of its own, before it is timed.
+"""The certificates of a sweep: a short verification of each configuration before it is timed.
 
-They are runs of the command verify in a folder inside the sweep's, resumed as the sweep is; what they say goes into the
-record of every timed run of the configuration.
+They are runs of the command verify in a folder inside the sweep's, and resume with it. The record of every timed run
+contains the verdict of its configuration.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ VERIFIER = (*process.our_module("rnn_scaling"), "verify")
 # Adam divides by the gradient's size, which hides a wrong factor. The rates move weights visibly in a few batches.
 # A fault may begin at any batch, and equal sentences hide which mean was taken.
 DEFAULTS: Mapping[str, Any] = {"optimizer": "sgd", "num_warmup_batches": 1, "num_batches": 11}
-# Of a network that the user does not describe: everything is compared, and nothing is timed.
+# The network unless the user describes one: everything is compared, and nothing is timed.
 SMALL: Mapping[str, int] = {
     **{"num_units": 32, "embedding_dim": 24, "src_vocab_size": 190, "tgt_vocab_size": 170},
     **{"src_max_len": 10, "tgt_max_len": 9, "batch_size": 8},
 }
-FIRST_ORDER = 0.002  # of asynchronous modes, whose gradients are compared with those at the first weights
+FIRST_ORDER = 0.002  # rate of asynchronous modes, whose gradients are compared with those at the first weights
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "adam": 0.001}
-# Divisors of these for deep networks: of images, and where no batch normalisation bounds what a layer gives on.
+# Divisors of these rates for deep networks: of images, and without batch normalisation to bound the activations.
 IMAGES, UNBOUNDED = 10, 250
 # A clipped step is no longer than rate x --max_gradient_norm: for a smaller norm the rate grows, or rounding hides it.
 SHORTEST = 0.02
@@ -43,15 +43,15 @@ TIMING = (
     "target_ci",
     "max_batches",
     "trace_batches",
-)  # options of measuring that a verification refuses
+)  # options that a verification refuses
 MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
 
 
 def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
-    """What counts as given to verify where the user does not give it."""
+    """The defaults of verify."""
     is_several = has_launcher or given.get("num_workers", 1) > 1
     mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
-    own = {
+    defaults = {
         **DEFAULTS,
         **_rate(given),
         **_random_lengths(given),
@@ -61,12 +61,12 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
         "num_devices": 1 if registry.is_distributed(mode) else 2,
     }
     if registry.is_distributed(mode) and not has_launcher:
-        own["num_workers"] = ranks.DEFAULT_WORKERS
-    return own
+        defaults["num_workers"] = ranks.DEFAULT_WORKERS
+    return defaults
 
 
 def _sizes(given: Mapping[str, Any]) -> list[str]:
-    """The sizes that this workload reads and that are not what files say; none of images."""
+    """The sizes that this workload reads and that do not come from files; none for images."""
     workload, is_text = (
         WORKLOADS.get(given.get("model", configs.OPTIONS["model"].default)),
         given.get("data_source") == "text",
@@ -84,14 +84,14 @@ def _has_images(given: Mapping[str, Any]) -> bool:
 
 
 def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
-    """Sentences of unequal lengths where the data source has such."""
+    """Sentences of unequal lengths, if the data source has them."""
     source = registry.DATA_SOURCES.get(given.get("data_source", "device"))
     is_read = source is not None and "random_lengths" in source.reads and not _has_images(given)
     return {"random_lengths": True} if is_read else {}
 
 
 def _rate(given: Mapping[str, Any]) -> dict[str, float]:
-    """The learning rate where none is given; none for an optimizer that there is not."""
+    """The default learning rate; none for an unknown optimizer."""
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
     optimizer, longest = given.get("optimizer", DEFAULTS["optimizer"]), given.get("max_gradient_norm", 0.0)
     growth = SHORTEST / longest if 0.0 < longest < SHORTEST and optimizer != "adam" else 1.0
@@ -111,7 +111,7 @@ def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
 
 
 def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int) -> None:
-    """Writes each configuration's certificate into the records of its timed runs that have none, or another.
+    """Writes each configuration's certificate into the records of its timed runs.
 
     Args:
       repeats: of each configuration, at most.
@@ -126,15 +126,15 @@ def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord]
             try:
                 timed = record.read(path)
             except (OSError, record.RecordError):
-                continue  # a round that was not made
+                continue  # this round was not made
             if certificate is not None and timed.certificate != certificate:
                 record.write(dataclasses.replace(timed, certificate=certificate), path)
 
 
 def _verification(run: Run) -> Run:
-    """The run of verify that certifies a timed one: the same flags but those of measuring.
+    """The run of verify that certifies a timed run: the same flags without those of measuring.
 
-    A learning rate that is given without an optimizer is Adam's, and moves little with SGD.
+    A learning rate without an optimizer is meant for Adam, so it is left out with SGD.
     """
     left_out = {*MEASURING, *(() if "optimizer" in run.flags else ("learning_rate",))}
     kept = {name: value for name, value in run.flags.items() if name not in left_out}

@@ -203,7 +203,7 @@ def _run_pending(
             left = [later.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             _require_whole(holds, jobs, records)
-            result = run_job(job, limits.for_run(job.identity, estimator, timeout_s), trainer, shown.said)
+            result = run_job(job, limits.for_run(job.identity, estimator, timeout_s), trainer, shown.output)
             records[job.label] = result
             _learn(estimator, job, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))

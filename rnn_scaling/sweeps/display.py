@@ -1,4 +1,4 @@
-"""How far a sweep is, on stderr: a live bar on a terminal, a plain line a run elsewhere."""
+"""The progress of a sweep on stderr: a live bar on a terminal, elsewhere a line per run."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rnn_scaling.sweeps.estimate import duration
 from rnn_scaling.sweeps.failure import PROGRESS, RATE
 
 REDRAW_S = 0.3
-BAR = 22  # letters of the bar and of what stands between it and the runs' texts, without the two numbers of runs
+BAR = 22  # characters of the bar and around it, without the two numbers of runs
 
 
 class Display:
-    """Told of every run and of what it says. `left_s`: seconds for all runs that are not done; NaN: not known."""
+    """Shows runs and their output. `left_s`: seconds for all runs that are not done; NaN: unknown."""
 
     def __init__(self, total: int, done: int, stream: TextIO | None = None, begun: int = 0) -> None:
-        """stream: where to; sys.stderr when not given."""
+        """stream: sys.stderr when not given; begun: runs of earlier rounds."""
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
         self._board = Board(total, layout, stream=stream, initial=begun + done, dynamic_ncols=True)
         self._total, self._done = total, begun + done
         self._label, self._at, self._last = "", "", ""
-        self._share: float | None = 0.0  # of its batches that the run has made; None: they were counted anew
+        self._share: float | None = 0.0  # finished share of its batches; None: it counts them per epoch
         self._left_s = self._since_s = self._shown_s = 0.0  # left_s was the estimate when since_s had passed
         if done and not self._board.has_bar:
-            self._board.line(f"{done} of {total - begun} runs were finished before")
+            self._board.line(f"{done} of {total - begun} runs were already finished")
 
     def announce(self, text: str) -> None:
-        """Says something that stays, above the bar if there is one."""
+        """Prints a line that stays, above the bar if there is one."""
         self._board.line(text)
 
     def start(self, label: str, left_s: float) -> None:
@@ -40,8 +40,8 @@ class Display:
         self._share = 0.0
         self._show()
 
-    def said(self, line: str | None) -> None:
-        """The run has written a line, or only time has passed."""
+    def output(self, line: str | None) -> None:
+        """The run has written a line; None: only time has passed."""
         match = PROGRESS.match(line) if line else None
         if match:
             rate = RATE.search(line or "")
@@ -57,7 +57,7 @@ class Display:
         """A run has ended.
 
         Args:
-          left_s: seconds that the others will take.
+          left_s: seconds of the remaining runs.
         """
         self._done += 1
         self._last = outcome(result) if result.status == "ok" else result.status
@@ -77,7 +77,7 @@ class Display:
         self._shown_s = self._board.elapsed_s
         ran_s = self._shown_s - self._since_s
         left_s = self._left_s - ran_s
-        if not left_s > 0 and self._done < self._total:  # nothing was known of it, or it takes longer than others did
+        if not left_s > 0 and self._done < self._total:  # no estimate, or the run takes longer than expected
             run_s = ran_s / self._share if self._share else math.nan
             left_s = run_s * (self._total - self._done) - ran_s
         room = self._board.columns - BAR - 2 * len(str(self._total))
@@ -103,7 +103,7 @@ def fitting(texts: Sequence[str], room: int) -> str:
 
 
 def outcome(result: RunRecord) -> str:
-    """The end of a run in words: its rate or its failure."""
+    """The result of a run: its rate or its failure."""
     if result.status == "ok" and result.throughput:
         return f"{three_digits(result.throughput.items_per_second)} {result.unit}/s"
     return f"{result.status}: {entry.plain(result.error.message)}" if result.error else result.status

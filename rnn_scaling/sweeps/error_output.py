@@ -1,4 +1,4 @@
-"""Why somebody's program failed, by what it printed: the last error that it named, and its last lines."""
+"""Why a user's program failed, from its output: its last error, and its last lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import collections
 import re
 from collections.abc import Sequence
 
-MOST_LETTERS = 150  # of a line that a message quotes
-MOST_ERRORS = 100  # that are kept: of several ranks one counts
+MOST_LETTERS = 150  # of a quoted line
+MOST_ERRORS = 100  # lines that are kept, so that those of the failed rank are among them
 _PREFIX = re.compile(r"\[.{1,40}?\](?:<std\w+>)?:? *")
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception)\b|error:|fatal:", re.IGNORECASE)
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:: .*)?$")
-_LAUNCHER = re.compile(  # torchrun's, and accelerate's, summary
+_LAUNCHER = re.compile(  # the summary of torchrun and accelerate
     r"ChildFailedError|CalledProcessError: Command|torch[/.]distributed[/.].*(?:failed \(exitcode|Sending process)"
 )
 _RANK = re.compile(r"Root Cause.*?\brank\s*: (\d+)", re.DOTALL)
@@ -19,14 +19,14 @@ _KILLED = re.compile(r"Root Cause.*?(Signal \d+ \(\w+\) received by PID \d+)", r
 
 
 class ErrorOutput:
-    """Sees each line of a run."""
+    """Collects the lines of a run that name an error."""
 
     def __init__(self) -> None:
         self._errors: collections.deque[str] = collections.deque(maxlen=MOST_ERRORS)
-        self._is_over = self._in_traceback = self._after_file = False  # over: a launcher sums up
+        self._is_over = self._in_traceback = self._after_file = False  # over: the summary has begun
 
     def see(self, line: str) -> None:
-        """Keeps a line that names an error: the end of a Python traceback, or one that says so."""
+        """Keeps a line that names an error: the end of a Python traceback, or a line that begins with an error type."""
         self._is_over = self._is_over or bool(_LAUNCHER.search(line))
         text = _PREFIX.sub("", line, count=1)
         if text.startswith("Traceback (most recent call last)"):
@@ -39,7 +39,7 @@ class ErrorOutput:
         self._after_file = text.startswith('File "')
 
     def text(self, lines: Sequence[str]) -> str:
-        """The last error, of a launcher's ranks that of the first that failed, and the last lines with words."""
+        """The last error, with a launcher that of the rank that failed first, and the last lines with words."""
         end = next((k for k, line in enumerate(lines) if _LAUNCHER.search(line)), len(lines))
         summary = "\n".join(lines[end:])
         rank, killed = _RANK.search(summary), _KILLED.search(summary)

@@ -1,4 +1,4 @@
-"""Runs from Python: `run` and `sweep` as a caller has them, each run a process of its own."""
+"""Runs from Python: `rnn_scaling.run` and `rnn_scaling.sweep`, each run in its own process."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
-RESERVED = OUTPUTS - {"log_dir"}  # set for each run by these calls
+RESERVED = OUTPUTS - {"log_dir"}  # these functions set them
 
 
 class RunFailed(RuntimeError):
-    """A run, or runs of a sweep, failed; `records` holds what they left."""
+    """A run, or runs of a sweep, failed; `records` holds their records."""
 
     def __init__(self, message: str, records: Sequence[RunRecord]) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ def run(
 
     Args:
       options: values of the trainer's flags by name.
-      timeout_s: wall limit in seconds; 0: none.
+      timeout_s: time limit in seconds; 0: none.
     """
     trainer = SuiteTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))
@@ -70,7 +70,7 @@ def sweep(
 
     Args:
       options: values, or lists of values, of the trainer's flags by name.
-      timeout_s: wall limit of a run in seconds; 0: none; None: ten times what runs take, five minutes at least.
+      timeout_s: time limit of a run in seconds; 0: none; None: ten times the expected duration, at least five minutes.
     """
     words = _words(options)
     lists = flags.parse(words, configs.OPTIONS, lists=True)
@@ -89,10 +89,10 @@ def sweep_theirs(
     repeats: int = 1,
     timeout_s: float | None = None,
 ) -> None:
-    """`rnn_scaling.sweep` of a trainer of the caller's own, without the rows.
+    """`rnn_scaling.sweep` of a trainer of the caller, without the rows.
 
     Args:
-      timeout_s: wall limit of a run in seconds; 0: none; None: as the command has it.
+      timeout_s: time limit of a run in seconds; 0: none; None: as in the command.
     """
     of_trainer = flags.fields([TrainerOptions])
     words = _words({"trainer": trainer, **options}) + _words({f"axis:{name}": values for name, values in axes.items()})
@@ -122,17 +122,17 @@ def _sweep(
     if done.exit_status == entry.EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     if done.exit_status:
-        raise RunFailed(f"{out}: the sweep ended with status {done.exit_status}; stderr says why", [])
+        raise RunFailed(f"{out}: the sweep ended with status {done.exit_status}; stderr has the reason", [])
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
-    """The command line that says the same, so that Python and the shell have one parser.
+    """The options as a command line, so that Python and the shell share a parser.
 
     Raises:
-      FlagErrors: for options that the calls set themselves.
+      FlagErrors: for options that these functions set.
     """
     if taken := sorted(options.keys() & RESERVED):
-        raise FlagErrors([f"{name} is set by this call; leave it out" for name in taken])
+        raise FlagErrors([f"{name} is reserved; leave it out" for name in taken])
     given = {name: value for name, value in options.items() if value is not None}
     return [spell(n, ",".join(map(str, v)) if isinstance(v, (list, tuple)) else v) for n, v in given.items()]
 

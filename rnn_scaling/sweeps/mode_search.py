@@ -63,7 +63,7 @@ def candidates(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
         told = [name for name in varied if is_read(config, name)]
         runs.setdefault(identity(config.flat()), Run(name_of({**config.flat(), **given}, told), given, config))
     ignored = [name for name in lists if name not in read]
-    unused = [f"{spell(name, lists[name][0])} is read by none of the runs; leave it out" for name in ignored]
+    unused = [f"{spell(name, lists[name][0])} is not read by any of the runs; leave it out" for name in ignored]
     is_asked = any(name in lists for name in MODE_OPTIONS)
     if unused or not runs or (lines and is_asked):
         raise flags.FlagErrors(list(dict.fromkeys([*lines, *unused])))

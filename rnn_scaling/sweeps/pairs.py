@@ -1,4 +1,4 @@
-"""Two sets of flags -> their runs, in turns."""
+"""Two sets of flags -> their runs, in alternating order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AbOptions:
     a: str | None = option(None, 'flags of the first setting, in quotation marks; "": only the common ones')
     b: str | None = option(None, "flags of the second setting")
     repeats: int = option(5, "pairs of runs", minimum=1)
-    out: str = option("results/ab", "folder of the folders a and b")
+    out: str = option("results/ab", "parent folder of a and b")
     max_regression: float = option(
         0.05, "limit for the exit status: how much slower b may be, as 5% or 0.05", parse=flags.share, shown="SHARE"
     )
@@ -43,7 +43,7 @@ GROUPS = (AbOptions, ConductOptions, TrainerOptions)
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """What is said of one side: flags of this suite's trainer, those of another one, and values of its axes."""
+    """One side: flags of this suite's trainer, of a command of the user's, and values of its axes."""
 
     flags: dict[str, Any]
     theirs: TrainerOptions
@@ -51,7 +51,7 @@ class Side:
 
 
 def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[Side]]:
-    """Command line -> (own options, how runs are made, what is said of a and b).
+    """Command line -> (options of ab, how runs are made, sides a and b).
 
     Raises:
       FlagErrors: naming every unknown flag, malformed value and contradiction.
@@ -67,7 +67,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
     sides: list[Side] = []
     for side in ("a", "b"):
         if side not in single:
-            lines.append(f'--{side}="..." is missing; "" stands for the common flags alone')
+            lines.append(f'--{side}="..." is missing; "" uses only the common flags')
             continue
         try:
             axes, rest = command_plan.split_axes(shlex.split(single[side]))
@@ -82,7 +82,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
             f"--{side}: {spell(name, given[name])} and the common {spell(name, common[name])}; give one"
             for name in given.keys() & common.keys()
         ]
-        lines += [f"--{side}: {AXIS}{name} is common, too; give one" for name in axes.keys() & common_axes.keys()]
+        lines += [f"--{side}: {AXIS}{name} is also common; give one" for name in axes.keys() & common_axes.keys()]
         both = {**common, **given}
         try:
             (theirs,) = flags.build([TrainerOptions], {name: both.pop(name) for name in of_trainer if name in both})
@@ -97,7 +97,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
 
 
 def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
-    """A B B A A B B A ...: each side is as often first, and a steady drift cancels in every four runs.
+    """A B B A A B B A ...: each side is first equally often, and a steady drift cancels in every four runs.
 
     Args:
       out: folder whose folders `a` and `b` get the records.
@@ -112,7 +112,7 @@ def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
 
 
 def runs(sides: Sequence[Side]) -> list[AnyRun]:
-    """The run of each side: of this suite's trainer, or of another one on both sides.
+    """The run of each side, both of this suite's trainer or both of a user's command.
 
     Raises:
       FlagErrors: naming every conflict of both.
@@ -120,7 +120,7 @@ def runs(sides: Sequence[Side]) -> list[AnyRun]:
     made: list[AnyRun] = []
     lines: list[str] = []
     if len({bool(side.theirs.trainer) for side in sides}) > 1:
-        lines.append("--trainer is on one side alone; give it to both, outside the quotation marks or in each")
+        lines.append("--trainer is only on one side; give it to both, outside the quotation marks or in each")
     for name, side in zip("ab", sides):
         try:
             made.append(_theirs(side) if side.theirs.trainer else _ours(side))

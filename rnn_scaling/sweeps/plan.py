@@ -1,4 +1,4 @@
-"""Lists of values -> the runs of a sweep, each with its name; pure, nothing is read or started."""
+"""Lists of values -> the runs of a sweep, each with its name. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
-OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # what says nothing about a run's work
-MAX_NAME_BYTES = 180  # file systems allow 255; ".r10.json", a temporary's suffix and the like come on top
+OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # these do not change the work of a run
+MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
 R = TypeVar("R", bound=AnyRun)
 
 
@@ -47,13 +47,13 @@ class Run(AnyRun):
         return identity(config)
 
     def arguments(self, result_file: str | Path) -> list[str]:
-        """The trainer's arguments; the lines that --progress writes feed the sweep's bar."""
+        """The trainer's arguments; the lines of --progress feed the sweep's bar."""
         words = [spell(name, value) for name, value in self.flags.items()]
         return [*words, f"--result_file={result_file}", "--progress=true"]
 
 
 def identity(config: Mapping[str, Any]) -> Identity:
-    """What makes two runs of this suite's trainer the same: every option's value but the outputs."""
+    """The values that make two runs the same: all options except outputs."""
     if TRAINER in config:
         return ((TRAINER, config[TRAINER]),)
     return tuple((n, config.get(n, field.default)) for n, field in configs.OPTIONS.items() if n not in OUTPUTS)
@@ -68,16 +68,16 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     asked_for = lists.keys()
     assumed = {name: [value] for name, value in configs.assumed(lists).items()}
     lists = {**_defaults(lists, num_gpus, num_cores), **assumed, **lists}
-    # From the lists alone and not, as in reports, from what the runs came to: a sweep is resumed by the files' names.
+    # From the lists alone, because a sweep resumes by the names of its files; reports use the resolved options.
     varied = [name for name, values in lists.items() if len(values) > 1 or name in (FRAMEWORK, *NAMED)]
-    runs: dict[tuple, Run] = {}  # runs that differ only in flags they do not read are one
+    runs: dict[tuple, Run] = {}  # runs that differ only in flags that they do not read are the same
     lines: list[str] = []
     read: set[str] = set()
     for values in itertools.product(*lists.values()):
         given = dict(zip(lists, values))
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
         if "encoder_type" not in asked_for and config.model.encoder_type not in kernels.of_cell(config.model.unit_type):
-            continue  # a default of other cells
+            continue  # a default encoder that does not compute these cells
         ignored = unread(config, given)
         given = {name: value for name, value in given.items() if name not in ignored}
         read |= given.keys()
@@ -85,7 +85,7 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
         config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
         runs.setdefault(identity(config.flat()), Run(name_of(given, varied), given, config))
     lines += [
-        f"{spell(name, ','.join(map(str, lists[name])))} is read by none of the runs" for name in asked_for - read
+        f"{spell(name, ','.join(map(str, lists[name])))} is not read by any of the runs" for name in asked_for - read
     ]
     if lines:
         raise flags.FlagErrors(list(dict.fromkeys(lines)))
@@ -93,10 +93,10 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
 
 
 def interleave(runs: Sequence[R], repeats: int) -> list[R]:
-    """B C A A C B ...: rounds in a random order and back again, the same whenever there are as many runs.
+    """B C A A C B ...: rounds in a random order and back; the order depends only on the number of runs.
 
-    What the machine does meanwhile then falls on every configuration alike: a steady drift cancels in two rounds, and
-    anything else meets each by chance. A single round, from which nothing of that is told, keeps the order.
+    A change of the machine then affects all configurations alike: a steady drift cancels in two rounds, and anything
+    else falls on them at random. A single round keeps the order.
     """
     ordered: list[R] = []
     for repeat in range(1, repeats + 1):
@@ -106,13 +106,13 @@ def interleave(runs: Sequence[R], repeats: int) -> list[R]:
 
 
 def round_order(runs: Sequence[R], repeat: int) -> list[R]:
-    """The runs of one round in its order: a random one, or the one of the round before turned around."""
+    """The runs of one round in a random order, in even rounds the reverse of the round before."""
     order = random.Random(repeat - 1 + repeat % 2).sample(runs, len(runs))
     return order if repeat % 2 else order[::-1]
 
 
 def device_counts(most: int) -> list[int]:
-    """1 to `most` devices; above 8 the powers of two and `most`, since every run takes its time."""
+    """1 to `most` devices; above 8 the powers of two and `most`, to save runs."""
     if most <= 8:
         return list(range(1, most + 1)) or [1]
     powers = [2**k for k in range(most.bit_length()) if 2**k < most]
@@ -130,7 +130,7 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
     }
-    if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:  # each trains the same work, ours with one kernel
+    if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:  # all frameworks train the same work, this suite with one kernel
         ours = {"encoder_type": [kernels.of_cell("lstm")[0]], "variable_update": ["independent", "replicated"]}
         defaults = {FRAMEWORK: list(lists[FRAMEWORK]), **defaults, **ours, "data_source": ["constant"]}
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
@@ -144,7 +144,7 @@ def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:
 
 
 def name_of(given: Mapping[str, Any], varied: Sequence[str]) -> str:
-    """A run's name, from its options that vary: framework, encoder, mode and devices by value, others as flag=value."""
+    """A run's name: framework, encoder, mode and devices by value, other options that vary as flag=value."""
     return "-".join(word(given[name], name) for name in varied if name in given)
 
 

@@ -44,11 +44,11 @@ class ProcessCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Starter:
-    """What starts the processes of a run.
+    """Starts the processes of a run.
 
     Attributes:
       trainer: the command of one process, without its flags.
-      launch: a launcher and its own flags, which starts them where it likes; empty: all are started here.
+      launch: a launcher with its flags, which places the processes; empty: they start on this machine.
     """
 
     trainer: Sequence[str] = TRAINER
@@ -65,9 +65,9 @@ class Starter:
         """Runs all processes to their ends; errors as in `process.run_together`.
 
         Args:
-          timeout_s: wall limit in seconds; 0: none.
+          timeout_s: time limit in seconds; 0: none.
           on_line: gets each line that they write, and None while they are silent.
-          is_alive: says of a line whether the limit counts anew from it; None: of none.
+          is_alive: whether the limit starts anew from a line; None: never.
         """
         if self.launch or config.num_processes == 1:
             return process.run(self._command(config, words), timeout_s, on_line, is_alive)
@@ -78,7 +78,7 @@ class Starter:
         """The processes on this machine.
 
         Args:
-          has_streams: what rank 0 says goes where this process's output goes.
+          has_streams: rank 0 inherits stdout and stderr of this process.
         """
         environments = _on_loopback(config.num_processes)
         command = [*self.trainer, *words]
@@ -100,7 +100,7 @@ class Starter:
 
 
 def _counted(config: RunConfig) -> str:
-    """The command of a run on this machine up to its flags."""
+    """The command of a run on this machine, up to its flags."""
     servers = f" --ps={config.cluster.num_ps}" if registry.has_servers(config.update.variable_update) else ""
     return f"{COMMAND} --workers={config.cluster.num_workers}{servers} --"
 
@@ -117,13 +117,13 @@ def launcher(text: str) -> str:
 
 
 def names(config: RunConfig) -> list[str]:
-    """Of the processes of a run, by rank: coordinator, workers, parameter servers."""
+    """Names of the processes of a run, by rank: coordinator, workers, parameter servers."""
     roles = config.roles()
     return [role if role == "coordinator" else f"{role} {roles[:rank].count(role)}" for rank, role in enumerate(roles)]
 
 
 def _on_loopback(count: int) -> list[dict[str, str]]:
-    """The variables of each rank's environment that say how `count` of them meet on this machine alone.
+    """The environment variables with which `count` ranks of this machine find each other.
 
     Raises:
       OSError: if no port is free.
@@ -135,7 +135,7 @@ def _on_loopback(count: int) -> list[dict[str, str]]:
 
 @contextlib.contextmanager
 def fenced(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
-    """The tasks of a run, whose ports nobody else reaches where the system gives them a network of their own."""
+    """The tasks of a run, in a private network if the system allows one."""
     exchanges = registry.VARIABLE_UPDATES[config.update.variable_update].trains_one_model
     with fence.network() as network:
         if exchanges and not network.enter:
@@ -145,7 +145,7 @@ def fenced(config: RunConfig, tasks: Sequence[Task]) -> Iterator[list[Task]]:
 
 @functools.cache
 def _warn_of_open_ports(reason: str) -> None:
-    """Once a process, however many runs it starts."""
+    """Once per process."""
     rule = "other machines may reach the open ports of this run, because it has no private network"
     entry.warn(f"{rule} ({reason}); docs/cluster.md describes how to fence them")
 
@@ -159,9 +159,9 @@ def each_rank(
     """A task for each rank of a run, all with the same new token.
 
     Args:
-      has_streams: what rank 0 says goes where this process's output goes.
+      has_streams: rank 0 inherits stdout and stderr of this process.
     """
-    # A coordinator goes on when a worker dies; in all other modes nobody does.
+    # A coordinator continues when a worker dies; in all other modes the run ends.
     survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
     token = {tokens.VARIABLE: tokens.generate()}
     return [
@@ -185,12 +185,12 @@ def reason(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
     if not ended.task:
         return failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
     name = names(config)[ended.task]
-    error = failure.reason(ended.returncode, ended.timed_out, _said_by(name, ended.lines), limit)
+    error = failure.reason(ended.returncode, ended.timed_out, _lines_of(name, ended.lines), limit)
     return dataclasses.replace(error, message=f"{_who(config, ended.task)}: {error.message}")
 
 
 def killed(ended: Ended, config: RunConfig) -> str:
-    """Which of several ranks was killed, which the others cannot know; empty: none was."""
+    """The rank that was killed, which the other ranks cannot know; empty: none was."""
     if ended.returncode >= 0 or ended.timed_out or len(ended.returncodes) < 2:
         return ""
     return f"{_who(config, ended.task)} was {failure.killed(-ended.returncode)}"
@@ -201,14 +201,14 @@ def _who(config: RunConfig, rank: int) -> str:
 
 
 def answer(ended: Ended, config: RunConfig) -> int:
-    """Says on stderr which rank failed and why, where rank 0 has not said it; returns the exit status."""
+    """Prints which rank failed and why, unless rank 0 has printed it; returns the exit status."""
     if not ended.returncode:
         return entry.EXIT_OK
-    has_told = ended.returncodes[0] > 0
+    has_printed = ended.returncodes[0] > 0
     line = killed(ended, config)
-    if not line and not has_told:
+    if not line and not has_printed:
         line = _named_cause(ended, config) or reason(ended, config, Limit(0.0, "")).message
-    if has_told and line:
+    if has_printed and line:
         print(line, file=sys.stderr)
     elif line:
         entry.fail(line)
@@ -216,18 +216,18 @@ def answer(ended: Ended, config: RunConfig) -> int:
 
 
 def _named_cause(ended: Ended, config: RunConfig) -> str:
-    """What the rank that failed said of another one that was lost to it; empty: nothing."""
-    said = _said_by(names(config)[ended.task], ended.lines)
-    return next((line.removeprefix("error: ") for line in reversed(said) if line.startswith("error: rank ")), "")
+    """The error of the failed rank about a rank that it lost; empty: there is none."""
+    lines = _lines_of(names(config)[ended.task], ended.lines)
+    return next((line.removeprefix("error: ") for line in reversed(lines) if line.startswith("error: rank ")), "")
 
 
-def _said_by(name: str, lines: Sequence[str]) -> list[str]:
+def _lines_of(name: str, lines: Sequence[str]) -> list[str]:
     prefix = _prefix(name)
     return [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
 
 
 def relay(line: str | None) -> None:
-    """Shows a line that a rank says on this process's stderr."""
+    """Prints a line of a rank on stderr."""
     if line:
         print(line, file=sys.stderr, flush=True)
 

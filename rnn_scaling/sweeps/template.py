@@ -1,4 +1,4 @@
-"""The command of a trainer that is not ours: words with places, {num_devices}, for what differs in its runs. Pure."""
+"""The command of a user's trainer: words with places, as {num_devices}, for the values of a run. Pure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Template:
     words: tuple[str, ...]
 
     def filled(self, values: Mapping[str, str]) -> list[str]:
-        """The words of one run; one that is nothing but a place is left out where its value is empty."""
+        """The words of one run; a word that is only a place is left out if its value is empty."""
         filled = [(word, fill(word, values)) for word in self.words]
         return [text for word, text in filled if text or not word]
 
     @property
     def program(self) -> str:
-        """What it is called: its script or module, else its program."""
+        """Its name: the script or module, else the program."""
         scripts = [Path(word).stem for word in self.words if word.endswith(".py")]
         modules = [after for word, after in zip(self.words, self.words[1:]) if word == "-m"]
         return [*scripts, *modules, Path(self.words[0]).name][0]
 
 
 def parse(text: str) -> Template:
-    """The template that a text is.
+    """The template of a text.
 
     Raises:
       ValueError: saying what the text must be.
@@ -50,7 +50,7 @@ def parse(text: str) -> Template:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a command line, as a shell would part them.
+    """The words of a command line, split as by a shell.
 
     Raises:
       ValueError: saying what the text must be.
@@ -58,13 +58,13 @@ def words_of(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as e:
-        raise ValueError(f"a command, and it is not: {e}") from None
+        raise ValueError(f"a command: {e}") from None
 
 
 def require_here(program: str) -> None:
     """Raises ValueError unless this machine has the program."""
     if shutil.which(program) is None:
-        raise ValueError(f"a command that is here, and {program} is not")
+        raise ValueError(f"an installed command; {program} was not found")
 
 
 def checked(text: str) -> str:
@@ -73,7 +73,7 @@ def checked(text: str) -> str:
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """A text whose places are filled in, double braces being single ones."""
+    """A text with its places filled in, and single braces for double ones."""
     return _PLACE.sub(lambda found: values[found[1]] if found[1] else LITERAL[found[0]], text)
 
 
@@ -90,7 +90,7 @@ def factors(text: str) -> str:
 
 
 def product(text: str, values: Mapping[str, str]) -> float:
-    """What a product of numbers comes to once its places are filled in; NaN where a value is no number."""
+    """The value of a product with its places filled in; NaN if a value is not a number."""
     return math.prod(_number(fill(factor, values)) for factor in text.split("*"))
 
 
@@ -105,10 +105,10 @@ def places(text: str) -> Iterator[str]:
     """The names in braces.
 
     Raises:
-      ValueError: for a brace that is neither of a name nor doubled.
+      ValueError: for a single brace without a name.
     """
     for brace in _PLACE.finditer(text):
         if brace[1]:
             yield brace[1]
         elif brace[0] not in LITERAL:
-            raise ValueError(f"a text in which a single {brace[0]} is written {brace[0] * 2}")
+            raise ValueError(f"a text with {brace[0] * 2} for a single {brace[0]}")

@@ -1,4 +1,4 @@
-"""Numbers of inter-op threads -> the runs that compare them. Pure but for the number of GPUs and cores."""
+"""Numbers of inter-op threads -> the runs that compare them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
     given = list(lists.get(THREADS, []))
     most = OPTIONS[THREADS].metadata["maximum"]
     wrong = [
-        f"--{THREADS}={number} must be from 1 to {most} here: numbers of threads are compared"
+        f"--{THREADS}={number} must be 1 to {most} to compare numbers of threads"
         for number in given
         if not 1 <= number <= most
     ]
@@ -53,9 +53,9 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
 
 
 def thread_counts(num_devices: int, default: int) -> list[int]:
-    """Numbers of threads to try, ascending: those about the number of devices, and the trainer's default."""
+    """Numbers of threads to try, ascending: near the number of devices, and the trainer's default."""
     wanted = [1, num_devices, num_devices + 1, default, 2 * num_devices, num_devices + 2]
-    # Below the number of devices, all while they are few, then halves: what starves most is seen first.
+    # Below the number of devices: all if they are few, otherwise halves.
     wanted += (
         list(range(2, num_devices)) if num_devices <= 4 else [num_devices // 2, num_devices // 4, num_devices // 8]
     )

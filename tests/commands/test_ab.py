@@ -99,7 +99,7 @@ def test_a_dry_run_lists_and_compares_nothing(tmp_path, asked, capsys):
 @pytest.mark.parametrize(
     "words,lines",
     [
-        (["--a="], ['--b="..." is missing; "" stands for the common flags alone']),
+        (["--a="], ['--b="..." is missing; "" uses only the common flags']),
         (
             ["--a=--bogus", "--b=--seed=x"],
             ["--a: --bogus is not a flag; did you mean --bos?", "--b: --seed=x must be a whole number"],
@@ -116,7 +116,7 @@ def test_a_dry_run_lists_and_compares_nothing(tmp_path, asked, capsys):
             [
                 "--repeats=x must be a whole number",
                 "--bb is not a flag; did you mean --b?",
-                '--b="..." is missing; "" stands for the common flags alone',
+                '--b="..." is missing; "" uses only the common flags',
             ],
         ),
         (["--a=", "--b=", "--repeats=0"], ["--repeats=0 must be at least 1"]),

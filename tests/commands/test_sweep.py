@@ -66,7 +66,7 @@ def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(tmp_pa
         "4": ("crash", "NoRecord", "ended with exit status 3 and no result: the disk is on fire"),
         "5": ("junk", "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
         "6": ("silent", "NoRecord", "ended with exit status 0 and no result: nothing on stderr"),
-        "7": ("interrupt", "Interrupted", "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)"),
+        "7": ("interrupt", "Interrupted", "interrupted from outside the sweep (SIGINT or SIGTERM)"),
         "8": ("flood", None, None),
         "9": ("leaves_child", None, None),
     }
@@ -131,7 +131,7 @@ def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(tmp_path
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     assert go(tmp_path, *THREE_RUNS) == 1
     assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE]
-    assert "nothing left to run: all 3 runs are finished" in capsys.readouterr().err
+    assert "all 3 runs are finished" in capsys.readouterr().err
     assert go(tmp_path, *THREE_RUNS, "--retry_failed") == 0
     assert logged(tmp_path / "faults", "start") == [ONE, TWO, THREE, TWO]
     assert not list((tmp_path / "out").glob("*.stderr.txt"))
@@ -154,7 +154,7 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     assert len(logged(tmp_path / "unsure" / "faults", "start")) == 6
     assert "round 3 of at most 3: " in capfd.readouterr().err
     assert go(tmp_path / "unsure", *two_runs) == 0
-    assert "nothing left to run: all 6 runs are finished" in capfd.readouterr().err
+    assert "all 6 runs are finished" in capfd.readouterr().err
     # A configuration that failed is not run a further time, and is not forgotten.
     failing = {f"cudnn_lstm_independent_1{repeat}": "crash" for repeat in ("", "_r2")}
     assert go(tmp_path / "failing", *two_runs, **failing, cudnn_lstm_independent_2_r2="slow") == 1
@@ -191,7 +191,7 @@ def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, "--batch_size=9") == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[4].startswith(f"error: {tmp_path}/out/{ONE}.json has other flags")
-    assert "--batch_size=8 there, --batch_size=9 here" in lines[4] and "--force" in lines[4]
+    assert "--batch_size=8 there" in lines[4] and "--force" in lines[4]
     assert {path: path.read_bytes() for path in (tmp_path / "out").glob("*.json")} == before
     assert go(tmp_path, *THREE_RUNS, "--batch_size=9", "--force") == 0
     assert {held.config["batch_size"] for held in records(tmp_path).values()} == {9}
@@ -210,7 +210,7 @@ def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS) == 0
     said = capsys.readouterr().err
     assert f"warning: {tmp_path}/out/{ONE}.json: not JSON" in said
-    assert f"{THREE}.json: config is [1]; expected the run's options. " in said
+    assert f"{THREE}.json: config is [1]" in said
     assert f"; renamed to {THREE}.json.unreadable2" in said
     assert (tmp_path / "out" / f"{ONE}.json.unreadable").read_text() == '{"schema": "rnn'
     assert (tmp_path / "out" / f"{THREE}.json.unreadable").read_text() == "an earlier one"
@@ -240,7 +240,7 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     states = {label: state for _, state, label, _ in lines}
     assert len(states) == 6 and (states.pop(ONE), states.pop(TWO)) == ("finished", "failed")
     assert set(states.values()) == {"to run"}
-    assert "6 runs, 2 finished, 4 to run: about 3 min (1 run from finished runs" in said.out
+    assert "2 finished, 4 to run: about 3 min" in said.out
     assert "would be renamed" in said.err
     assert sorted(os.listdir(tmp_path / "out")) == files
 
@@ -269,7 +269,7 @@ def test_nothing_is_written_through_a_link(name, tmp_path, capsys):
             assert (status, said) == (1, f"error: --out={tmp_path}/out: {reason} ({tmp_path}/out/{name})\n")
             (tmp_path / "out" / name).unlink()
         else:
-            assert status == 0 and f"renamed to {name}.unreadable" in said, "set aside, and the run is made"
+            assert status == 0 and f"renamed to {name}.unreadable" in said
             (tmp_path / "out" / name).unlink()
         assert (tmp_path / "precious").read_text() == "mine" and not (tmp_path / "nowhere").exists()
 
@@ -329,7 +329,7 @@ def test_workers_are_one_more_axis_and_modes_of_one_process_run_once(tmp_path, c
     assert found[f"{SEVERAL}=3"].error == RunError(type="ClusterError", message=message)
     nothing_is_left_running(tmp_path)
     assert go(tmp_path, *WORKERS, "--retry_failed") == 0
-    assert logged(tmp_path / "faults", "start")[4:] == [f"{SEVERAL}=3"], "what is there is not run again"
+    assert logged(tmp_path / "faults", "start")[4:] == [f"{SEVERAL}=3"]
 
 
 def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
@@ -339,7 +339,7 @@ def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
     words = [WORKERS[0], "--variable_update=collective_all_reduce", "--num_devices=1", "--num_workers=2"]
     assert go(tmp_path, *words, "--run_timeout=3600", **{name.replace("-", "_"): "hang"}) == 1
     (result,) = records(tmp_path).values()
-    assert result.error and result.error.message.startswith("killed after 3600 s, the limit of --run_timeout")
+    assert result.error and result.error.message.startswith("killed after 3600 s")
     assert result.batches.items == (5, 5) and logged(tmp_path / "faults", "rank1") == [name]
     nothing_is_left_running(tmp_path)
 
@@ -362,7 +362,7 @@ def test_a_launcher_starts_the_processes_of_every_run(tmp_path, monkeypatch, cap
     assert (tmp_path / "launched").read_text().splitlines() == [f"['-H', 'a,b'] {n}" for n in (1, 1, 2, 3)]
     assert logged(tmp_path / "faults", "rank2") == [f"{SEVERAL}=3"]
     assert sweep.main([*WORKERS, "--launch=no_such_launcher"]) == 2
-    wrong = "--launch=no_such_launcher must be a command that is here, and no_such_launcher is not"
+    wrong = "--launch=no_such_launcher must be an installed command; no_such_launcher was not found"
     assert wrong in capfd.readouterr().err
 
 
@@ -377,4 +377,4 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert lines[2] == f"3/3 {THREE}: 5.00 words/s"
     assert lines[4] == "--retry_failed repeats failed runs"
     assert go(tmp_path, *THREE_RUNS, "--repeats=2") == 1
-    assert capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were finished before"
+    assert capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were already finished"

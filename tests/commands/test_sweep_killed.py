@@ -150,7 +150,7 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     process.communicate()
     wait_until(lambda: not alive(second), "the second run is gone")
     first = record.read(tmp_path / f"{ONE}.json")
-    assert first.error.message.startswith("killed by SIGKILL: often the kernel's out-of-memory killer")
+    assert first.error.message.startswith("killed by SIGKILL")
     assert record.read(tmp_path / f"{TWO}.json").error.type == "Killed"
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1 and f"error: {ONE}: killed by SIGKILL" in done.stderr
@@ -172,4 +172,4 @@ def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monk
     assert sweep.main(once([*words, "--run_timeout=3600"])) == 1
     result = record.read(tmp_path / f"{ONE}.json")
     assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
-    assert "killed after 3600 s, the limit of --run_timeout" in capsys.readouterr().err
+    assert "killed after 3600 s" in capsys.readouterr().err

@@ -136,11 +136,11 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
         shown = display.Display(3, 1, stream)
         for label, run in (("a", good), ("b", bad)):
             shown.start(label, 100.0)
-            shown.said("measuring: 2/5 batches, 9 words/s")
+            shown.output("measuring: 2/5 batches, 9 words/s")
             shown.end(label, run, 40.0)
         shown.close()
     assert lines.getvalue().splitlines() == [
-        "1 of 3 runs were finished before",
+        "1 of 3 runs were already finished",
         "2/3 a: 4,500 words/s, about 40 s left",
         "3/3 b: failed: killed by SIGKILL",
     ]

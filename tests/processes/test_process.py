@@ -189,7 +189,7 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
             False,
             [],
             "Interrupted",
-            "interrupted by a signal from outside the sweep (SIGINT or SIGTERM)",
+            "interrupted from outside the sweep (SIGINT or SIGTERM)",
         ),
     ],
 )

@@ -35,7 +35,7 @@ def test_finished_runs_of_the_same_flags_are_averaged():
     estimator.add(options(), 10.0)
     estimator.add(options(), 20.0)
     assert estimator.seconds(options()) == 15.0
-    assert estimator.source([options()] * 2) == "from finished runs of the same flags"
+    assert estimator.source([options()] * 2).endswith("same flags")
 
 
 def test_others_are_scaled_by_what_is_known():
@@ -46,7 +46,7 @@ def test_others_are_scaled_by_what_is_known():
     assert estimator.total_s([options(), larger]) == pytest.approx(
         3.0 * (rough_s(dict(options()), 2) + rough_s(dict(larger), 2))
     )
-    assert estimator.source([larger]) == "scaled from finished runs of other flags"
+    assert estimator.source([larger]).startswith("scaled from")
     assert estimator.source([options(), larger]).startswith("1 run from finished runs")
 
 

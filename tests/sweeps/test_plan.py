@@ -44,7 +44,7 @@ def test_workers_are_an_axis_of_modes_that_have_them():
     assert [run.name for run in runs] == [f"cudnn_lstm-{mode}-1-num_workers={n}" for mode in modes for n in (1, 2)]
     runs = plan(num_workers=[1, 2], variable_update=["replicated", modes[0]], encoder_type=["cudnn_lstm"])
     alone = [run for run in runs if run.flags["variable_update"] == "replicated"]
-    assert [run.name for run in alone] == ["cudnn_lstm-replicated-1"], "a mode of one process is run once"
+    assert [run.name for run in alone] == ["cudnn_lstm-replicated-1"]
     assert "num_workers" not in alone[0].flags
 
 
@@ -73,7 +73,8 @@ def test_a_flag_goes_to_the_runs_that_read_it():
 def test_conflicts_are_named_before_anything_runs():
     with pytest.raises(flags.FlagErrors) as error:
         plan(num_units=[0, 8], bos=["x"])
-    assert error.value.lines == ["--num_units=0 must be at least 1", "--bos=x is read by none of the runs"]
+    units, bos = error.value.lines
+    assert units.startswith("--num_units=0 must be") and bos.startswith("--bos=x is not read")
 
 
 def test_flags_that_mean_the_same_make_one_run():
@@ -91,7 +92,7 @@ def test_runs_of_different_flags_never_share_a_name_and_names_fit_into_files():
     assert len(runs) == len({run.name for run in runs}) == 4
     assert max(len(run.name) for run in runs) <= plans.MAX_NAME_BYTES
     again = plan(**one, **files, bos=["c" * 300, "b" * 300])
-    assert {run.name for run in again} == {run.name for run in runs}, "a name depends on the run alone"
+    assert {run.name for run in again} == {run.name for run in runs}
 
 
 def test_rounds_run_in_a_random_order_and_back_again():
@@ -114,7 +115,7 @@ def test_identity_is_every_option_but_the_outputs():
     assert plans.identity({**flat, "result_file": "x", "progress": False}) == plans.identity(flat)
     assert plans.identity({**flat, "seed": 7}) != plans.identity(flat)
     without = {name: value for name, value in flat.items() if name != "staged_vars"}
-    assert plans.identity(without) == plans.identity(flat), "a record older than an option has its default"
+    assert plans.identity(without) == plans.identity(flat)
 
 
 def test_runs_of_a_sweep_may_be_traced():

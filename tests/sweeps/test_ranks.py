@@ -40,7 +40,7 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     assert [list(task.command) for task in tasks] == [["train", "--a=1"]] * 4
     assert [task.prefix for task in tasks] == ["", "[worker 0] ", "[worker 1] ", "[ps 0] "]
     assert [task.has_streams for task in tasks] == [True, False, False, False]
-    assert [task.may_fail for task in tasks] == [False, True, True, False], "its coordinator goes on without a worker"
+    assert [task.may_fail for task in tasks] == [False, True, True, False]
     assert [task.environment["RNN_SCALING_RANK"] for task in tasks] == ["0", "1", "2", "3"]
     (meeting,) = {task.environment["RNN_SCALING_MEETING"] for task in tasks}
     assert meeting.startswith("127.0.0.1:") and {task.environment["RNN_SCALING_SIZE"] for task in tasks} == {"4"}
@@ -79,7 +79,7 @@ def test_a_dry_run_shows_the_servers(with_servers):
 
 def test_a_launcher_is_a_command_that_is_here():
     assert ranks.launcher(f"{sys.executable} -x 'a b'") and ranks.launcher("") == ""
-    for wrong, why in (("no_such_launcher -K", "no_such_launcher is not"), ('srun "', "No closing quotation")):
+    for wrong, why in (("no_such_launcher -K", "no_such_launcher was not found"), ('srun "', "No closing quotation")):
         with pytest.raises(ValueError, match=why):
             ranks.launcher(wrong)
 
@@ -89,7 +89,7 @@ def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
     remedy = "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"
     assert ranks.killed(LOST, config) == f"worker 2 (rank 2) was {remedy}"
     assert ranks.answer(LOST, config) == 1
-    assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n", "rank 0 has said an error line already"
+    assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n"
     assert ranks.answer(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
     assert ranks.reason(LOST, config, limit.given(0)).message == f"worker 2 (rank 2): {remedy} (last output: x)"
@@ -118,8 +118,8 @@ def test_the_flags_of_all_ranks_are_checked_at_once():
     with pytest.raises(FlagErrors) as error:
         ranks.checked(["--num_workers=4", "--num_units=0", "--no=1"], {"workers": 3, "ps": 2}, ["first"])
     first, workers, stray, units, servers = error.value.lines
-    assert first == "first" and stray.startswith("--no is not a flag") and units == "--num_units=0 must be at least 1"
-    assert workers == "--workers=3 and --num_workers=4 contradict each other; leave one out"
-    assert servers.startswith("--num_ps=2 would be ignored here; it needs ")
+    assert first == "first" and stray.startswith("--no is not a flag") and units.startswith("--num_units=0 must")
+    assert workers.startswith("--workers=3 and --num_workers=4 contradict")
+    assert servers.startswith("--num_ps=2 would be ignored")
     with pytest.raises(FlagErrors, match="--variable_update=replicated runs in one process; use .*collective_all_redu"):
         ranks.checked(["--variable_update=replicated"], {"workers": 2})

@@ -14,7 +14,7 @@ from rnn_scaling.audit.checks.context import Context
 from rnn_scaling.audit.tables import records as record_table
 from rnn_scaling.importers import any_format, checked, rendering, tables
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import audit_report, comparison, report_files, summary_builder
+from rnn_scaling.reports import audit_report, comparison, summary_builder, terminal_text
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
@@ -62,7 +62,7 @@ def work_with(runs):
     for each in runs:
         assert record.from_json(each.record.to_json()).config == each.record.config
     told = summary_builder.summarise(folder.Folder(tuple(runs), ()), "results")
-    report_files._said(told)
+    terminal_text.brief(told, Path("out"))
     for name in ("table", "csv", "json"):
         rendered = registry.load(registry.REPORTS, name).render(told)
         assert name != "json" or valid_json(rendered)

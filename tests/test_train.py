@@ -168,7 +168,7 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tra
     assert first == second and first.host > result.graph.partitions.operators / 2
     assert len(result.trace.steps) == len(result.trace.cost.timed_s) == 2
     kept, chrome = ((folder / name).read_bytes() for name in result.trace.files)
-    assert b"tower 1 (/cpu:1)" in kept and chrome
+    assert kept and chrome
 
 
 def test_a_language_model_counts_tokens_of_its_text(traced_lm):

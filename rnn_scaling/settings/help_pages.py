@@ -97,7 +97,10 @@ class Page:
         else:
             choices = rules["shown"] or "|".join(rules["choices"]) or PLACEHOLDERS[self.kind_of(field)]
             head = f"  --{field.name.rstrip('_')}={choices}"
-            head = head if len(head) <= WIDTH else f"{head.partition('=')[0]}=NAME"
+            if len(head) > WIDTH:
+                head = f"{head.partition('=')[0]}=NAME"
+                unnamed = [choice for choice in rules["choices"] if choice not in body]
+                body += f"; one of {', '.join(rules['choices'])}" if unnamed else ""
             body += "" if "default: " in body else f" (default: {_shown(field.default)})"
         return [head, *textwrap.wrap(body, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
 

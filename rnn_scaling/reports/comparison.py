@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.comparison import judgement, verdicts
+from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
 from rnn_scaling.analysis.comparison.judgement import (
     LabelledDifference,
@@ -18,25 +18,19 @@ from rnn_scaling.analysis.comparison.judgement import (
     of_machine,
     some,
 )
-from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE, InputError
+from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.confidence import ORDERED
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.files import input_files, terminal
 from rnn_scaling.files.markdown import escaped, markdown_table
-from rnn_scaling.reports.numbers import has_interval, plus_minus
+from rnn_scaling.reports import comparison_statements
+from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.wording import counted, sentence, sentences
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.compare/1"
-SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
 BEFORE_AFTER = ("before", "after")
-KINDS = {  # of statements about machines
-    "faster": "{after} is faster",
-    "slower": "{after} is slower",
-    "tie": "the difference is within the noise",
-    "unknown": "cannot judge",
-}
 
 
 def compare(
@@ -86,14 +80,14 @@ def _text(report: Report, table: Sequence[str], bullet: str, names: Sequence[str
     lines = [*_head(report, names), "", *table, ""]
     for title, entries in _sections(report):
         lines += [f"{title}:", *(f"{bullet}{entry}" for entry in entries), ""] if entries else []
-    return "\n".join([*lines, f"result: {verdict(report)}"] if names is BEFORE_AFTER else lines[:-1])
+    return "\n".join([*lines, f"result: {_verdict(report)}"] if names is BEFORE_AFTER else lines[:-1])
 
 
 def render_markdown(report: Report) -> str:
     """For a pull request or a job's summary."""
     head, *rows = _table(report)
     table = markdown_table(head, rows, padded=False)
-    lines = [f"**{verdict(report)}**", "", *(f"{line}  " for line in _head(report)), "", table]
+    lines = [f"**{_verdict(report)}**", "", *(f"{line}  " for line in _head(report)), "", table]
     for title, entries in _sections(report):
         lines += [f"#### {title}", "", *(f"- {entry}" for entry in entries), ""] if entries else []
     return escaped("\n".join(lines).rstrip())
@@ -103,7 +97,11 @@ def render_json(report: Report) -> str:
     """Everything, for a program."""
     fields: dict[str, Any] = {
         "schema": SCHEMA,
-        "result": verdict(report),
+        "result": _verdict(report),
+        "statements": [
+            statement.data()
+            for statement in (*comparison_statements.verdict(report), *comparison_statements.method(report))
+        ],
         **dataclasses.asdict(report),
         "metric": report.metric.name,
     }
@@ -118,55 +116,14 @@ RENDER: dict[str, Callable[[Report], str]] = {
 }
 
 
-def verdict(report: Report) -> str:
-    """The answer in one sentence, or one for each scope where machines are compared."""
-    if report.machines:
-        return " ".join(
-            _of_scope(report, scope) for scope in SCOPES if any(s.scope == scope for s in report.statements)
-        )
-    limit, total = f"{100 * report.max_regression:g} %", len(report.results)
-    limit += " between two sittings" if report.two_sittings else ""
-    slower = [(r.comparison.ratio.value, r.label) for r in report.results if r.gate == "regression" and r.comparison]
-    if slower:
-        change, label = min(slower, key=lambda each: each[0])
-        where = f" in {len(slower)} of {total} configurations, worst" if total > 1 else ","
-        return f"regression beyond {limit}{where} {_signed(change)}: {label}"
-    open_ = [r for r in report.results if r.gate != "ok"]
-    if not open_ and report.exit_status == 0:
-        return f"no regression beyond {limit} in {_count(total, 'configuration')}"
-    if not open_:
-        return "cannot judge: " + some([f.difference.what for f in report.found if _grave(f.difference)])
-    reasons = list(dict.fromkeys(r.reason for r in open_))
-    several = any(_grave(f.difference) and of_machine(f.difference) for f in report.found)
-    remedy = "; to compare two machines, add --across=machine" if several else ""
-    return f"cannot judge{f' {len(open_)} of {total} configurations' if total > 1 else ''}: {some(reasons, 1)}{remedy}"
-
-
-def _of_scope(report: Report, scope: str) -> str:
-    """Which machine is faster: by how much in the only series, or in how many of several."""
-    stated = [each for each in report.statements if each.scope == scope]
-    if len(stated) == 1:
-        [only] = stated
-        ends = f"{_short(only.ratio)} ({_short(only.low)} to {_short(only.high)}) times as fast as {report.before}"
-        why = f"cannot judge: {only.reason}" if only.kind == "unknown" else f"{report.after} is {ends}"
-        return f"{SCOPES[scope]}: {why}{', which is within the noise' if only.kind == 'tie' else ''}."
-    parts = []
-    for kind, words in KINDS.items():
-        ratios = [each.ratio for each in stated if each.kind == kind and each.ratio]
-        ends = f" ({_short(min(ratios))} to {_short(max(ratios))} times)" if ratios else ""
-        if count := sum(each.kind == kind for each in stated):
-            parts.append(f"{words.format(after=report.after)} in {count} of {len(stated)} series{ends}")
-    return f"{SCOPES[scope]}: {'; '.join(parts)}."
-
-
-def _short(ratio: float | None) -> str:
-    return "n/a" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+def _verdict(report: Report) -> str:
+    return sentences(comparison_statements.verdict(report))
 
 
 def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
     lines = [
-        f"{report.metric.title}: {names[0]} {report.before} ({_count(report.runs[0], 'run')}), "
-        f"{names[1]} {report.after} ({_count(report.runs[1], 'run')})"
+        f"{report.metric.title}: {names[0]} {report.before} ({counted(report.runs[0], 'run')}), "
+        f"{names[1]} {report.after} ({counted(report.runs[1], 'run')})"
     ]
     changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
     if names is BEFORE_AFTER:
@@ -239,59 +196,14 @@ def _sections(report: Report) -> list[tuple[str, list[str]]]:
     names = list(dict.fromkeys(f.difference.what for f in unknown))
     runs = [f"{r.label}: {note}" for r in report.results for note in r.notes]
     return [
-        ("what this rests on", _method(report)),
-        ("runs", [*runs[:20], *([f"{len(runs) - 20} more of the kind"] if len(runs) > 20 else [])]),
-        ("what differs between the machines", [_values(f.difference) for f in _by_name(machines)]),
+        ("method", [*map(sentence, comparison_statements.method(report))]),
+        ("runs", [*runs[:20], *([f"{len(runs) - 20} more"] if len(runs) > 20 else [])]),
+        ("differences between the machines", [_values(f.difference) for f in _by_name(machines)]),
         ("incomparable", [_difference(f, total) + accepted.get(f.difference.what, "") for f in grave]),
         ("differences to be careful with", [_difference(f, total) for f in cautions]),
-        ("not recorded on every side, so nobody can tell", [", ".join(names)] if names else []),
+        ("not recorded on both sides", [", ".join(names)] if names else []),
         *((f"runs {when} differ among themselves", _within(unlike)) for when, unlike in report.within),
     ]
-
-
-def _method(report: Report) -> list[str]:
-    judged = [r for r in report.results if r.p_adjusted is not None]
-    sides = [side for r in report.results for side in (r.before, r.after)]
-    kinds = dict.fromkeys(side.kind for side in sides if side and has_interval(side))
-    lines = [f"±: {kind}" for kind in kinds]
-    if judged:
-        test = "Student's t over pairs of runs" if report.paired else "Welch's t over the configuration's own runs"
-        drift = f"; {ORDERED}" if any(ORDERED in r.comparison.ratio.kind for r in judged if r.comparison) else ""
-        lines.append(f"change and p: {test}, of the logarithm; each run is a process{drift}")
-    if len(judged) > 1:
-        lines.append(
-            f"{len(judged)} configurations are tested: p is after Holm's correction, so that the chance of any false "
-            "alarm among them is at most 5 %; each interval stands for itself"
-        )
-    if report.two_sittings:
-        lines.append(
-            "all runs of one side came after those of the other: what drifted between the two sittings is not in the "
-            f"interval; {entry.program()} ab measures both in turns"
-        )
-    elif report.machines:
-        lines.append("all devices: the most that a side's runs have, which may be fewer than its machine has")
-    elif judged and not report.paired:
-        lines.append(
-            "the sides count as independent: a machine that changed between them looks like a change; "
-            f"{entry.program()} ab runs both in turns"
-        )
-    if single := [r for r in report.results if r.comparison is not None and r.comparison.p_value is None]:
-        lines += _one_run(single, report.max_regression)
-    return lines
-
-
-def _one_run(results: Sequence[Result], limit: float) -> list[str]:
-    """Why one run on a side cannot tell, and how many runs would show a slow-down beyond the limit, a share."""
-    where = "a side" if all(max(result.runs) == 1 for result in results) else "on one side"
-    needed = [(spread, verdicts.runs_for_spread(spread, limit)) for spread in verdicts.ASSUMED_SPREADS]
-    words = [f"{k} if runs vary by {spread:.0%} (standard deviation)" for spread, k in needed if k]
-    lines = [
-        f"one run {where}: memory layout, placement and load are drawn anew by each process, and the batches of one "
-        "tell nothing of that"
-    ]
-    if words:
-        lines.append(f"runs a side that show a slow-down of {100 * limit:g} % in 80 of 100 cases: {', '.join(words)}")
-    return lines
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:
@@ -304,7 +216,7 @@ def _values(difference: Difference) -> str:
 
 
 def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
-    """The first of each name, without the numbers of devices, which the configurations tell."""
+    """The first of each name, without the numbers of devices, which the table shows."""
     axes = [f"--{name}" for name in scale.AXES]
     return list({f.difference.what: f for f in reversed(found) if f.difference.what not in axes}.values())[::-1]
 
@@ -322,10 +234,6 @@ def _columns(table: Sequence[Sequence[str]]) -> list[str]:
 
 def _signed(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _grave(difference: Difference) -> bool:

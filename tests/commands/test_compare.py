@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from rnn_scaling.analysis.comparison import matching, verdicts
-from rnn_scaling.analysis.confidence import ORDERED
 from rnn_scaling.analysis.metrics import CHOICES, EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import compare
 from rnn_scaling.records import folder, record
@@ -47,23 +46,25 @@ def sides(tmp_path, before, after, **changes):
 
 
 @pytest.mark.parametrize(
-    "after,words,status,result",
+    "after,words,status,kind,values",
     [
-        (scaled(1.0), [], 0, "no regression beyond 5 % in 1 configuration"),
-        (scaled(0.97), [], 0, "no regression beyond 5 % in 1 configuration"),
-        (scaled(1.2), [], 0, "no regression beyond 5 % in 1 configuration"),
-        (scaled(0.97), ["--max_regression=2%"], 1, "regression beyond 2 %, -3.0 %: "),
-        (scaled(0.9), ["--max_regression=0.05"], 1, "regression beyond 5 %, -10.0 %: "),
-        (scaled(0.95), [], 2, "cannot judge: a slow-down of 5 % is neither shown nor excluded"),
-        ([900.0, 1100.0, 1000.0], [], 2, "cannot judge: a slow-down of 5 % is neither shown nor excluded; about "),
-        ([900.0], [], 2, "cannot judge: 5 and 1 runs; two a side are the least, five or more are usual"),
+        (scaled(1.0), [], 0, "no-regression", {"limit": 5, "total": 1}),
+        (scaled(0.97), [], 0, "no-regression", {"limit": 5}),
+        (scaled(1.2), [], 0, "no-regression", {"limit": 5}),
+        (scaled(0.97), ["--max_regression=2%"], 1, "regression", {"limit": 2, "change": pytest.approx(-3)}),
+        (scaled(0.9), ["--max_regression=0.05"], 1, "regression", {"limit": 5, "change": pytest.approx(-10)}),
+        (scaled(0.95), [], 2, "not-judged", {"limit": 5}),
+        ([900.0, 1100.0, 1000.0], [], 2, "not-judged", {"limit": 5}),
+        ([900.0], [], 2, "not-judged", {"unjudged": 1}),
     ],
 )
-def test_exit_status_and_result(after, words, status, result, go, tmp_path):
+def test_exit_status_and_result(after, words, status, kind, values, go, tmp_path):
     sides(tmp_path, STEADY, after)
     got, out, err = go(*words)
     assert (got, err) == (status, "")
-    assert out.splitlines()[-1].startswith(f"result: {result}")
+    assert out.splitlines()[-1].startswith("result: ")
+    statement = json.loads(go("--format=json", *words)[1])["statements"][0]
+    assert statement["kind"] == kind and statement["values"] == {**statement["values"], **values}
 
 
 def golden_sides(tmp_path):
@@ -135,7 +136,7 @@ def test_a_row_has_one_interval_in_report_and_compare(metric, words, tmp_path, g
 def test_incomparable_runs_are_not_judged_unless_forced(go, tmp_path):
     sides(tmp_path, STEADY, scaled(0.5), batch_size=64, environment={"cpu": "Processor B"})
     status, out, _ = go()
-    assert status == 2 and "result: cannot judge: incomparable: --batch_size, CPU model" in out
+    assert status == 2 and "Cannot judge: incomparable: --batch_size, CPU model" in out
     assert "- CPU model: Processor A before, Processor B after; another processor" in out
     assert go("--force_incomparable=cpu_model")[0] == 2
     status, out, _ = go("--force_incomparable=cpu_model,batch_size")
@@ -155,27 +156,22 @@ def test_the_worst_of_several_regressions_is_named(go, tmp_path):
     write(tmp_path / "before", STEADY, "other", seed=2)
     write(tmp_path / "after", scaled(0.7), "other", seed=2)
     last = go()[1].splitlines()[-1]
-    assert last == (
-        "result: regression beyond 5 % in 2 of 2 configurations, worst -30.0 %: "
-        "cudnn_lstm, independent, 1 device, seed=2"
-    )
+    assert "in 2 of 2 configurations" in last and "worst -30.0 % in cudnn_lstm, independent, 1 device, seed=2" in last
 
 
 def test_one_run_a_side_says_that_it_cannot_tell(go, tmp_path):
     sides(tmp_path, [1000.0], [980.0])
     status, out, _ = go()
     assert status == 2 and "  -2.0 %  " in out and "±" not in out
-    assert "the batches of one tell nothing of that" in out
-    assert "runs a side that show a slow-down of 5 % in 80 of 100 cases: 3 if runs vary by 1 %" in out.replace(
-        "1%", "1 %"
-    )
-    assert "result: cannot judge: 1 and 1 runs" in out and "one run a side: memory layout" in out
+    assert "of one run do not show" in out
+    assert "slow-down of 5 %" in out and "3 at 1 %" in out
+    assert "Cannot judge: 1 and 1 runs" in out and "One run a side" in out
 
 
 def test_a_single_run_on_one_side_is_not_called_one_a_side(go, tmp_path):
     sides(tmp_path, STEADY, [980.0])
     out = go()[1]
-    assert "5+1" in out and "one run on one side: memory layout" in out and "one run a side" not in out
+    assert "5+1" in out and "One run on one side" in out and "One run a side" not in out
 
 
 def timed(tmp_path, side, rates, hours):
@@ -194,10 +190,8 @@ def test_drift_between_two_sittings_is_named_and_ab_is_what_has_none(go, tmp_pat
     timed(tmp_path, "before", STEADY, range(5))
     timed(tmp_path, "after", scaled(0.9), range(10, 15))
     status, out, _ = go()
-    assert status == 1 and "result: regression beyond 5 % between two sittings, -10.0 %: " in out
-    assert (
-        "what drifted between the two sittings is not in the interval; " in out and " ab measures both in turns" in out
-    )
+    assert status == 1 and "Regression beyond 5 %: -10.0 %" in out
+    assert "in two sittings" in out and "`ab` runs both sides in turns" in out
     for path in (tmp_path / "after").iterdir():
         path.unlink()
     timed(tmp_path, "after", scaled(0.9), [0, 2, 4, 6, 8])
@@ -211,8 +205,7 @@ def test_drift_that_is_seen_within_a_sitting_widens_the_interval(go, tmp_path):
     timed(tmp_path, "after", [0.9 * rate for rate in falling], range(10, 18))
     status, out, _ = go()
     assert status == 2 and out.count("±: ") == 1 and "REGRESSION" not in out
-    [method] = [line for line in out.splitlines() if "change and p:" in line]
-    assert ORDERED in method and out.count(ORDERED) == 1
+    assert "Change and p:" in out and out.count("drift of the runs") == 1
     for side in ("before", "after"):  # the same rates in an order that shows no drift
         for path in (tmp_path / side).iterdir():
             path.unlink()
@@ -227,7 +220,7 @@ def test_the_same_runs_on_both_sides_tell_nothing(go, tmp_path):
     timed(tmp_path, "before", STEADY, range(5))
     timed(tmp_path, "after", STEADY, range(5))
     status, out, _ = go()
-    assert status == 2 and "result: cannot judge: the same runs on both sides (5)" in out
+    assert status == 2 and "the same runs on both sides (5)" in out
 
 
 def test_two_single_records(go, tmp_path):
@@ -247,7 +240,7 @@ def test_pairs_cancel_drift(go, tmp_path):
     sides(tmp_path, DRIFT, [0.93 * rate * each for rate, each in zip(DRIFT, noise)])
     assert go()[0] == 2
     status, out, _ = go("--paired")
-    assert status == 1 and "Student's t over pairs of runs" in out
+    assert status == 1 and "Student's t test" in out
 
 
 def test_pairs_are_told_by_the_numbers_in_their_names(go, tmp_path):
@@ -270,7 +263,7 @@ def test_failed_runs_are_told_and_not_compared(go, tmp_path):
     for path in (tmp_path / "after").glob("*.json"):
         record.write(run(status="failed"), path)
     status, out, _ = go()
-    assert status == 2 and "result: cannot judge: none of 5 runs is good after" in out
+    assert status == 2 and "Cannot judge: none of 5 runs is good after" in out
 
 
 def test_interrupted_runs_measured_something_else(go, tmp_path):
@@ -287,14 +280,14 @@ def test_weak_and_strong_runs_are_not_matched_by_a_change_that_only_one_has(go, 
         write(tmp_path / side, STEADY, "strong", global_batch_size=64)
     status, out, _ = go()
     assert status == 2 and "changed: no option" in out
-    assert "result: cannot judge: missing configurations" in out
+    assert "Cannot judge: missing configurations" in out
 
 
 def test_configurations_that_are_missing_after_are_not_passed_over(go, tmp_path):
     sides(tmp_path, STEADY, scaled(1.0))
     write(tmp_path / "before", STEADY, "two", seed=2)
     status, out, _ = go()
-    assert status == 2 and "result: cannot judge: missing configurations" in out and "seed=2" in out
+    assert status == 2 and "Cannot judge: missing configurations" in out and "seed=2" in out
     assert go("--force_incomparable=missing_configurations")[0] == 0
     write(tmp_path / "after", STEADY, "two", seed=2)
     write(tmp_path / "after", STEADY, "three", seed=3)
@@ -318,7 +311,7 @@ def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
     status, out, _ = go("--metric=speedup")
     assert (
         status == 1
-        and "regression beyond 5 %, -21.1 %: cudnn_lstm, independent, 2 devices" in out
+        and "Regression beyond 5 %: -21.1 % in cudnn_lstm, independent, 2 devices" in out
         and "1.900 ± " in out
     )
     paired = go("--metric=efficiency", "--paired")
@@ -326,7 +319,7 @@ def test_speedup_is_relative_to_each_sides_own_single_device(go, tmp_path):
         paired[0] == 1
         and "efficiency before, %" in paired[1]
         and "95.0 ± " in paired[1]
-        and "regression beyond 5 %, -21.1 %" in paired[1]
+        and "Regression beyond 5 %: -21.1 %" in paired[1]
     )
     for path in (tmp_path / "after").glob("n1*"):
         path.unlink()
@@ -352,7 +345,7 @@ def test_runs_of_different_units_are_never_compared(go, tmp_path):
     write(tmp_path / "before", STEADY)
     write(tmp_path / "after", STEADY, model="lm", unit="tokens")
     status, out, _ = go("--force_incomparable")
-    assert status == 2 and "cannot judge: before counts words and after tokens, which are never compared" in out
+    assert status == 2 and "before counts words and after tokens" in out
 
 
 def test_one_small_p_among_many_is_no_regression(go, tmp_path):
@@ -364,9 +357,7 @@ def test_one_small_p_among_many_is_no_regression(go, tmp_path):
         for side in ("before", "after"):
             write(tmp_path / side, STEADY, f"s{seed}", seed=seed)
     status, out, _ = go("--max_regression=0%")
-    assert (
-        status == 2 and "REGRESSION" not in out and "11 configurations are tested: p is after Holm's correction" in out
-    )
+    assert status == 2 and "REGRESSION" not in out and "11 configurations are tested" in out
 
 
 @pytest.mark.parametrize(

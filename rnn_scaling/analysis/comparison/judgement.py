@@ -60,7 +60,7 @@ class LabelledDifference:
 
 
 @dataclasses.dataclass(frozen=True)
-class Statement:
+class MachineRatio:
     """Which machine is faster in one series: "faster" (the one after), "slower", "tie" or "unknown".
 
     scope: PER_DEVICE or ALL_DEVICES; devices: of each; ratio: items/s after / before with its interval; `reason`: why
@@ -101,7 +101,7 @@ class Report:
     exit_status: int
     only_before: tuple[str, ...] = ()
     machines: tuple[str, str] | None = None
-    statements: tuple[Statement, ...] = ()
+    machine_ratios: tuple[MachineRatio, ...] = ()
 
 
 def some(words: Sequence[str], most: int = MAX_SHOWN) -> str:
@@ -196,7 +196,7 @@ def judge(before: Side, after: Side, question: Question) -> Report:
         exit_status=_exit_status(results, bool(stopping)),
         only_before=tuple(missing) if question.across else (),
         machines=_machines(common) if question.across else None,
-        statements=tuple(_statements(common, results)),
+        machine_ratios=tuple(_machine_ratios(common, results)),
     )
 
 
@@ -210,14 +210,16 @@ def _machines(configurations: Sequence[matching.Configuration]) -> tuple[str, st
     return machine(a).name, machine(b).name
 
 
-def _statements(configurations: Sequence[matching.Configuration], results: Sequence[Result]) -> Iterator[Statement]:
+def _machine_ratios(
+    configurations: Sequence[matching.Configuration], results: Sequence[Result]
+) -> Iterator[MachineRatio]:
     for configuration, result in zip(configurations, results):
         ratio = result.comparison.ratio if result.comparison else None
         value, low, high = (ratio.value, ratio.low, ratio.high) if ratio else (None, None, None)
         kind = {"no difference seen": "tie", "cannot judge": "unknown"}.get(result.verdict, result.verdict)
         devices = [side.num_devices for side in configuration.sides]
         for scope in configuration.scopes:
-            yield Statement(kind, scope, result.label, (devices[0], devices[1]), value, low, high, result.reason)
+            yield MachineRatio(kind, scope, result.label, (devices[0], devices[1]), value, low, high, result.reason)
 
 
 def _differences(configurations: Sequence[matching.Configuration]) -> list[LabelledDifference]:

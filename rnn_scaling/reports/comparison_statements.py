@@ -1,0 +1,98 @@
+"""The verdict of a comparison and what it rests on, as statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.analysis.comparison.judgement import MachineRatio, Report, of_machine
+from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE
+from rnn_scaling.analysis.comparison.verdicts import Result
+from rnn_scaling.analysis.confidence import ORDERED
+from rnn_scaling.analysis.facts.table import INCOMPARABLE
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.reports.numbers import has_interval
+
+SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
+
+
+def verdict(report: Report) -> list[Statement]:
+    """The answer; one for each scope where machines are compared."""
+    if report.machines:
+        return [statement for scope in SCOPES for statement in _of_scope(report, scope)]
+    sittings = [Statement("two-sittings")] if report.two_sittings else []
+    total = len(report.results)
+    values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
+    slower = [(r.comparison.ratio.value, r.label) for r in report.results if r.gate == "regression" and r.comparison]
+    if slower:
+        ratio, label = min(slower)
+        values |= {"slower": len(slower), "change": 100 * (ratio - 1)}
+        return [Statement("regressions" if total > 1 else "regression", label, values), *sittings]
+    unjudged = [result for result in report.results if result.gate != "ok"]
+    if not unjudged and report.exit_status == 0:
+        return [Statement("no-regression", values=values), *sittings]
+    grave = [entry.difference for entry in report.found if entry.difference.severity == INCOMPARABLE]
+    if not unjudged:
+        return [Statement("not-judged", values={"reasons": [difference.what for difference in grave]})]
+    values |= {"unjudged": len(unjudged), "reasons": list(dict.fromkeys(result.reason for result in unjudged))}
+    remedy = [Statement("compare-machines-instead")] if any(map(of_machine, grave)) else []
+    return [Statement("some-not-judged" if total > 1 else "not-judged", values=values), *remedy]
+
+
+def _of_scope(report: Report, scope: str) -> list[Statement]:
+    """Which machine is faster: by how much in the only series, or in how many of several."""
+    ratios = [ratio for ratio in report.machine_ratios if ratio.scope == scope]
+    names = {"before": report.before, "after": report.after}
+    if len(ratios) == 1:
+        [only] = ratios
+        ends = {"ratio": only.ratio, "low": only.low, "high": only.high, "reason": only.reason}
+        return [Statement(f"machine-{only.kind}", SCOPES[scope], {**names, **ends})]
+    groups: dict[str, list[MachineRatio]] = {}
+    for ratio in ratios:
+        groups.setdefault(ratio.kind, []).append(ratio)
+    return [
+        Statement(f"machine-{kind}-series", SCOPES[scope], {**names, "total": len(ratios), **_range(groups[kind])})
+        for kind in ("faster", "slower", "tie", "unknown")
+        if kind in groups
+    ]
+
+
+def _range(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
+    values = [ratio.ratio for ratio in ratios if ratio.ratio]
+    return {"series": len(ratios), "low": min(values, default=None), "high": max(values, default=None)}
+
+
+def method(report: Report) -> list[Statement]:
+    """Tests, corrections and what the intervals leave out."""
+    judged = [result for result in report.results if result.p_adjusted is not None]
+    compared = [result.comparison for result in report.results if result.comparison]
+    sides = [side for result in report.results for side in (result.before, result.after)]
+    kinds = dict.fromkeys(side.kind for side in sides if side and has_interval(side))
+    made = [Statement("interval-kind", kind) for kind in kinds]
+    if judged:
+        made.append(Statement("paired-test" if report.paired else "unpaired-test"))
+    if judged and any(ORDERED in comparison.ratio.kind for comparison in compared):
+        made.append(Statement("drift-in-interval"))
+    if len(judged) > 1:
+        made.append(Statement("corrected-p", values={"configurations": len(judged)}))
+    if report.two_sittings:
+        made.append(Statement("sittings-drift"))
+    elif report.machines:
+        made.append(Statement("all-devices-of-runs"))
+    elif judged and not report.paired:
+        made.append(Statement("independent-sides"))
+    return [*made, *_single_runs(report)]
+
+
+def _single_runs(report: Report) -> list[Statement]:
+    """Why one run on a side cannot show a change, and how many runs would show a slow-down beyond the limit."""
+    single: list[Result] = [r for r in report.results if r.comparison is not None and r.comparison.p_value is None]
+    if not single:
+        return []
+    limit = report.max_regression
+    needed = [(verdicts.runs_for_spread(spread, limit), spread) for spread in verdicts.ASSUMED_SPREADS]
+    runs = [f"{count} at {100 * spread:.0f} %" for count, spread in needed if count]
+    both = all(max(result.runs) == 1 for result in single)
+    made = [Statement("one-run-a-side" if both else "one-run-on-one-side")]
+    return [*made, Statement("runs-needed", values={"limit": 100 * limit, "runs": runs})] if runs else made

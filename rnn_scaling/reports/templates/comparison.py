@@ -1,0 +1,58 @@
+"""Two sets of runs: the verdict and what it rests on."""
+
+TEMPLATES = {
+    "regression": "Regression beyond {limit:g} %: {change:+.1f} % in {subject}.",
+    "regressions": (
+        "Regression beyond {limit:g} % in {slower} of {total} configurations, worst {change:+.1f} % in {subject}."
+    ),
+    "no-regression": "No regression beyond {limit:g} % in {total:count configuration}.",
+    "two-sittings": "The sides ran in two sittings, so drift between these is not in the interval.",
+    "not-judged": "Cannot judge: {reasons:list}.",
+    "some-not-judged": "Cannot judge {unjudged} of {total} configurations: {reasons:list}.",
+    "compare-machines-instead": "To compare two machines, add --across=machine.",
+    # Two machines.
+    "machine-faster": "{subject}, {after} is {ratio:.2f} ({low:.2f} to {high:.2f}) times as fast as {before}.",
+    "machine-slower": "{subject}, {after} is {ratio:.3g} ({low:.3g} to {high:.3g}) times as fast as {before}.",
+    "machine-tie": (
+        "{subject}, {after} is {ratio:.2f} ({low:.2f} to {high:.2f}) times as fast as {before}, which is within the "
+        "noise."
+    ),
+    "machine-unknown": "{subject}, the machines cannot be compared: {reason}.",
+    "machine-faster-series": (
+        "{subject}, {after} is faster in {series} of {total} series ({low:.2f} to {high:.2f} times)."
+    ),
+    "machine-slower-series": (
+        "{subject}, {after} is slower in {series} of {total} series ({low:.3g} to {high:.3g} times)."
+    ),
+    "machine-tie-series": "{subject}, the difference is within the noise in {series} of {total} series.",
+    "machine-unknown-series": "{subject}, {series} of {total} series cannot be judged.",
+    # What it rests on.
+    "interval-kind": "±: {subject}.",
+    "paired-test": "Change and p: Student's t test of the logarithm over pairs of runs; each run is a process.",
+    "unpaired-test": (
+        "Change and p: Welch's t test of the logarithm over the configuration's runs; each run is a process."
+    ),
+    "drift-in-interval": "Intervals are no narrower than the drift of the runs over time makes them.",
+    "corrected-p": (
+        "{configurations} configurations are tested: with Holm's correction of p, the chance of any false alarm is at "
+        "most 5 %. The intervals are not corrected."
+    ),
+    "sittings-drift": "`ab` runs both sides in turns, so that drift of the machine does not look like a change.",
+    "all-devices-of-runs": "All devices: the most that a side's runs use, which may be fewer than its machine has.",
+    "independent-sides": (
+        "The sides count as independent: a machine that changed between them looks like a change. `ab` runs both in "
+        "turns."
+    ),
+    "one-run-a-side": (
+        "One run a side shows no change: memory layout, placement and load differ between processes, which the batches "
+        "of one run do not show."
+    ),
+    "one-run-on-one-side": (
+        "One run on one side shows no change: memory layout, placement and load differ between processes, which the "
+        "batches of one run do not show."
+    ),
+    "runs-needed": (
+        "Runs a side that show a slow-down of {limit:g} % in 80 of 100 cases, by the standard deviation between runs: "
+        "{runs:list}."
+    ),
+}

@@ -35,8 +35,8 @@ def graph(step: TrainStep) -> Graph:
     nodes = operators.nodes_of(parts)
     traced = step.graph()
     fields = {
-        "python": {"operators": sum(operators.num_operators(each.pre_optimization_graph) for each in collected)},
-        "optimized": {"operators": sum(operators.num_operators(each.post_optimization_graph) for each in collected)},
+        "python": {"operators": sum(operators.num_operators(call.pre_optimization_graph) for call in collected)},
+        "optimized": {"operators": sum(operators.num_operators(call.post_optimization_graph) for call in collected)},
         "partitions": operators.tally_operators(nodes),
         "placement": {"variables": placement.variables(step.variable_states(), step.tower_gradients, traced, nodes)},
         "copies": placement.copies(parts, traced),
@@ -83,7 +83,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
             "start_s": timed.start_s,
             "stop_s": timed.stop_s,
         },
-        "steps": [phases.split(each, num_towers) for each in expensive.steps],
+        "steps": [phases.split(traced, num_towers) for traced in expensive.steps],
         "files": files,
     }
     return build(Trace, fields)
@@ -103,4 +103,4 @@ def _of_towers(trace: xplane.Trace, num_towers: int) -> xplane.Trace:
 
 def partitions(step: TrainStep) -> list[Any]:
     """The graphs that run, one a device, of a step that collected them."""
-    return [partition for each in step.function_graphs for partition in each.partition_graphs]
+    return [partition for graphs in step.function_graphs for partition in graphs.partition_graphs]

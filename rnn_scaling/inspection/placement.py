@@ -34,19 +34,19 @@ def variables(
     updates = _updates(graph, nodes)
     return [
         {
-            "name": each.name,
-            "tower": each.tower,
-            "device": each.variable.device,
-            "bytes": num_bytes(each.variable),
-            "slots": [{"device": slot.device, "bytes": num_bytes(slot)} for slot in each.slots],
+            "name": state.name,
+            "tower": state.tower,
+            "device": state.variable.device,
+            "bytes": num_bytes(state.variable),
+            "slots": [{"device": slot.device, "bytes": num_bytes(slot)} for slot in state.slots],
             "gradients": [
-                {"tower": tower, **_gradient(grads[each.name])}
+                {"tower": tower, **_gradient(grads[state.name])}
                 for tower, grads in enumerate(tower_gradients)
-                if each.tower in (None, tower)
+                if state.tower in (None, tower)
             ],
-            "update": updates.get(id(each.variable.handle), {"device": each.variable.device, "types": []}),
+            "update": updates.get(id(state.variable.handle), {"device": state.variable.device, "types": []}),
         }
-        for each in updated
+        for state in updated
     ]
 
 
@@ -121,7 +121,7 @@ def _of_slices(partitions: Sequence[Any]) -> set[str]:
             if node.op in SENDS and _SLICE.match(node.input[0]):
                 keys.add(_key(node))
             elif _SLICE.match(node.name):
-                keys |= {received[name] for each in node.input if (name := each.partition(":")[0]) in received}
+                keys |= {received[name] for source in node.input if (name := source.partition(":")[0]) in received}
     return keys
 
 

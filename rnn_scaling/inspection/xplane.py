@@ -77,13 +77,13 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
     if not windows:
         raise TraceError("the trace holds no step: TensorFlow's profiler recorded nothing of this thread")
     # Pieces of a collective carry its name too, and the last of them may come after the step: it counts by its start.
-    asynchronous = {each.kernel.name for each in waits}
-    executed = [each for each in executed if each.kernel.name not in asynchronous] + waits
+    asynchronous = {ran.kernel.name for ran in waits}
+    executed = [ran for ran in executed if ran.kernel.name not in asynchronous] + waits
     # Functions of tf.data run at the same time and have operators of the same plain names ("Identity"): what runs in an
     # execution that has operators of our scopes is the step's.
-    ours = {each.execution for each in executed if Owner(each.kernel.tower, each.kernel.phase) != Owner(None, OTHER)}
-    kernels += [each.kernel for each in executed if each.execution in ours]
-    foreign += [each.kernel.start_ns for each in executed if each.execution not in ours]
+    ours = {ran.execution for ran in executed if Owner(ran.kernel.tower, ran.kernel.phase) != Owner(None, OTHER)}
+    kernels += [ran.kernel for ran in executed if ran.execution in ours]
+    foreign += [ran.kernel.start_ns for ran in executed if ran.execution not in ours]
     windows.sort()
     kernels.sort(key=lambda kernel: kernel.start_ns)
     inside = sum(start <= at < end for at in foreign for start, end in windows)

@@ -80,10 +80,10 @@ def _missed(target: Target, learned: Learned, title: str) -> Statement:
 
 def grid(learning: Learning, titles: dict[int, str]) -> tuple[list[str], list[list[str]]]:
     """(header, a line of cells for each row); arguments as of `sentences`."""
-    unit = common_unit(each.row.unit for each in learning.learned)
+    unit = common_unit(learned.row.unit for learned in learning.learned)
     head = ["Series", "Devices", "Global batch", f"{unit.capitalize()} to target", f"{unit.capitalize()}/s", "Seconds"]
     head += ["Times as fast as one device"]
-    return head, [_line(learning, each, titles) for each in learning.learned]
+    return head, [_line(learning, learned, titles) for learned in learning.learned]
 
 
 def _line(learning: Learning, learned: Learned, titles: dict[int, str]) -> list[str]:
@@ -126,28 +126,32 @@ def as_json(learning: Learning, titles: dict[int, str], interval: Any) -> dict[s
         "statements": [statement.data() for statement in statements(learning, titles)],
         "rows": [
             {
-                "series": titles[id(each.row)],
-                "num_devices": each.row.num_devices,
-                "global_batch": each.row.global_batch_size,
-                "needed": list(each.needed),
-                "items": interval(each.items),
-                "seconds": interval(each.seconds),
-                "best": each.best,
-                "times_as_soon": interval(learning.sooner(each)),
+                "series": titles[id(learned.row)],
+                "num_devices": learned.row.num_devices,
+                "global_batch": learned.row.global_batch_size,
+                "needed": list(learned.needed),
+                "items": interval(learned.items),
+                "seconds": interval(learned.seconds),
+                "best": learned.best,
+                "times_as_soon": interval(learning.sooner(learned)),
             }
-            for each in learning.learned
+            for learned in learning.learned
         ],
     }
 
 
 def by_row(learning: Learning | None, row: Row) -> tuple[Interval | None, Interval | None, Interval | None]:
     """(items to the target, seconds, times as soon as one device) of a row; None each where not known."""
-    for each in learning.learned if learning else ():
-        if each.row is row:
-            return each.items, each.seconds, learning.sooner(each) if learning and row.num_devices > 1 else None
+    for learned in learning.learned if learning else ():
+        if learned.row is row:
+            return (
+                learned.items,
+                learned.seconds,
+                learning.sooner(learned) if learning and row.num_devices > 1 else None,
+            )
     return None, None, None
 
 
 def line_names(learning: Learning, titles: dict[int, str]) -> dict[int, str]:
     """What the lines of pictures are called, by the identities of their rows; arguments as of `sentences`."""
-    return {id(each.row): f"{titles[id(each.row)]}, {each.row.devices}" for each in learning.learned}
+    return {id(learned.row): f"{titles[id(learned.row)]}, {learned.row.devices}" for learned in learning.learned}

@@ -54,11 +54,11 @@ def devices_grid(graph: Graph) -> Grid:
     variables = _variables(graph)
     bytes_on: dict[str, Counter[str]] = defaultdict(Counter)
     updates: dict[str, Counter[str]] = defaultdict(Counter)
-    for each in variables:
-        bytes_on[each.device]["variables"] += each.bytes
-        for slot in each.slots:
+    for variable in variables:
+        bytes_on[variable.device]["variables"] += variable.bytes
+        for slot in variable.slots:
             bytes_on[slot.device]["slots"] += slot.bytes
-        updates[each.update.device].update(each.update.types or ["of unknown type"])
+        updates[variable.update.device].update(variable.update.types or ["of unknown type"])
     unknown: dict[str, Counter[str]] = defaultdict(Counter)
     for gradient in _gradients(variables):
         bytes_on[gradient.device][gradient.kind] += gradient.bytes or 0
@@ -81,10 +81,10 @@ def copies_grid(graph: Graph) -> Grid:
     """A line for each direction: tensors that one device sends to another in a step."""
     head = ["From", "to", "tensors per step", "bytes", "largest"]
     lines = []
-    for each in graph.copies or ():
-        largest = ", ".join(f"{tensor.name} {size(tensor.bytes)}" for tensor in each.largest[:LARGEST])
-        sent = _size(each.bytes, each.of_unknown_size)
-        lines.append([short(each.source), short(each.target), f"{each.pairs:,}", sent, largest])
+    for copy in graph.copies or ():
+        largest = ", ".join(f"{tensor.name} {size(tensor.bytes)}" for tensor in copy.largest[:LARGEST])
+        sent = _size(copy.bytes, copy.of_unknown_size)
+        lines.append([short(copy.source), short(copy.target), f"{copy.pairs:,}", sent, largest])
     return Grid("Sent from device to device in a step", head, lines)
 
 
@@ -103,22 +103,22 @@ def _exact(num_bytes: int | None) -> str:
 def variables_grid(graph: Graph) -> Grid:
     """A line for each variable: its copies or parts, their slots, its gradients and updates."""
     by_name: dict[str, list[PlacedVariable]] = defaultdict(list)
-    for each in _variables(graph):
-        by_name[each.name].append(each)
+    for variable in _variables(graph):
+        by_name[variable.name].append(variable)
     head = ["Variable", "held on", "bytes", "slots", "gradients", "updated on"]
     lines = []
     for name, copies in by_name.items():
         gradients = _gradients(copies)
-        slots = [slot for each in copies for slot in each.slots]
+        slots = [slot for variable in copies for slot in variable.slots]
         lines.append(
             [
                 name,
-                _places(each.device for each in copies),
-                size(sum(each.bytes for each in copies)),
+                _places(variable.device for variable in copies),
+                size(sum(variable.bytes for variable in copies)),
                 f"{size(sum(slot.bytes for slot in slots))} on {_places(s.device for s in slots)}" if slots else "none",
                 f"{'/'.join(sorted({g.kind for g in gradients}))}, {_gradient_bytes(gradients)} on "
                 f"{_places(g.device for g in gradients)}",
-                _places(each.update.device for each in copies),
+                _places(variable.update.device for variable in copies),
             ]
         )
     return Grid("Each variable, with all its copies or parts", head, lines)
@@ -155,7 +155,7 @@ def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:
 
 def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     """Each tower's gradient of each variable, once: a variable in parts has its gradients with every part."""
-    each_once = {(each.name, gradient.tower): gradient for each in variables for gradient in each.gradients}
+    each_once = {(variable.name, gradient.tower): gradient for variable in variables for gradient in variable.gradients}
     return list(each_once.values())
 
 

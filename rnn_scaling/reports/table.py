@@ -93,7 +93,9 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     rows = with_baselines(records)
     counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
     accuracies = [ACCURACY.printed(row.metric(ACCURACY)) for row in rows]
-    learned = [f"\nAccuracy at the end: {plus_minus(each, ACCURACY.digits)} %.\n" for each in accuracies if each]
+    learned = [
+        f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
+    ]
     return table(rows) + "".join([*counted, *learned])
 
 

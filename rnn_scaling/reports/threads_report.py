@@ -145,7 +145,7 @@ def picture(probes: Sequence[Probe]) -> bytes:
             ylim=(0, None),
         )
         right.set(title="Towers that compute at once", xlabel="Inter-op threads", ylim=(0, None))
-        tried = sorted({each.threads for probe in shown for each in probe.settings})
+        tried = sorted({setting.threads for probe in shown for setting in probe.settings})
         for axes in (left, right):
             axes.set_xticks(tried)
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", frameon=False)

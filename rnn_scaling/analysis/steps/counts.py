@@ -68,17 +68,17 @@ class Group:
     @property
     def encoders(self) -> list[str]:
         """In the order in which they are compared: the fused kernel first, as the seed's tables."""
-        return sorted({each.encoder for each in self.counts})
+        return sorted({counted.encoder for counted in self.counts})
 
     @property
     def device_counts(self) -> list[int]:
-        return sorted({each.num_devices for each in self.counts})
+        return sorted({counted.num_devices for counted in self.counts})
 
     def find(self, encoder: str, num_devices: int) -> Counts | None:
         """The counts of an encoder on a number of devices, if they were made."""
-        for each in self.counts:
-            if (each.encoder, each.num_devices) == (encoder, num_devices):
-                return each
+        for counted in self.counts:
+            if (counted.encoder, counted.num_devices) == (encoder, num_devices):
+                return counted
         return None
 
 

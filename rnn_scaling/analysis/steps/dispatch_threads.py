@@ -91,7 +91,7 @@ class Probe:
 
     def find(self, threads: int) -> Setting | None:
         """The setting of a number of threads, if it was tried."""
-        return next((each for each in self.settings if each.threads == threads), None)
+        return next((setting for setting in self.settings if setting.threads == threads), None)
 
 
 def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
@@ -129,7 +129,7 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
     if best is None:
         return Probe(title, rows[0].unit, num_devices, default, settings, None, None)
     fastest = best.config[OPTION]
-    judged = all(each.against_best for each in settings if each.rate and each.threads != fastest)
+    judged = all(setting.against_best for setting in settings if setting.rate and setting.threads != fastest)
     enough = _enough(settings, fastest) if judged and len(measured) > 1 else None
     runs = tuple(record for row in measured for record in row.good)
     return Probe(title, rows[0].unit, num_devices, default, settings, fastest, enough, runs)
@@ -137,10 +137,10 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
 
 def _enough(settings: Sequence[Setting], fastest: int) -> int:
     enough = fastest
-    for each in reversed([each for each in settings if each.rate and each.threads < fastest]):
-        if each.is_slower:
+    for setting in reversed([setting for setting in settings if setting.rate and setting.threads < fastest]):
+        if setting.is_slower:
             break
-        enough = each.threads
+        enough = setting.threads
     return enough
 
 
@@ -170,8 +170,8 @@ def _concurrency(records: Sequence[RunRecord]) -> float | None:
 
 def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
     # Towers that wait for a core look as if they waited for a thread.
-    alone = [each for each in records if not (disturbance.load(each) or each.resolved.oversubscribed)]
-    known = [median for each in alone if (median := _concurrency([each])) is not None]
+    alone = [record for record in records if not (disturbance.load(record) or record.resolved.oversubscribed)]
+    known = [median for record in alone if (median := _concurrency([record])) is not None]
     return over_processes(known) if len(known) > 1 else None
 
 

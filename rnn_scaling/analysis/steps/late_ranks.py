@@ -71,17 +71,17 @@ def judge(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
     ]
     if len(timed) < 2:
         return None
-    has_ready = all(len(each.ready) == len(timed[0].ready) > 0 for each in timed)
+    has_ready = all(len(times.ready) == len(timed[0].ready) > 0 for times in timed)
     if exchanges and not has_ready:
         return Lateness(tuple(timed), (), Statement("ranks-not-timed"), by_ready=False)
-    count = min(len(each.seconds) for each in timed)
+    count = min(len(times.seconds) for times in timed)
     if count < MIN_BATCHES:
         why = Statement("ranks-few-batches", values={"least": MIN_BATCHES})
         return Lateness(tuple(timed), (), why, exchanges)
-    at = np.asarray([(each.ready if exchanges else each.seconds)[:count] for each in timed])
+    at = np.asarray([(times.ready if exchanges else times.seconds)[:count] for times in timed])
     lasts = np.bincount(at.argmax(axis=0), minlength=len(timed))
-    ranks = tuple(dataclasses.replace(each, last=int(last)) for each, last in zip(timed, lasts))
-    whole = float(np.mean([each.seconds[:count] for each in timed]))
+    ranks = tuple(dataclasses.replace(times, last=int(last)) for times, last in zip(timed, lasts))
+    whole = float(np.mean([times.seconds[:count] for times in timed]))
     late, why = _named(ranks, at, whole, exchanges)
     return Lateness(ranks, late, why, exchanges)
 

@@ -60,19 +60,19 @@ def _context(summary: Summary) -> dict[str, Any]:
         "report_command": f"{entry.program()} report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "unit": summary.unit,
-        "counted": list(dict.fromkeys((each.unit, each.rows[0].row.items) for each in summary.series)),
+        "counted": list(dict.fromkeys((member.unit, member.rows[0].row.items) for member in summary.series)),
         "lead": unbroken(conclusions.lead(summary)),
         "remarks": unbroken(conclusions.overview(summary)),
         "overview": _overview(summary),
         "glance": drawings.glance(summary),
-        "sentences": [unbroken(series_statements.sentence(each)) for each in summary.series]
+        "sentences": [unbroken(series_statements.sentence(member)) for member in summary.series]
         if len(summary.series) > 1
         else [],
         "cautions": summary.cautions,
         "kinds": conclusions.kinds(summary.series),
         "series": _all_series(summary),
         "missing": _missing(summary),
-        "again": [(each.title, repeat_commands.commands(each)) for each in summary.series[:MOST_COMMANDS]],
+        "again": [(member.title, repeat_commands.commands(member)) for member in summary.series[:MOST_COMMANDS]],
         "commands": _row_commands(summary),
         "curves": _curves(summary),
         "many_counts": any(drawings.is_curve(series) for _, series in figures.groups(summary)),  # else dots say it all
@@ -93,7 +93,7 @@ def _context(summary: Summary) -> dict[str, Any]:
         "unjudged": summary.unjudged,
         "workers": inside.workers_of(measured),
         "padding": _padding(measured),
-        "scalings": {each.strong for each in summary.series},
+        "scalings": {member.strong for member in summary.series},
         "failures": _failures(summary),
         "left_out": summary.left_out,
         "facts": summary.facts,
@@ -104,9 +104,9 @@ def _context(summary: Summary) -> dict[str, Any]:
 def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
     """(series, commands that supply what could not be said of them); series that need the same are one entry."""
     titles: dict[tuple[str, ...], list[str]] = {}
-    for each in summary.series[:MOST_FIGURES]:
-        if commands := conclusions.missing(each):
-            titles.setdefault(tuple(commands), []).append(each.title)
+    for member in summary.series[:MOST_FIGURES]:
+        if commands := conclusions.missing(member):
+            titles.setdefault(tuple(commands), []).append(member.title)
     return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in titles.items()]
 
 
@@ -122,10 +122,12 @@ def _overview(summary: Summary) -> dict[str, Any]:
 
 def _all_series(summary: Summary) -> dict[str, Any]:
     """What is folded below the overview: the rows of each series; what holds for all of them is said once."""
-    details = [_series(summary, each) for each in summary.series]
-    shared = [line for line in details[0]["notes"] if all(line in each["notes"] for each in details)] if details else []
-    for each in details:
-        each["notes"] = [line for line in each["notes"] if line not in shared]
+    details = [_series(summary, detail) for detail in summary.series]
+    shared = (
+        [line for line in details[0]["notes"] if all(line in detail["notes"] for detail in details)] if details else []
+    )
+    for detail in details:
+        detail["notes"] = [line for line in detail["notes"] if line not in shared]
     return {"shared": shared, "each": details}
 
 
@@ -162,7 +164,7 @@ def _curves(summary: Summary) -> list[dict[str, Any]]:
             drawn.append(
                 {
                     "name": group,
-                    "figures": [drawings.curve(series, each, f"fig-{each.name}{suffix}", group) for each in metrics],
+                    "figures": [drawings.curve(series, shown, f"fig-{shown.name}{suffix}", group) for shown in metrics],
                     "legend": [*drawings.swatches(series), *drawings.marks(*frames)],
                     "undrawn": max(0, len(series) - figures.MOST_LINES),
                 }
@@ -223,7 +225,7 @@ def _loss_section(series: SeriesSummary, loss: Attribution) -> Section:
 
 
 def _steady_grid(summary: Summary) -> Grid | None:
-    runs = [(row.row, run) for each in summary.series for row in each.rows for run in row.steady][:MOST_STEADY]
+    runs = [(row.row, run) for member in summary.series for row in member.rows for run in row.steady][:MOST_STEADY]
     head = ["Run", "Devices", "Kind", "Skipped", "Steady from batch", "Headline would move"]
     lines = [_steady_line(str(row.num_devices), run) for row, run in runs]
     return Grid("Steady state of each run", head, lines, (2,)) if lines else None
@@ -250,7 +252,7 @@ def _steady_line(count: str, run: RunSteady) -> list[str]:
 
 
 def _padding(series: Sequence[SeriesSummary]) -> Grid | None:
-    rows = [(each.title, row) for each in series for row in each.rows if row.padding or row.imbalance > ROUNDING]
+    rows = [(member.title, row) for member in series for row in member.rows if row.padding or row.imbalance > ROUNDING]
     head = ["Series", "Devices", "Padding (% of positions)", "Waiting for the longest (% of time)"]
     lines = [
         [

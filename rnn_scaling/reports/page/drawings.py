@@ -39,8 +39,10 @@ def swatches(series: Sequence[SeriesSummary]) -> list[Key]:
     """The lines of these series."""
     few = series[: figures.MOST_LINES]
     return [
-        Key(each.title, figures.themed(look["color"].lower()), DASHES[look["linestyle"]], SHAPES[look["marker"]], True)
-        for each, look in zip(few, figures.looks(few))
+        Key(
+            member.title, figures.themed(look["color"].lower()), DASHES[look["linestyle"]], SHAPES[look["marker"]], True
+        )
+        for member, look in zip(few, figures.looks(few))
     ]
 
 
@@ -83,14 +85,14 @@ def titled(caption: str, group: str) -> str:
 
 def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
     said = []
-    for each in series[: figures.MOST_LINES]:
+    for member in series[: figures.MOST_LINES]:
         points = [
             f"{plus_minus(metric.printed(value), metric.digits)} on {row.row.num_devices}"
-            for row in each.rows
+            for row in member.rows
             if (value := row.row.metric(metric))
         ]
         if points:
-            said.append(f"{each.title}: {', '.join(points)}.")
+            said.append(f"{member.title}: {', '.join(points)}.")
     return " ".join(said)
 
 
@@ -115,8 +117,8 @@ def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
 
 def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
     """A picture for each series' run on one device and on the most, and what is said below it."""
-    ends = [row for each in series for row in dict.fromkeys((each.rows[0], each.largest)) if row and row.steady]
-    titles = {id(row): each.title for each in series for row in each.rows}
+    ends = [row for member in series for row in dict.fromkeys((member.rows[0], member.largest)) if row and row.steady]
+    titles = {id(row): member.title for member in series for row in member.rows}
     drawn = []
     for k, row in enumerate(ends[:MOST_FIGURES]):
         run, name = row.steady[0], f"times-{k}"
@@ -154,7 +156,9 @@ def glance(summary: Summary) -> list[tuple[str, Figure, list[Key]]]:
     groups = figures.groups(summary)
     drawn = []
     for k, (name, series) in enumerate(groups):
-        scaled = [each for each in series if each.largest and each.largest.row.num_devices > 1 and each.largest.loss]
+        scaled = [
+            member for member in series if member.largest and member.largest.row.num_devices > 1 and member.largest.loss
+        ]
         if scaled:
             group = name if len(groups) > 1 else ""
             drawn.append((group, *_picture(scaled, f"glance-{k}", group)))
@@ -163,7 +167,7 @@ def glance(summary: Summary) -> list[tuple[str, Figure, list[Key]]]:
 
 def is_curve(series: Sequence[SeriesSummary]) -> bool:
     """Whether the picture of the first screen is a line over devices; on two numbers of devices it is a dot."""
-    return len({row.row.num_devices for each in series for row in each.rows if row.row.rate}) > FEW
+    return len({row.row.num_devices for member in series for row in member.rows if row.row.rate}) > FEW
 
 
 def _picture(series: Sequence[SeriesSummary], name: str, group: str) -> tuple[Figure, list[Key]]:
@@ -172,7 +176,7 @@ def _picture(series: Sequence[SeriesSummary], name: str, group: str) -> tuple[Fi
         figure = curve(series, EFFICIENCY, name, group)
         return figure, [*swatches(series), *marks(frame)]
     title, frame = titled(curves.dots_title(series), group), curves.dots_frame(series)
-    said = "; ".join(f"{each.title}: {_efficiency(each)}" for each in series[: figures.MOST_LINES])
+    said = "; ".join(f"{member.title}: {_efficiency(member)}" for member in series[: figures.MOST_LINES])
     about = f"A dot for each series. {said}. {frame.sentence}"
     return figure_of(curves.dots(series, name), name, title, about), marks(frame)
 

@@ -57,7 +57,7 @@ def _step_pictures(step_parts: StepParts, k: int, title: str) -> list[Figure]:
 
 def parts_of(series: Sequence[SeriesSummary]) -> list[tuple[str, dict[str, str], str]]:
     """(name, swatch, meaning) of each part that occurs."""
-    used = {part for each in series for row in each.rows if row.traced for part in row.traced.shown}
+    used = {part for member in series for row in member.rows if row.traced for part in row.traced.shown}
     described = []
     for part in (part for part in PARTS if part in used):
         look = step_figures.look(part)
@@ -68,7 +68,7 @@ def parts_of(series: Sequence[SeriesSummary]) -> list[tuple[str, dict[str, str],
 
 def counts_of(summary: Summary) -> dict[str, Any] | None:
     """How many operators and kernels a step is, for runs that differ in encoder and devices; None without traces."""
-    rows = [row for each in summary.measured for row in each.rows if row.traced]
+    rows = [row for member in summary.measured for row in member.rows if row.traced]
     runs = {name: run for row in rows for name, run in zip(row.files, row.row.records) if run.trace and run.graph}
     if not runs:
         return None
@@ -96,9 +96,9 @@ def _figure(summary: Summary, kind: str, over: str) -> Figure:
     name = f"learning-{kind}-{over}"
     svg = learning_curves.draw(summary.learning, names, kind, over, name)
     ends = []
-    for each in summary.learning.learned[: figures.MOST_LINES]:
-        if line := learning_curves.points(each, summary.learning, kind, over):
-            ends.append(f"{names[id(each.row)]}: from {line[0][1]:.4g} to {line[-1][1]:.4g}.")
+    for learned in summary.learning.learned[: figures.MOST_LINES]:
+        if line := learning_curves.points(learned, summary.learning, kind, over):
+            ends.append(f"{names[id(learned.row)]}: from {line[0][1]:.4g} to {line[-1][1]:.4g}.")
     about = f"A line for each configuration, its first run. {' '.join(ends)}"
     return figure_of(svg, name, learning_curves.title(summary.learning, kind, over), about)
 
@@ -108,8 +108,8 @@ def _legend(summary: Summary) -> list[Key]:
         return []
     names = learning.line_names(summary.learning, summary.row_titles)
     keys = []
-    for k, each in enumerate(summary.learning.learned[: figures.MOST_LINES]):
+    for k, learned in enumerate(summary.learning.learned[: figures.MOST_LINES]):
         look = learning_curves.look(k)
         colour = figures.themed(look["color"].lower())
-        keys.append(Key(names[id(each.row)], colour, DASHES[look["linestyle"]], has_line=True))
+        keys.append(Key(names[id(learned.row)], colour, DASHES[look["linestyle"]], has_line=True))
     return [*keys, Key("target", figures.themed(figures.MUTED), "2 2", has_line=True)]

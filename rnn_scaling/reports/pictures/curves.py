@@ -58,16 +58,16 @@ def frame(values: Sequence[Interval], factor: float, also: Sequence[float] = (),
       also: printed numbers that must be seen too.
       near: lowest / highest from which on the axis does not begin at 0.
     """
-    ends = [each.ends or (each.value, each.value) for each in values]
-    lows = [factor * max(low, each.value / WIDEST) for each, (low, _) in zip(values, ends)]
-    highs = [factor * min(high, each.value * WIDEST) for each, (_, high) in zip(values, ends)]
+    ends = [value.ends or (value.value, value.value) for value in values]
+    lows = [factor * max(low, value.value / WIDEST) for value, (low, _) in zip(values, ends)]
+    highs = [factor * min(high, value.value * WIDEST) for value, (_, high) in zip(values, ends)]
     low, high = min([*lows, *also], default=0.0), max([*highs, *also], default=1.0)
     if low > near * high:
         low, high = _round_ends(low, high)
     else:
         low, high = 0.0, 1.08 * high or 1.0
     cuts = any(factor * end[0] < low or factor * end[1] > high for end in ends)
-    return Frame(low, high, any(each.half_width for each in values), cuts)
+    return Frame(low, high, any(value.half_width for value in values), cuts)
 
 
 def _round_ends(low: float, high: float) -> tuple[float, float]:
@@ -108,8 +108,8 @@ def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, idea
     counts, edges = _counts(series, metric), frame_of(series, metric)
     if metric.ideal is not None and counts:
         axes.plot(counts, _ideal(metric, counts), color=ideal, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
-    for k, (each, look) in enumerate(zip(series, figures.looks(series))):
-        _draw_line(axes, each, metric, look, 0.02 * (k - (len(series) - 1) / 2), edges)
+    for k, (member, look) in enumerate(zip(series, figures.looks(series))):
+        _draw_line(axes, member, metric, look, 0.02 * (k - (len(series) - 1) / 2), edges)
     if edges.cuts:
         style: dict[str, Any] = {"linestyle": "none", "marker": "^", "markersize": 4}
         axes.plot([], [], color=ideal, label="interval goes on beyond the frame", **style)
@@ -128,8 +128,8 @@ def dots(series: Sequence[SeriesSummary], name: str) -> str:
     with figures.style():
         figure, axes = figures.blank(4.2, 0.75 + 0.36 * len(few))
         axes.axvline(100, color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)))
-        for y, (each, look) in enumerate(zip(few, figures.looks(few))):
-            _draw_dot(axes, each, y, look, edges)
+        for y, (member, look) in enumerate(zip(few, figures.looks(few))):
+            _draw_dot(axes, member, y, look, edges)
         axes.set(xlim=(edges.low, edges.high), ylim=(len(few) - 0.4, -0.85), yticks=[])
         axes.set(title=dots_title(few), xlabel=edges.start)
         axes.spines["left"].set_visible(False)
@@ -139,14 +139,14 @@ def dots(series: Sequence[SeriesSummary], name: str) -> str:
 
 def dots_title(series: Sequence[SeriesSummary]) -> str:
     """What `dots` shows, with the number of devices where it is one."""
-    counts = {each.largest.devices for each in series if each.largest}
+    counts = {member.largest.devices for member in series if member.largest}
     where = counts.pop() if len(counts) == 1 else "the most devices of each"
     return EFFICIENCY.caption.replace(EFFICIENCY.title, f"{EFFICIENCY.title} on {where}")
 
 
 def dots_frame(series: Sequence[SeriesSummary]) -> Frame:
     """The horizontal axis of `dots`."""
-    values = [each.largest.efficiency for each in series[: figures.MOST_LINES] if each.largest]
+    values = [member.largest.efficiency for member in series[: figures.MOST_LINES] if member.largest]
     return frame([value for value in values if value], 1, [100.0])
 
 
@@ -168,11 +168,11 @@ def _draw_dot(axes: Axes, series: SeriesSummary, y: int, look: dict[str, Any], e
 
 
 def _counts(series: Sequence[SeriesSummary], metric: Metric) -> list[int]:
-    return sorted({row.row.num_devices for each in series for row in each.rows if row.row.metric(metric)})
+    return sorted({row.row.num_devices for member in series for row in member.rows if row.row.metric(metric)})
 
 
 def _values(series: Sequence[SeriesSummary], metric: Metric) -> list[Interval]:
-    return [value for each in series for row in each.rows if (value := row.row.metric(metric))]
+    return [value for member in series for row in member.rows if (value := row.row.metric(metric))]
 
 
 def _ideal(metric: Metric, counts: Sequence[int]) -> list[float]:

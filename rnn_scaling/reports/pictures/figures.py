@@ -60,13 +60,13 @@ def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
 
 def groups(summary: Summary) -> list[tuple[str, list[SeriesSummary]]]:
     """(weak or strong scaling, its measured series): one picture never holds both."""
-    scalings = [(name, [each for each in series if each.largest]) for name, series in summary.scalings]
+    scalings = [(name, [member for member in series if member.largest]) for name, series in summary.scalings]
     return [(name, series) for name, series in scalings if series]
 
 
 def drawn(series: Sequence[SeriesSummary]) -> list[Metric]:
     """The metrics of which these series have pictures."""
-    return shown([row.row for each in series for row in each.rows])
+    return shown([row.row for member in series for row in member.rows])
 
 
 def standalone(svg: str) -> bytes:

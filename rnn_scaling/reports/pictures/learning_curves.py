@@ -18,7 +18,7 @@ LOG_FROM = 20.0  # largest loss / smallest from which on the axis of losses is l
 
 def kinds(learning: Learning) -> list[tuple[str, str]]:
     """(what is drawn, over what) of the pictures of a folder."""
-    has_accuracy = any(run.batches.correct for each in learning.learned for run in each.row.good)
+    has_accuracy = any(run.batches.correct for learned in learning.learned for run in learned.row.good)
     return [(kind, over) for kind in ([ACCURACY] if has_accuracy else []) + [LOSS] for over in (ITEMS, SECONDS)]
 
 
@@ -56,12 +56,12 @@ def draw(
     """
     few = learning.learned[: figures.MOST_LINES]
     below = 0.45 + (0.17 * (len(few) + 1) + 0.1 if legend else 0)
-    lines = [points(each, learning, kind, over) for each in few]
+    lines = [points(member, learning, kind, over) for member in few]
     with figures.style():
         figure, axes = figures.blank(4.2, 2.55 + below)
-        for k, (each, line) in enumerate(zip(few, lines)):
+        for k, (member, line) in enumerate(zip(few, lines)):
             x, y = zip(*line) if line else ((), ())
-            axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[id(each.row)]), **look(k))
+            axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[id(member.row)]), **look(k))
         if learning.target.kind == kind:
             level = learning.target.value * (100 if kind == ACCURACY else 1)
             axes.axhline(level, color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)), label="target")

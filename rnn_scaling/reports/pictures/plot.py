@@ -26,7 +26,7 @@ def render(summary: Summary) -> bytes:
         raise ValueError("expected at least one successful run")
     with figures.style(ink="#1a1d21", muted="#5b636d", grid="#d9dde2"):
         metrics = [figures.drawn(series) for series in shown]
-        lines = [math.ceil(len(each) / BESIDE) for each in metrics]
+        lines = [math.ceil(len(chosen) / BESIDE) for chosen in metrics]
         heights = [3.4 * count + 0.1 * len(series) for count, series in zip(lines, shown)]
         figure = Figure(figsize=(11, sum(heights)), layout="constrained")
         panels = figure.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]

@@ -79,9 +79,9 @@ def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
 def _renamed(inputs: Sequence[str], names: Mapping[str, str]) -> list[str]:
     """A body's inputs ("a:output:0", "^a") by the names that their producers have in the whole graph."""
     new_names = []
-    for each in inputs:
-        name = names.get(_producer(each), _producer(each))
-        new_names.append(f"^{_producer(name)}" if each.startswith("^") else name)
+    for source in inputs:
+        name = names.get(_producer(source), _producer(source))
+        new_names.append(f"^{_producer(name)}" if source.startswith("^") else name)
     return new_names
 
 

@@ -34,21 +34,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--profile", action="store_true")
-    own = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as path:
-        _make(Path(path), own.records)
+        _make(Path(path), arguments.records)
         profile = cProfile.Profile()
-        if own.profile:
+        if arguments.profile:
             bind_to_cores(1)
-        with profile if own.profile else contextlib.nullcontext():
+        with profile if arguments.profile else contextlib.nullcontext():
             report(Path(path), Path(path) / "report")
-        if own.profile:
+        if arguments.profile:
             text = io.StringIO()
             pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(PROFILED)
             print(text.getvalue())
 
 
-@report_files.uncollected()
 def report(source: Path, target: Path) -> None:
     """Reports a folder as the command does, and prints the seconds of each stage."""
     target.mkdir()
@@ -58,8 +57,8 @@ def report(source: Path, target: Path) -> None:
     with _timed("summarise"):
         summary = summarise(records, str(source))
     with _timed("write"):
-        for name, content in report_files.rendered(report_files.files_of(summary), summary):
-            (target / name).write_bytes(content)
+        for name, render in report_files.files_of(summary).items():
+            (target / name).write_bytes(render(summary))
     print(f"{'total':10}{time.perf_counter() - began:6.2f} s, {len(summary.rows)} rows")
 
 
@@ -78,14 +77,14 @@ def _make(path: Path, count: int) -> None:
     for k in range(count):
         fields = dict(templates[k % len(templates)])
         fields["config"] = {**fields["config"], "num_units": 64 + k // len(templates)}
-        seconds = [each * noise.uniform(0.98, 1.02) for each in fields["batches"]["seconds"]]
+        seconds = [batch_s * noise.uniform(0.98, 1.02) for batch_s in fields["batches"]["seconds"]]
         warmup, items = fields["batches"]["warmup"], fields["batches"]["items"]
         measured = sum(seconds[warmup:])
         counted = sum(items[warmup:])
         phases = {**fields["phases"], "first_batch": seconds[0], "warmup": sum(seconds[1:warmup]), "measured": measured}
         fields["batches"] = {**fields["batches"], "seconds": seconds}
         fields["throughput"] = {"items": counted, "seconds": measured, "items_per_second": counted / measured}
-        fields["phases"] = {**phases, "total": sum(each for name, each in phases.items() if name != "total")}
+        fields["phases"] = {**phases, "total": sum(phase_s for name, phase_s in phases.items() if name != "total")}
         fields["environment"] = {**fields["environment"], "started": f"2026-01-01T00:00:00.{k:06d}+00:00"}
         (path / f"{k}.json").write_text(json.dumps(fields, indent=1))
 

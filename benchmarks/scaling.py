@@ -10,6 +10,8 @@ cannot make more either. Prints each round's speedups and their medians.
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 import statistics
 import subprocess
 import sys
@@ -17,7 +19,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.machine import on_cores
 from rnn_scaling.machine.cores import first_cores
 from rnn_scaling.records import record
 
@@ -45,13 +46,13 @@ def main() -> None:
 
 
 def _rate(num_devices: int, cores: Sequence[int | None], flags: Sequence[str], folder: Path) -> float:
-    """words/s together of a trainer of as many devices on each of the cores at once; None: it binds itself."""
+    """Total words/s of one trainer with `num_devices` per entry of `cores`, all at the same time; None binds itself."""
     started = []
     for core in cores:
-        bound = [] if core is None else [on_cores.__file__, str(core), sys.executable]
-        command = [sys.executable, *bound, "-m", "rnn_scaling.train", f"--num_devices={num_devices}"]
+        bind = None if core is None else functools.partial(os.sched_setaffinity, 0, [core])
+        command = [sys.executable, "-m", "rnn_scaling.train", f"--num_devices={num_devices}"]
         command += ["--progress=false", f"--result_file={folder / f'{core}.json'}", *flags]
-        started.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        started.append(subprocess.Popen(command, preexec_fn=bind, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     statuses = [process.wait() for process in started]
     if any(statuses):
         raise SystemExit("a trainer failed; run it by itself")

@@ -34,8 +34,8 @@ A flag that only some of the runs read goes to those. The records go to --out, a
     ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
 
 Every run is a process. A run that crashes, is killed, runs out of memory or exceeds --run_timeout becomes a failed row
-with its reason; the others continue. All runs are made {FEWEST} times in a random order and back, and at most {MOST}
-times while an efficiency (else a rate) is known to less than ±{ENOUGH} %; --repeats=N makes exactly N. After Ctrl-C the
+with its reason; the others continue. All runs are made {FEWEST} times in a random order and back, and up to {MOST}
+times until each efficiency (else each rate) is known to ±{ENOUGH} %; --repeats=N makes exactly N. After Ctrl-C the
 same command continues. More values or repeats with the same --out add runs (docs/sweeps.md). --certify first compares
 each configuration with serial training (./run.sh verify --help) and marks a mode that trains wrong.
 

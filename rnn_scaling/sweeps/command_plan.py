@@ -121,10 +121,10 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         raise flags.FlagErrors([str(e)]) from None
     axes: dict[str, list[str]] = {}
     lines, placed = [], []
-    names = [each.partition("=")[0].removeprefix(AXIS).lstrip("-") for each in words if each[:1] == "-"]
-    for flag in (each for each in words if each.startswith(AXIS)):
-        name, is_told, values = flag.removeprefix(AXIS).partition("=")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not is_told:
+    names = [text.partition("=")[0].removeprefix(AXIS).lstrip("-") for text in words if text[:1] == "-"]
+    for flag in filter(_is_axis, words):
+        name, equals, values = flag.removeprefix(AXIS).partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not equals:
             lines.append(f"{flag} must be {AXIS}NAME=VALUE,..., NAME being letters, digits and _")
         elif name in (*PLACED, *flags.ALIASES):
             placed.append(f"--{name}={values}")
@@ -139,7 +139,11 @@ def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
             lines += [f"{flag}: {line}" for line in wrong[:1]]
     if lines:
         raise flags.FlagErrors(lines)
-    return axes, [*(each for each in words if not each.startswith(AXIS)), *placed]
+    return axes, [*(text for text in words if not _is_axis(text)), *placed]
+
+
+def _is_axis(text: str) -> bool:
+    return text.startswith(AXIS)
 
 
 def _faults(name: str, text: str) -> list[str]:
@@ -170,15 +174,15 @@ def _broken_rule(name: str, value: Any) -> str:
     return "" if name in THEIRS else flags.broken_rule(configs.OPTIONS[name], value)
 
 
-def missing_trainer(own: TrainerOptions, axes: Mapping[str, Any]) -> list[str]:
+def missing_trainer(options: TrainerOptions, axes: Mapping[str, Any]) -> list[str]:
     """Options of a command that are given without --trainer, a line each."""
-    given = [field.name for field in dataclasses.fields(own) if getattr(own, field.name) != field.default]
+    given = [field.name for field in dataclasses.fields(options) if getattr(options, field.name) != field.default]
     rule = 'is for a trainer of your own: --trainer="COMMAND"'
     return [f"--{name} {rule}" for name in given] + [f"{AXIS}{name} {rule}" for name in axes]
 
 
 def plan(
-    own: TrainerOptions,
+    options: TrainerOptions,
     axes: Mapping[str, Sequence[str]],
     lists: Mapping[str, Sequence[Any]],
     *,
@@ -190,28 +194,28 @@ def plan(
     Raises:
       FlagErrors: naming everything that is wrong.
     """
-    command = template.parse(own.trainer)
+    command = template.parse(options.trainer)
     given, lines = _with_devices(lists, num_gpus, num_cores)
     lines += [
         *_list_problems(axes, lists),
         *_axis_problems(axes),
-        *_place_problems(own, command, axes, lists),
-        *_log_problems(own),
+        *_place_problems(options, command, axes, lists),
+        *_log_problems(options),
     ]
     if lines:
         raise flags.FlagErrors(lines)
     values: dict[str, Sequence[Any]] = {**given, **axes}
-    varied = [name for name, each in values.items() if len(each) > 1 and name != "num_devices"]
-    combinations = (dict(zip(values, each)) for each in itertools.product(*values.values()))
-    runs = [_run(own, command, each, varied, axes) for each in combinations]
+    varied = [name for name, found in values.items() if len(found) > 1 and name != "num_devices"]
+    combinations = (dict(zip(values, combination)) for combination in itertools.product(*values.values()))
+    runs = [_run(options, command, combination, varied, axes) for combination in combinations]
     for name in PRODUCTS:
-        product = getattr(own, name)
+        product = getattr(options, name)
         wrong = [run for run in runs if product and not 0 < (getattr(run.terms, name) or 0) < math.inf]
         if wrong:
             filled = template.fill(product, wrong[0].texts)
             raise flags.FlagErrors([f"--{name}={product} is {filled}; it must be above 0"])
     if not all(template.fill(command.words[0], {REPEAT: "1", RESULT_FILE: "x", **run.texts}) for run in runs):
-        raise flags.FlagErrors([f"--trainer={own.trainer} must begin with a program, got an empty value"])
+        raise flags.FlagErrors([f"--trainer={options.trainer} must begin with a program, got an empty value"])
     return with_distinct_names(list({run.identity: run for run in runs}.values()))
 
 
@@ -221,8 +225,8 @@ def _with_devices(
     """(the lists with the devices that count where none are given, what is wrong with them)."""
     device = lists.get("device", ["auto"])
     on_gpus = device[0] == "gpu" or (device[0] == "auto" and num_gpus > 0)
-    each = lists.get("cpu_cores_per_device", [1])
-    most = num_gpus if on_gpus else max(1, num_cores // max(1, each[0]))
+    cores = lists.get("cpu_cores_per_device", [1])
+    most = num_gpus if on_gpus else max(1, num_cores // max(1, cores[0]))
     numbers = [number or most for number in lists.get("num_devices", device_counts(most))]
     lines = []
     if len(device) > 1:
@@ -234,7 +238,7 @@ def _with_devices(
     if on_gpus and num_gpus and max(numbers) > num_gpus:
         lines.append(f"--num_devices={max(numbers)} must be at most the {num_gpus} GPUs; use --device=cpu for CPUs")
     placed: dict[str, Sequence[Any]] = {"num_devices": numbers, "device": ["gpu" if on_gpus else "cpu"]}
-    return {**lists, **placed, **({} if on_gpus else {"cpu_cores_per_device": each})}, lines
+    return {**lists, **placed, **({} if on_gpus else {"cpu_cores_per_device": cores})}, lines
 
 
 def _list_problems(axes: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]) -> Iterator[str]:
@@ -288,20 +292,22 @@ def _log_problems(options: TrainerOptions) -> Iterator[str]:
 
 
 def _run(
-    own: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
+    options: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
 ) -> CommandRun:
     texts = {name: _text(value) for name, value in values.items()}
-    how_run = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name in HOW_RUN}
-    defaults = {field.name: field.default for field in dataclasses.fields(own)}
+    how_run = {
+        field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name in HOW_RUN
+    }
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
     config = {
-        TRAINER: own.trainer_name or command.program,
+        TRAINER: options.trainer_name or command.program,
         **{name: _value(name, value) if name in axes else value for name, value in values.items()},
-        "trainer_command": own.trainer,
+        "trainer_command": options.trainer,
         **{name: value for name, value in how_run.items() if value != defaults[name]},
     }
     words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
-    step, whole = (template.product(text, texts) if text else None for text in (own.items_per_step, own.items))
-    terms = Terms(own.log_format, own.log_warmup, step, values["num_devices"], whole)
+    step, whole = (template.product(text, texts) if text else None for text in (options.items_per_step, options.items))
+    terms = Terms(options.log_format, options.log_warmup, step, values["num_devices"], whole)
     return CommandRun("-".join(words), config, texts, terms)
 
 

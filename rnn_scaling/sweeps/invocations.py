@@ -96,10 +96,14 @@ def sweep_theirs(
     """
     of_trainer = flags.fields([TrainerOptions])
     words = _words({"trainer": trainer, **options}) + _words({f"axis:{name}": values for name, values in axes.items()})
-    values, rest = command_plan.split_axes(words)
-    lists = flags.parse(rest, {**configs.OPTIONS, **of_trainer}, lists=True)
-    (own,) = flags.build([TrainerOptions], {name: lists.pop(name)[0] for name in of_trainer if name in lists})
-    runs = command_plan.plan(own, values, lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    axis_values, other_words = command_plan.split_axes(words)
+    lists = flags.parse(other_words, {**configs.OPTIONS, **of_trainer}, lists=True)
+    (trainer_options,) = flags.build(
+        [TrainerOptions], {name: lists.pop(name)[0] for name in of_trainer if name in lists}
+    )
+    runs = command_plan.plan(
+        trainer_options, axis_values, lists, num_gpus=visible_gpus(), num_cores=len(available_cores())
+    )
     _sweep(out, runs, CommandTrainer(), conduct.ConductOptions(run_timeout=timeout_s), repeats, words)
 
 
@@ -113,7 +117,7 @@ def _sweep(
 ) -> None:
     if repeats < 1:
         raise FlagErrors([f"repeats={repeats} must be at least 1"])
-    jobs = [Job(each, Path(out), each.label) for each in interleave(runs, repeats)]
+    jobs = [Job(run, Path(out), run.label) for run in interleave(runs, repeats)]
     done = conduct.conduct(jobs, Path(out), how, again=["sweep", f"--out={out}", *words], trainer=trainer)
     failures = {label: record for label, record in done.records.items() if record.status != "ok"}
     if failures:

@@ -60,8 +60,8 @@ def candidates(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
         if problems := conflicts.problems(config, given, num_gpus=num_gpus):
             lines += problems
             continue
-        told = [name for name in varied if is_read(config, name)]
-        runs.setdefault(identity(config.flat()), Run(name_of({**config.flat(), **given}, told), given, config))
+        shown = [name for name in varied if is_read(config, name)]
+        runs.setdefault(identity(config.flat()), Run(name_of({**config.flat(), **given}, shown), given, config))
     ignored = [name for name in lists if name not in read]
     unused = [f"{spell(name, lists[name][0])} is not read by any of the runs; leave it out" for name in ignored]
     is_asked = any(name in lists for name in MODE_OPTIONS)
@@ -117,7 +117,7 @@ class ModeSearch:
 
     def title(self, run: Run) -> str:
         """The flags in which the candidate differs from others: "replicated, all_reduce_spec=auto"."""
-        values = {name: {str(other.flags.get(name)) for other in self.runs} for name in run.flags}
+        values = {name: {str(candidate.flags.get(name)) for candidate in self.runs} for name in run.flags}
         differing = [f"{name}={run.flags[name]}" for name, found in values.items() if len(found) > 1]
         mode = run.config.update.variable_update
         return ", ".join([mode, *(text for text in differing if text != f"variable_update={mode}")])

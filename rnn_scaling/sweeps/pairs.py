@@ -70,8 +70,8 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
             lines.append(f'--{side}="..." is missing; "" uses only the common flags')
             continue
         try:
-            axes, rest = command_plan.split_axes(shlex.split(single[side]))
-            given = flags.parse(rest, {**of_trainer, **configs.OPTIONS})
+            axes, other_words = command_plan.split_axes(shlex.split(single[side]))
+            given = flags.parse(other_words, {**of_trainer, **configs.OPTIONS})
         except flags.FlagErrors as e:
             lines += [f"--{side}: {line}" for line in e.lines]
             continue

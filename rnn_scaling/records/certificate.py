@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rnn_scaling.records.decoding import Loss, Name, Part, PositiveCount, Seconds
 
@@ -25,11 +26,13 @@ class CertifiedBatch(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Part):
-    """One thing that a machine must do right. holds: None where it could not be tried here, as the text says."""
+    """One comparison. holds: None where it could not be tried here, as the text says; text: what was compared."""
 
     name: Name
     holds: bool | None
     text: str
+    difference: Difference | None = None
+    tolerance: Difference | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +40,16 @@ class Certificate(Part):
     """What came of training the same batches serially.
 
     verdict: in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"; holds: whether that is what the mode
-    promises; sentence: the same for a person; compared: what with what; replicas: how many were compared; tolerance:
-    the share of a variable's way by which it may differ; loss_difference: the largest, as a share of the loss;
-    weights_difference, weights_moved: the largest difference of a weight, and the largest way of one; checks: of the
-    machine, where they were asked for.
+    promises; sentence: the same for a person; statements: the same as data; compared: what with what; replicas: how
+    many were compared; tolerance: the share of a variable's way by which it may differ; loss_difference: the largest,
+    as a share of the loss; weights_difference, weights_moved: the largest difference of a weight, and the largest way
+    of one; checks: what was compared, each with its largest difference.
     """
 
     verdict: Name
     holds: bool
     sentence: str
+    statements: tuple[Mapping[str, Any], ...] = ()
     compared: str = ""
     replicas: PositiveCount = 1
     tolerance: Difference | None = None

@@ -9,12 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from rnn_scaling import entry
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models.workload import first_values
-from rnn_scaling.records.certificate import Certificate, CertifiedBatch
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
+from rnn_scaling.reports.wording import sentences
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates
+from rnn_scaling.verification.certificates import finite
 from rnn_scaling.verification.gradients import SerialGradients, summed
 from rnn_scaling.verification.rule import Arrays, Rule
 from rnn_scaling.verification.serial import norm
@@ -34,7 +37,8 @@ class AsynchronousCertifier:
     def batch(self, result: StepResult) -> None:
         """Keeps the loss: nothing else stands still."""
         self._losses.append(result.loss)
-        entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
+        if self._config.output.progress:
+            entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
 
     def end(self) -> Certificate:
         """The certificate of all steps that ended."""
@@ -50,27 +54,35 @@ class AsynchronousCertifier:
         expected = summed(changes)
         change = {name: each - self._first[name] for name, each in self._variables().items()}
         off = _norm({name: each - expected[name] for name, each in change.items()}) / _norm(expected)
-        one = min(map(_norm, changes)) / _norm(expected)
+        smallest = min(map(_norm, changes)) / _norm(expected)
         moved = max(float(np.abs(each).max()) for each in change.values())
-        holds = off <= ALLOWED * one
-        added_up = f"the gradients of {len(done)} steps at the first weights add up to what the variables did"
-        lost = f"a step that is lost or counts twice is {one:.0%}"
-        sentence = f"WRONG: {added_up} only within {off:.1%}, and {lost}; a lower --learning_rate makes it sure."
+        holds = off <= ALLOWED * smallest
+        values = {
+            "steps": len(done),
+            "off": off,
+            "smallest": smallest,
+            "least": min(staleness),
+            "most": max(staleness),
+        }
+        optimizer = self._config.training.optimizer
         if holds:
-            sentence = (
-                f"Equal to first order: {added_up} within {off:.1%}, and {lost}. Gradients were {min(staleness)} to "
-                f"{max(staleness)} updates old, which is all that this mode promises."
-            )
-        verdict, optimizer = "equal to first order" if holds else "unequal", self._config.training.optimizer
-        if not holds and optimizer != "sgd":
-            verdict = "cannot tell"
-            sentence = f"Cannot tell: with --optimizer={optimizer} the order of updates counts; give --optimizer=sgd."
+            verdict, statement = "equal to first order", Statement("verify-first-order", values=values)
+        elif optimizer == "sgd":
+            verdict, statement = "unequal", Statement("verify-not-first-order", values=values)
+        else:
+            verdict, statement = "cannot tell", Statement("verify-order-counts", values={"optimizer": optimizer})
+        text = "sum of the gradients at the first weights against the change of the variables, relative"
+        check = Check(
+            name="first order", holds=holds, text=text, difference=finite(off), tolerance=finite(ALLOWED * smallest)
+        )
         return Certificate(
             verdict=verdict,
             holds=holds,
-            sentence=sentence,
+            sentence=sentences([statement]),
+            statements=(statement.data(),),
+            checks=(check,),
             compared=certificates.compared(self._config, len(self._losses)),
-            tolerance=ALLOWED * one,
+            tolerance=ALLOWED * smallest,
             weights_moved=moved,
             batches=tuple(
                 CertifiedBatch(loss_serial=None, loss_parallel=loss, weights_difference=None) for loss in self._losses

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.verification.gradients import Towers
 
 FRESH = ("device", "host", "copy", "reverse")  # sources whose batches are all drawn anew; files may end and repeat
@@ -20,17 +21,17 @@ class BatchCheck:
         self._is_fresh = data_source in FRESH
         self._seen: dict[bytes, tuple[int, int]] = {}
 
-    def fault(self, number: int, towers: Towers) -> str:
-        """What is wrong with the batches of a step; empty: nothing."""
-        text = ""
+    def fault(self, number: int, towers: Towers) -> Statement | None:
+        """The first batch of a step that came before."""
+        found = None
         for tower, batch in enumerate(towers.batches):
             digest = _digest(batch)
-            step, other = self._seen.setdefault(digest, (number, tower)) if digest else (number, tower)
-            if (step, other) == (number, tower) or text or not self._is_fresh:
+            step, instead = self._seen.setdefault(digest, (number, tower)) if digest else (number, tower)
+            if (step, instead) == (number, tower) or found or not self._is_fresh:
                 continue
-            what = f"tower {tower} trains the same batch as tower {other}"
-            text = what if step == number else f"tower {tower} trains the same batch at step {number} as at step {step}"
-        return text
+            values = {"tower": tower, "instead": instead, "step": number, "earlier": step}
+            found = Statement("input-same-batch" if step == number else "input-same-batch-later", "same batch", values)
+        return found
 
 
 def _digest(batch: Any) -> bytes:

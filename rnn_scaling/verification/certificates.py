@@ -1,4 +1,4 @@
-"""What came of a verification -> the certificate: its word, its sentence, its table."""
+"""What came of a verification -> the certificate: its verdict, its statements, its table."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import markdown_table
-from rnn_scaling.records.certificate import Certificate, CertifiedBatch
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
+from rnn_scaling.reports.wording import counted, sentences
 from rnn_scaling.settings import learning_rate, scale
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.guarantees import Guarantee
 
 CLOSEST = 1e-5  # nearer is not claimed
-MOST_NAMED = 3
-NOT_COVERED = (
-    "Not covered: sizes, kernels and batches other than these, the content of text and image files, and image layers."
-)
 RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
@@ -25,51 +23,50 @@ class Outcome:
     """What came of all batches.
 
     Attributes:
-      config: resolved options.
-      guarantee: of the mode.
       replicas: name of each, empty of one that all towers share.
-      batches: what was compared.
-      blind: variables that moved too little to say anything of them.
+      hidden: variables that moved too little to show a fault.
       variables: how many there are.
       has_clipped: whether a gradient was longer than --max_gradient_norm.
       loss_difference, weights_difference, weights_moved: as of `Certificate`.
+      checks: what was compared, each with its largest difference.
     """
 
     config: RunConfig
     guarantee: Guarantee
     replicas: Sequence[str]
     batches: tuple[CertifiedBatch, ...]
-    blind: Sequence[str]
+    hidden: Sequence[str]
     variables: int
     loss_difference: float
     weights_difference: float
     weights_moved: float
     has_clipped: bool = True
+    checks: tuple[Check, ...] = ()
 
 
 def right(outcome: Outcome) -> Certificate:
     """The certificate of a run in which nothing is wrong."""
-    if 2 * len(outcome.blind) > outcome.variables:
-        sentence = (
-            f"Cannot tell: the weights moved by {short(outcome.weights_moved)} at most, {_named(outcome.blind)} by too "
-            f"little to show a fault; give a --learning_rate above {outcome.config.training.learning_rate:g}."
-        )
-        return _certificate(outcome, "cannot tell", False, sentence)
+    if 2 * len(outcome.hidden) > outcome.variables:
+        values = {
+            "moved": short(outcome.weights_moved),
+            "variables": list(outcome.hidden),
+            "rate": outcome.config.training.learning_rate,
+        }
+        return _certificate(outcome, "cannot tell", False, [Statement("verify-hardly-moved", values=values)])
     within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, outcome.weights_difference)) - 1e-9))
-    word = "stale by 1 step" if outcome.guarantee.is_stale else f"equal within {within}"
-    serial = "serial training on the same" if outcome.guarantee.shares_one_model else "serial training on its own"
-    whose = "the variables are" if outcome.replicas == [""] else "each replica is"
-    sentences = [
-        f"Equal within {within}: {whose} what {serial} {_count(len(outcome.batches), 'batch')} gives.",
-        f"Weights moved by up to {short(outcome.weights_moved)} and differ by {short(outcome.weights_difference)} at "
-        f"most; the relative difference of the losses is {short(outcome.loss_difference)}.",
-    ]
+    kind = "verify-equal" if outcome.replicas == [""] else "verify-equal-replicas"
+    if not outcome.guarantee.shares_one_model:
+        kind = "verify-equal-alone"
+    verdict, statements = f"equal within {within}", []
     if outcome.guarantee.is_stale:
+        verdict = "stale by 1 step"
         flag = "--staged_vars=true" if outcome.guarantee.staged else "--variable_consistency=relaxed"
-        sentences[0] = f"Stale by 1 step, as {flag} promises. {sentences[0][:-1]} one step late."
-    if outcome.blind:
-        sentences.append(f"Nothing is said of {_named(outcome.blind)}, which hardly moved.")
-    return _certificate(outcome, word, True, " ".join([*sentences, *_hidden(outcome), NOT_COVERED]))
+        statements.append(Statement("verify-stale", values={"flag": flag}))
+    statements.append(Statement(kind, values={"within": within, "batches": len(outcome.batches)}))
+    statements.append(Statement("verify-moved", values={"moved": short(outcome.weights_moved)}))
+    if outcome.hidden:
+        statements.append(Statement("verify-not-moved", values={"variables": list(outcome.hidden)}))
+    return _certificate(outcome, verdict, True, [*statements, *_limits(outcome), Statement("verify-not-covered")])
 
 
 def right_by_steps(outcome: Outcome, first: int) -> Certificate:
@@ -78,30 +75,35 @@ def right_by_steps(outcome: Outcome, first: int) -> Certificate:
     Args:
       first: number of the first batch after which they are farther off than they may be.
     """
-    sentence = (
-        f"Right step by step: from batch {first} on weights differ by up to {short(outcome.weights_difference)} from "
-        "serial training, and each update is what serial training makes at the run's own weights: roundings that grow."
-    )
-    return _certificate(outcome, "right step by step", True, " ".join([sentence, *_hidden(outcome)]))
+    values = {"batch": first, "difference": short(outcome.weights_difference)}
+    statements = [Statement("verify-step-by-step", values=values), *_limits(outcome)]
+    return _certificate(outcome, "right step by step", True, statements)
 
 
-def wrong(outcome: Outcome, word: str, text: str, first: int) -> Certificate:
-    """The certificate of a run that does not do what its mode promises."""
-    sentence = f"WRONG from batch {first} on: {text}."
-    if outcome.config.training.optimizer != "sgd":
-        sentence += f" --optimizer=sgd says more: {outcome.config.training.optimizer} mixes batches."
-    return _certificate(outcome, word, False, sentence)
+def wrong(outcome: Outcome, faults: Sequence[Statement], first: int) -> Certificate:
+    """The certificate of a run that does not do what its mode promises; the first fault's subject is the verdict."""
+    statements = [Statement("verify-wrong", values={"batch": first}), *faults]
+    optimizer = outcome.config.training.optimizer
+    if optimizer != "sgd":
+        statements.append(Statement("verify-try-sgd", values={"optimizer": optimizer}))
+    return _certificate(outcome, faults[0].subject, False, statements)
 
 
 def table(certificate: Certificate) -> str:
-    """What was compared, batch by batch, and the verdict."""
-    head = ["Batch", "Loss, serial", "Loss, parallel", "Difference", "Largest difference of a weight"]
-    lines = [[str(number), *_cells(batch)] for number, batch in enumerate(certificate.batches)]
-    grid = f"{markdown_table(head, lines)}\n" if lines else ""
-    checks = [[check.name, RESULTS[check.holds], check.text] for check in certificate.checks]
-    if checks:
-        grid += f"{markdown_table(['Check', 'Result', 'What was seen'], checks, padded=False)}\n"
-    return f"{certificate.compared}\n\n{grid}{certificate.sentence}\n"
+    """What was compared, check by check, and the verdict; the batches of a run that is wrong."""
+    blocks = [certificate.compared + "\n"]
+    if not certificate.holds and certificate.batches:
+        head = ["Batch", "Loss, serial", "Loss, parallel", "Difference", "Largest difference of a weight"]
+        rows = [[str(number), *_cells(batch)] for number, batch in enumerate(certificate.batches)]
+        blocks.append(markdown_table(head, rows))
+    if certificate.checks:
+        head = ["Check", "Result", "Largest difference", "Tolerance", "What was compared"]
+        rows = [
+            [check.name, RESULTS[check.holds], _cell(check.difference), _cell(check.tolerance), check.text]
+            for check in certificate.checks
+        ]
+        blocks.append(markdown_table(head, rows, padded=False))
+    return "\n".join([*blocks, certificate.sentence]) + "\n"
 
 
 def short(number: float) -> str:
@@ -113,24 +115,29 @@ def short(number: float) -> str:
 
 def _cells(batch: CertifiedBatch) -> list[str]:
     losses = (batch.loss_serial, batch.loss_parallel)
-    known = [each for each in losses if each is not None]
-    difference = short(abs(known[0] - known[1])) if len(known) == 2 else "n/a"
-    weights = "n/a" if batch.weights_difference is None else short(batch.weights_difference)
-    return [*("n/a" if each is None else f"{each:.6f}" for each in losses), difference, weights]
+    present = [loss for loss in losses if loss is not None]
+    difference = short(abs(present[0] - present[1])) if len(present) == 2 else "n/a"
+    return [*("n/a" if loss is None else f"{loss:.6f}" for loss in losses), difference, _cell(batch.weights_difference)]
 
 
-def _certificate(outcome: Outcome, word: str, holds: bool, sentence: str) -> Certificate:
+def _cell(difference: float | None) -> str:
+    return "n/a" if difference is None else short(difference)
+
+
+def _certificate(outcome: Outcome, verdict: str, holds: bool, statements: Sequence[Statement]) -> Certificate:
     return Certificate(
-        verdict=word,
+        verdict=verdict,
         holds=holds,
-        sentence=sentence,
+        sentence=sentences(statements),
+        statements=tuple(statement.data() for statement in statements),
         compared=compared(outcome.config, len(outcome.batches)),
         replicas=len(outcome.replicas),
         tolerance=outcome.guarantee.share,
-        loss_difference=_finite(outcome.loss_difference),
-        weights_difference=_finite(outcome.weights_difference),
-        weights_moved=_finite(outcome.weights_moved),
+        loss_difference=finite(outcome.loss_difference),
+        weights_difference=finite(outcome.weights_difference),
+        weights_moved=finite(outcome.weights_moved),
         batches=outcome.batches,
+        checks=outcome.checks,
     )
 
 
@@ -143,32 +150,23 @@ def compared(config: RunConfig, num_batches: int) -> str:
     where = scale.in_words(config.cluster.num_workers, config.devices.num_devices)
     return (
         f"{config.model.model}, {config.update.variable_update} on {where} against serial training: "
-        f"{_count(num_batches, 'batch')}, {training.optimizer}, learning rate {rates}{clipped}, "
+        f"{counted(num_batches, 'batch|batches')}, {training.optimizer}, learning rate {rates}{clipped}, "
         f"{config.model.compute_dtype}."
     )
 
 
-def _hidden(outcome: Outcome) -> list[str]:
+def _limits(outcome: Outcome) -> list[Statement]:
     """What could be wrong and would not show."""
-    hiding = ["adam"] if outcome.config.training.optimizer == "adam" else []
-    hiding += ["--max_gradient_norm"] if outcome.config.training.max_gradient_norm else []
-    if not hiding:
-        return []
-    text = f"{' and '.join(hiding)} would hide a wrong factor of the whole gradient, such as sum for mean."
-    if outcome.config.training.max_gradient_norm and not outcome.has_clipped:
-        text += " No gradient is longer than --max_gradient_norm: clipping is not compared; give a smaller one."
-    return [text]
+    training = outcome.config.training
+    hiding = ["--optimizer=adam"] if training.optimizer == "adam" else []
+    if training.max_gradient_norm:
+        hiding.append("--max_gradient_norm")
+    statements = [Statement("verify-hides-factor", values={"hiding": hiding})] if hiding else []
+    if training.max_gradient_norm and not outcome.has_clipped:
+        statements.append(Statement("verify-not-clipped"))
+    return statements
 
 
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return f"{', '.join(names[:MOST_NAMED])}{f' and {more} more' if more > 0 else ''}"
-
-
-def _finite(number: float) -> float | None:
+def finite(number: float) -> float | None:
+    """The number, or None where a record cannot hold it."""
     return number if math.isfinite(number) else None
-
-
-def _count(number: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"

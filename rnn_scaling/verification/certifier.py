@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnn_scaling import entry
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models.workload import first_values
-from rnn_scaling.records.certificate import Certificate, CertifiedBatch
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import batch_check, certificates, diagnosis, guarantees, network_check, replay
+from rnn_scaling.verification.certificates import finite
 from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient
 from rnn_scaling.verification.gradients import Part, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays
@@ -22,7 +24,7 @@ from rnn_scaling.verification.serial import Serial, Step, Training, norm
 
 MOST_EXPLAINED = 3  # batches
 MOST_KEPT = 2**29  # bytes of weights that are kept to replay the run
-UNEQUAL = "unequal"  # the word where weights differ, until it is explained
+UNEQUAL = "unequal"  # the verdict where weights differ, until it is explained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +57,10 @@ class Certifier:
         self._previous: list[Gradient] | None = None  # the right one of the batch before, by replica
         self._towers_before: Towers | None = None
         self._findings, self._explained = Findings(), 0
-        self._word, self._wrong, self._first_wrong = "", "", 0
+        self._wrong: Statement | None = None
+        self._first_wrong = 0
         self._batches: list[CertifiedBatch] = []
+        self._checks: dict[str, Check] = {}
         self._largest = {"loss_difference": 0.0, "weights_difference": 0.0, "weights_moved": 0.0}
         self._first = first
         self._batch_check = batch_check.BatchCheck(config.data.data_source)
@@ -69,49 +73,49 @@ class Certifier:
         towers = self._gradients.towers(number)
         before, after = self._before, self._replicas()
         steps = self._serial.step(number, towers)
-        if text := self._batch_check.fault(number, towers):
-            self._fault(number, "same batch", text)
-        if not self._word:
+        self._fault(number, self._batch_check.fault(number, towers))
+        if not self._wrong:
             self._check_forward(number, result, towers, steps)
         self._check_moving(number)
         largest = self._compare(number, after)
         sizes = [each.nbytes for replica in after for each in replica.weights.values()]
         if (len(self._history) + 1) * sum(sizes) <= MOST_KEPT and len(self._history) == number:
             self._history.append((towers, before, self._stale, after))
-        if self._word == UNEQUAL and (self._explained < MOST_EXPLAINED or self._findings.are_right):
+        is_unequal = self._wrong is not None and self._wrong.subject == UNEQUAL
+        if is_unequal and (self._explained < MOST_EXPLAINED or self._findings.are_right):
             self._explain(number, towers, before, after, steps)
-        self._tell(number, result, towers, steps, largest)
+        self._record(number, result, towers, steps, largest)
         self._before, self._stale, self._towers_before = after, before, towers
 
     def end(self) -> Certificate:
         """The certificate of all batches."""
-        word, text = self._word, self._wrong
-        if self._findings.by_place:
-            word, text = self._replayed() or self._findings.sentence(
-                [replica.name for replica in self._before], self._guarantee.shares_one_model
-            )
         outcome = certificates.Outcome(
             config=self._config,
             guarantee=self._guarantee,
             replicas=[replica.name for replica in self._before],
             batches=tuple(self._batches),
-            blind=self._blind(),
+            hidden=self._hidden(),
             variables=len(self._first),
             has_clipped=self._serial.trainings[0].rule.has_clipped,
+            checks=tuple(self._checks.values()),
             **self._largest,
         )
         if self._findings.are_right and self._explained == len(self._batches) - self._first_wrong:
             return certificates.right_by_steps(outcome, self._first_wrong)
-        if self._wrong:
-            return certificates.wrong(outcome, word, text, self._first_wrong)
-        return certificates.right(outcome)
+        if not self._wrong:
+            return certificates.right(outcome)
+        faults = [self._wrong]
+        if self._findings.by_place:
+            names = [replica.name for replica in self._before]
+            faults = self._replayed() or self._findings.statements(names, self._guarantee.shares_one_model)
+        return certificates.wrong(outcome, faults, self._first_wrong)
 
-    def _replayed(self) -> tuple[str, str] | None:
-        """(word, text) of what explains all updates, of rules that know more than the last batch; None: nothing."""
+    def _replayed(self) -> list[Statement]:
+        """What explains all updates, of rules that depend on more than the last batch; empty: nothing does."""
         training, update = self._config.training, self._config.update
         is_plain = training.optimizer == "sgd" and not training.max_gradient_norm and not training.lr_warmup_batches
         if (is_plain and update.compress_gradients != "int8") or self._findings.are_right:
-            return None
+            return []
         causes: dict[str, replay.Cause | None] = {replica.name: None for replica in self._before}
         updates: dict[str, list[replay.Update]] = {name: [] for name in causes}
         for number, (towers, before, stale, after) in enumerate(self._history):
@@ -121,12 +125,14 @@ class Certifier:
                 updates[old.name].append(replay.Update(parts, _shares(towers), change, old.weights))
         for replica in self._before if self._history else []:
             causes[replica.name] = replay.cause(self._config, self._guarantee, replica.tower, updates[replica.name])
-        found = {name: each for name, each in causes.items() if each is not None}
+        found = {name: cause for name, cause in causes.items() if cause is not None}
         if not found:
-            return None
+            return []
         first = next(iter(found.values()))
-        where = "" if len(found) == len(causes) else f" on {', '.join(found)}"
-        return first.word, f"{first.text}{where}"
+        statements = [Statement(first.kind, first.verdict, first.values)]
+        if len(found) < len(causes):
+            statements.append(Statement("verify-only-on", values={"towers": list(found)}))
+        return statements
 
     def _replicas(self) -> list[Replica]:
         """Every copy of the variables as it is now, parts joined."""
@@ -139,23 +145,38 @@ class Certifier:
             for tower, parts in pieces.items()
         ]
 
-    def _fault(self, number: int, word: str, text: str) -> None:
-        if not self._wrong:
-            self._word, self._wrong, self._first_wrong = word, text, number
+    def _fault(self, number: int, fault: Statement | None) -> None:
+        """Keeps the first fault."""
+        if fault and not self._wrong:
+            self._wrong, self._first_wrong = fault, number
+
+    def _check(self, name: str, text: str, difference: float, tolerance: float, holds: bool = True) -> None:
+        """Keeps the largest difference of a check, relative to what is allowed."""
+        found = Check(
+            name=name, holds=holds, text=text, difference=finite(difference), tolerance=finite(max(0.0, tolerance))
+        )
+        largest = self._checks.setdefault(name, found)
+        if largest.holds and (not holds or _usage(found) > _usage(largest)):
+            self._checks[name] = found
 
     def _check_beginning(self) -> None:
         sizes = self._config.tower_batch_sizes()
-        wanted = self._config.training.global_batch_size or self._config.training.batch_size * self._config.num_towers
-        if sum(sizes) != wanted:
-            self._fault(0, "samples left out", f"the towers take {sum(sizes)} of the {wanted} samples of a batch")
+        training = self._config.training
+        expected = training.global_batch_size or training.batch_size * self._config.num_towers
+        if sum(sizes) != expected:
+            values = {"got": sum(sizes), "expected": expected}
+            self._fault(0, Statement("input-samples-missing", "samples left out", values))
         if self._engine.first_tower == 0:
-            for fault in network_check.faults(self._config.model, self._engine, self._config.training.seed):
-                self._fault(0, fault.word, fault.text)
+            for part in network_check.comparisons(self._config.model, self._engine, training.seed):
+                self._check(part.name, part.text, part.difference, part.tolerance, not part.faults)
+                for fault in part.faults:
+                    self._fault(0, fault)
         for replica in self._before:
             for name, value in replica.weights.items():
-                if not np.array_equal(value, self._first[name]):
-                    where = f" on {replica.name}" if replica.name else ""
-                    self._fault(0, "other weights", f"{name} begins with other weights{where}")
+                if np.array_equal(value, self._first[name]):
+                    continue
+                kind = "input-first-weights-on" if replica.name else "input-first-weights"
+                self._fault(0, Statement(kind, "other weights", {"variable": name, "tower": replica.name}))
 
     def _training(self, replica: Replica) -> int:
         return 0 if replica.tower is None else self._serial.of_tower(replica.tower)
@@ -167,34 +188,44 @@ class Certifier:
             got, items = float(result.loss_sum[index]), float(result.loss_items[index])
             expected = step.parts[tower].loss_sum
             has_own = items == towers.loss_items[tower]
-            if has_own and self._is_near(got, expected):
-                continue
             at = self._weights_at(tower)
-            if has_own and self._is_near(got, self._loss(number, towers, at, tower)):
-                continue  # its weights are others by roundings, which are judged by themselves
-            for other in range(self._gradients.num_towers):
-                if other == tower:
-                    continue
-                if items == towers.loss_items[other] and self._is_near(got, self._loss(number, towers, at, other)):
-                    self._fault(number, "another's batch", f"tower {tower} trains the batch of tower {other}")
-                if has_own and self._is_near(got, self._loss(number, towers, at, tower, other)):
-                    self._fault(number, "another's dropout", f"tower {tower} drops what tower {other} drops")
-            if number and self._config.model.dropout and has_own:
-                again = self._gradients.part(at, towers.batches[tower], 1.0, tower).loss_sum
-                if self._is_near(got, again):
-                    self._fault(number, "same dropout", f"tower {tower} drops again what it dropped at step 0")
-            for earlier in {0, len(self._history) - 1} if number else ():
-                past = self._history[earlier][0] if earlier >= 0 else towers
-                if items == past.loss_items[tower] and self._is_near(got, self._loss(number, past, at, tower)):
-                    self._fault(number, "same batch", f"tower {tower} trains the batch of step {earlier} again")
-            if not has_own:
-                text = f"tower {tower} trains {items:,.0f} of its {towers.loss_items[tower]:,.0f} items"
-                self._fault(number, "items left out", text)
-            self._fault(
-                number,
-                "unequal loss",
-                f"the loss of tower {tower} is {got / items:.6g} and not {expected / items:.6g} at the same weights",
-            )
+            if has_own and not self._is_near(got, expected):
+                expected_here = self._loss(number, towers, at, tower)  # its weights may be others by roundings
+            else:
+                expected_here = expected
+            is_right = has_own and self._is_near(got, expected_here)
+            difference = abs(got - expected_here) / max(abs(expected_here), 1e-30)
+            text = "each tower and batch against serial training, relative"
+            self._check("losses", text, difference, self._guarantee.loss, is_right)
+            if is_right:
+                continue
+            fault = self._inputs_fault(number, towers, tower, got, items)
+            values = {"tower": tower, "got": got / items, "expected": expected / items}
+            self._fault(number, fault or Statement("loss-unequal", "unequal loss", values))
+
+    def _inputs_fault(self, number: int, towers: Towers, tower: int, got: float, items: float) -> Statement | None:
+        """Which other batch or dropout explains a tower's loss."""
+        at, has_own = self._weights_at(tower), items == towers.loss_items[tower]
+        for instead in range(self._gradients.num_towers):
+            values = {"tower": tower, "instead": instead}
+            if instead == tower:
+                continue
+            if items == towers.loss_items[instead] and self._is_near(got, self._loss(number, towers, at, instead)):
+                return Statement("input-batch-of-tower", "another's batch", values)
+            if has_own and self._is_near(got, self._loss(number, towers, at, tower, instead)):
+                return Statement("input-dropout-of-tower", "another's dropout", values)
+        if number and self._config.model.dropout and has_own:
+            repeated = self._gradients.part(at, towers.batches[tower], 1.0, tower).loss_sum
+            if self._is_near(got, repeated):
+                return Statement("input-dropout-repeats", "same dropout", {"tower": tower})
+        for earlier in {0, len(self._history) - 1} if number else ():
+            past = self._history[earlier][0] if earlier >= 0 else towers
+            if items == past.loss_items[tower] and self._is_near(got, self._loss(number, past, at, tower)):
+                return Statement("input-batch-repeats", "same batch", {"tower": tower, "earlier": earlier})
+        if has_own:
+            return None
+        counts = {"tower": tower, "got": items, "expected": towers.loss_items[tower]}
+        return Statement("input-items-missing", "items left out", counts)
 
     def _check_moving(self, number: int) -> None:
         """Whether each tower's averages are those of its own batches; no loss depends on them."""
@@ -202,8 +233,12 @@ class Certifier:
             for name, expected in self._serial.moving[tower].items():
                 first = self._gradients.first_moving[name]
                 allowed = self._guarantee.share * norm(expected - first) + (number + 1) * ROUNDING * norm(expected)
-                if not norm(variables[name].numpy() - expected) <= allowed:
-                    self._fault(number, "other averages", f"{name}, a moving average, differs on tower {tower}")
+                difference = norm(variables[name].numpy() - expected)
+                is_right = difference <= allowed
+                self._check("moving averages", "after each batch, Euclidean norm", difference, allowed, is_right)
+                if not is_right:
+                    values = {"variable": name, "tower": tower}
+                    self._fault(number, Statement("averages-unequal", "other averages", values))
 
     def _weights_at(self, tower: int) -> Arrays:
         """At which a tower has just computed."""
@@ -230,8 +265,13 @@ class Certifier:
                 self._largest["weights_moved"] = max(self._largest["weights_moved"], moved)
                 allowed = self._allowed(training, name, value, number)
                 way = max(training.way[name], norm(value - self._first[name]))
-                if not norm(difference) <= allowed and allowed <= BLIND * way:
-                    self._fault(number, UNEQUAL, f"{name} differs")
+                if not allowed <= BLIND * way:
+                    continue
+                is_right = norm(difference) <= allowed
+                text = "every variable after each batch, Euclidean norm"
+                self._check("weights", text, norm(difference), allowed, is_right)
+                if not is_right:
+                    self._fault(number, Statement("weights-unequal", UNEQUAL, {"variable": name}))
         self._largest["weights_difference"] = max(self._largest["weights_difference"], largest)
         return largest
 
@@ -290,7 +330,7 @@ class Certifier:
         scale = self._serial.trainings[0].rule.loss_scale
         return self._serial.parts(number, towers, weights, scale)
 
-    def _tell(
+    def _record(
         self, number: int, result: StepResult, towers: Towers, steps: Sequence[Step], weights_difference: float
     ) -> None:
         own = {tower: steps[self._serial.of_tower(tower)].parts[tower].loss_sum for tower in self._own}
@@ -302,21 +342,29 @@ class Certifier:
         self._batches.append(
             CertifiedBatch(loss_serial=serial, loss_parallel=parallel, weights_difference=weights_difference)
         )
-        entry.note(
-            f"batch {number}: loss {parallel:.6f}, serial {serial:.6f}; weights differ by {weights_difference:.1e}"
-        )
+        if self._config.output.progress:
+            entry.note(
+                f"batch {number}: loss {parallel:.6f}, serial {serial:.6f}; weights differ by {weights_difference:.1e}"
+            )
 
-    def _blind(self) -> list[str]:
+    def _hidden(self) -> list[str]:
         """Variables that moved so little that a fault of a tenth of it would not show."""
-        blind = []
+        hidden = []
         for training in self._serial.trainings[:1]:
             for name, way in training.way.items():
                 allowed = self._allowed(training, name, training.weights[name], len(self._batches) - 1)
                 if allowed > BLIND * way:
-                    blind.append(name)
-        return blind
+                    hidden.append(name)
+        return hidden
 
 
 def _shares(towers: Towers) -> dict[int, float]:
     """Of each tower in the items of all."""
     return {tower: items / sum(towers.loss_items) for tower, items in enumerate(towers.loss_items)}
+
+
+def _usage(check: Check) -> float:
+    """The share of the tolerance that a check uses."""
+    if check.difference is None:
+        return math.inf
+    return check.difference / max(check.tolerance or 0.0, 1e-30)

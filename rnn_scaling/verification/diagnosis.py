@@ -1,7 +1,6 @@
 """Which wrong update explains what the weights did: candidates made of the towers' gradients, tried on each variable.
 
-A finding's word is one of `WORDS`. Gradients are parts of the mean loss over all towers, so that their plain sum is the
-right one.
+Gradients are parts of the mean loss over all towers, so that their plain sum is the right one.
 """
 
 from __future__ import annotations
@@ -9,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.verification.gradients import Part, summed
 from rnn_scaling.verification.guarantees import Guarantee
 from rnn_scaling.verification.rule import Arrays, Rule
@@ -30,32 +31,29 @@ class Label:
     """One explanation.
 
     Attributes:
-      word: of the record.
-      text: what happens; {what} stands for the variables, {where} for the towers that they are on.
+      verdict: of the record.
+      kind: of its statement; the statement also has the affected `variables`.
       factor: by how much more than it should a variable changes, of explanations that are a factor.
     """
 
-    word: str
-    text: str
+    verdict: str
+    kind: str
     factor: float | None = None
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 RIGHT = Label("right", "")
-STALE = Label("stale by 1 step", "{what} {get} the gradient of the batch before{where}")
-STALE_WEIGHTS = Label("stale by 1 step", "the gradient of {what} is computed at the weights of one batch before{where}")
-FRESH = Label("not stale", "{what} {get} the gradient of the batch itself{where}, not that of the batch before")
-OWN = Label("not exchanged", "{what} {get} the gradient of the tower itself alone{where}")
-MEANS = Label(
-    "mean", "the towers' means are averaged for {what}{where}, though the towers have different numbers of items"
-)
-SUM_OF_MEANS = Label("sum", "the towers' means are added for {what}{where} where they should be averaged")
-EXCHANGED = Label("exchanged", "{what} {get} the gradients of all towers{where}, and each should have its own")
-DECAYED = Label(
-    "weight decay",
-    "beside the right gradient, {what} {change} in proportion to the weights themselves{where} (weight decay)",
-)
-REORDERED = Label("wrong order", "the pieces of the gradient of {what} arrive in another order{where}")
-UNKNOWN = Label("unequal", "{what} {change} otherwise than in serial training{where}")
+STALE = Label("stale by 1 step", "update-one-batch-late")
+STALE_WEIGHTS = Label("stale by 1 step", "update-stale-weights")
+FRESH = Label("not stale", "update-not-late")
+LOCAL = Label("not exchanged", "update-not-exchanged")
+MEANS = Label("mean", "update-mean-of-means")
+SUM_OF_MEANS = Label("sum", "update-sum-of-means")
+EXCHANGED = Label("exchanged", "update-exchanged")
+DECAYED = Label("weight decay", "update-weight-decay")
+REORDERED = Label("wrong order", "update-wrong-order")
+DUPLICATES = Label("duplicate rows", "update-duplicate-rows")
+UNKNOWN = Label("unequal", "update-unequal")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,29 +102,32 @@ def right_gradient(
 def explain(evidence: Evidence, guarantee: Guarantee) -> dict[str, list[Label]]:
     """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
     labels: dict[str, list[Label]] = {name: [] for name in evidence.change}
-    parts: dict[str, Label] = {}
-    right: Arrays = {}
+    right = evidence.rule.change(_expected_gradient(evidence, guarantee))
+    num_towers = len(evidence.fresh) if guarantee.shares_one_model else 1
+    for name, change in right.items():
+        if _fits(evidence, name, change, guarantee):
+            labels[name].append(RIGHT)
+        elif (factor := _factor(evidence, name, change, guarantee)) is not None:
+            labels[name].append(_label_of_factor(factor, num_towers))
+    wrong = [name for name, found in labels.items() if RIGHT not in found]
+    if not wrong:
+        return labels
     for label, gradient in _candidates(evidence, guarantee):
-        open_names = [name for name, each in labels.items() if not each or label is not RIGHT]
-        if label is not RIGHT and all(RIGHT in each for each in labels.values()):
-            break
-        change = evidence.rule.change(gradient)
-        right = change if label is RIGHT else right
-        for name in open_names:
-            if RIGHT in labels[name]:
-                continue
-            if _fits(evidence, name, change[name], guarantee):
+        change_of = evidence.rule.change(gradient)
+        for name in wrong:
+            if _fits(evidence, name, change_of[name], guarantee):
                 labels[name].append(label)
-            elif label is _RIGHT_SCALED and (factor := _factor(evidence, name, change[name], guarantee)) is not None:
-                labels[name].append(_of_factor(factor, len(evidence.fresh) if guarantee.shares_one_model else 1))
-            elif label is RIGHT and _is_decayed(evidence, name, change[name], guarantee):
-                parts[name] = DECAYED
-            elif label is RIGHT and (part := _of_part(evidence, name, change[name], guarantee)) is not None:
-                parts[name] = part
-    unknown = [name for name, each in labels.items() if not each]
-    if unknown and right and _are_reordered(evidence, unknown, right, guarantee):
-        return {name: each or [REORDERED] for name, each in labels.items()}
-    return {name: each or [parts.get(name, UNKNOWN)] for name, each in labels.items()}
+    unknown = [name for name, found in labels.items() if not found]
+    if unknown and _are_reordered(evidence, unknown, right, guarantee):
+        return {name: found or [REORDERED] for name, found in labels.items()}
+    return {name: found or [_partial(evidence, name, right[name], guarantee)] for name, found in labels.items()}
+
+
+def _partial(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> Label:
+    """What explains a part of what the variable did."""
+    if _is_decayed(evidence, name, change, guarantee):
+        return DECAYED
+    return _label_of_rows(evidence, name, change, guarantee) or UNKNOWN
 
 
 def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays, guarantee: Guarantee) -> bool:
@@ -147,7 +148,7 @@ def _is_decayed(evidence: Evidence, name: str, change: np.ndarray, guarantee: Gu
     return share < 0 and _fits(evidence, name, change + np.float32(share) * before, guarantee)
 
 
-def _of_part(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> Label | None:
+def _label_of_rows(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> Label | None:
     """What it means that some rows of a variable, or elements of a vector, change otherwise and the others right."""
     did = evidence.change[name].reshape(len(change), -1) if change.ndim else evidence.change[name].reshape(1, 1)
     expected = change.reshape(did.shape)
@@ -162,13 +163,11 @@ def _of_part(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guara
         return None
     several = _several(evidence, name)
     if several is not None and len(wrong) > 1 and set(wrong) <= several and len(wrong) > 0.5 * len(several):
-        text = "rows of {what} that come several times in a batch are not added up (duplicates){where}"
-        return Label("duplicate rows", text)
-    rows = f"row {wrong[0]}" if len(wrong) == 1 else f"{len(wrong)} of {moves.sum()} rows, the first is {wrong[0]},"
+        return DUPLICATES
+    values = {"wrong": len(wrong), "rows": int(moves.sum()), "first": int(wrong[0])}
     if not did[wrong].any():
-        return Label("rows lost", f"{rows} of {{what}} {'does' if len(wrong) == 1 else 'do'} not change{{where}}")
-    text = f"a part of {{what}}, {rows} {{change}} otherwise than in serial training{{where}}; the rest is right"
-    return Label("part wrong", text)
+        return Label("rows lost", "update-rows-lost", values=values)
+    return Label("part wrong", "update-part-wrong", values=values)
 
 
 def _several(evidence: Evidence, name: str) -> set[int] | None:
@@ -180,71 +179,69 @@ def _several(evidence: Evidence, name: str) -> set[int] | None:
     return set(numbers[counts > 1].tolist())
 
 
-_RIGHT_SCALED = Label("factor", "")
+def _expected_gradient(evidence: Evidence, guarantee: Guarantee) -> Gradient:
+    """What the mode should have applied."""
+    if guarantee.late:
+        return _previous(evidence, guarantee)
+    parts = evidence.stale() if guarantee.staged else evidence.fresh
+    return right_gradient(guarantee, evidence.tower, parts, evidence.shares)
+
+
+def _previous(evidence: Evidence, guarantee: Guarantee) -> Gradient:
+    if evidence.previous is not None:
+        return evidence.previous
+    return {name: np.zeros_like(change) for name, change in evidence.change.items()}
 
 
 def _candidates(evidence: Evidence, guarantee: Guarantee) -> Iterator[tuple[Label, Gradient]]:
     """(explanation, its gradient), the likelier first."""
     parts, shares, tower = evidence.fresh, evidence.shares, evidence.tower
-    fresh = right_gradient(guarantee, tower, parts, shares)
-    zeros = {name: np.zeros_like(each) for name, each in fresh.items()}
-    previous = zeros if evidence.previous is None else evidence.previous
-    stale = right_gradient(guarantee, tower, evidence.stale(), shares)
-    right = previous if guarantee.late else stale if guarantee.staged else fresh
-    yield RIGHT, right
-    yield _RIGHT_SCALED, right
     if guarantee.is_stale:
-        yield FRESH, fresh
+        yield FRESH, right_gradient(guarantee, tower, parts, shares)
     if not guarantee.late:
-        yield STALE, previous
+        yield STALE, _previous(evidence, guarantee)
     if not guarantee.staged:
-        yield STALE_WEIGHTS, stale
+        yield STALE_WEIGHTS, right_gradient(guarantee, tower, evidence.stale(), shares)
     several = summed([part.gradient for part in parts.values()])
     if not guarantee.shares_one_model:
         yield EXCHANGED, several
     elif tower is not None and len(parts) > 1:
-        yield OWN, dict(parts[tower].gradient)
-        yield OWN, _scaled(parts[tower].gradient, 1 / shares[tower])
+        yield LOCAL, dict(parts[tower].gradient)
+        yield LOCAL, _scaled(parts[tower].gradient, 1 / shares[tower])
     means = {number: _scaled(part.gradient, 1 / shares[number]) for number, part in parts.items()}
     if guarantee.shares_one_model and max(shares.values()) > (1 + NEAR) * min(shares.values()):
         yield SUM_OF_MEANS, summed(list(means.values()))
         yield MEANS, _scaled(summed(list(means.values())), 1 / len(parts))
-    yield from _of_towers(parts, shares, several)
+    yield from _tower_candidates(parts, shares, several)
 
 
-def _of_towers(
+def _tower_candidates(
     parts: Mapping[int, Part], shares: Mapping[int, float], several: Gradient
 ) -> Iterator[tuple[Label, Gradient]]:
     """Explanations in which a tower's gradient is missing or another's stands in its place."""
     for number, part in parts.items():
-        rest = {name: each - part.gradient[name] for name, each in several.items()}
-        label = Label("tower left out", f"the gradient of tower {number} is left out of {{what}}{{where}}")
-        yield label, rest
-        again = {name: each + part.gradient[name] for name, each in several.items()}
-        yield Label("tower twice", f"tower {number}'s gradient counts twice in {{what}}{{where}}"), again
+        without = {name: total - part.gradient[name] for name, total in several.items()}
+        label = Label("tower left out", "update-tower-left-out", values={"tower": number})
+        yield label, without
+        twice = {name: total + part.gradient[name] for name, total in several.items()}
+        yield Label("tower twice", "update-tower-twice", values={"tower": number}), twice
         if shares[number] < 1:
-            yield label, _scaled(rest, 1 / (1 - shares[number]))
-        for other, instead in parts.items():
-            if other != number:
-                text = f"tower {other}'s gradient counts twice and tower {number}'s not at all in {{what}}{{where}}"
-                yield (
-                    Label("tower twice", text),
-                    {name: each + instead.gradient[name] for name, each in rest.items()},
-                )
+            yield label, _scaled(without, 1 / (1 - shares[number]))
+        for instead in [tower for tower in parts if tower != number]:
+            replaced = {name: total + parts[instead].gradient[name] for name, total in without.items()}
+            values = {"tower": number, "instead": instead}
+            yield Label("tower twice", "update-tower-replaced", values=values), replaced
 
 
-def _of_factor(factor: float, num_towers: int) -> Label:
+def _label_of_factor(factor: float, num_towers: int) -> Label:
     """What it means that a variable changes by `factor` times the right change, with so many towers."""
     if abs(factor) < NEAR:
-        return Label("not updated", "{what} {do} not change{where}", 0.0)
-    times = f"{factor:.3g} times as far as it should"
+        return Label("not updated", "update-missing", 0.0)
     if num_towers > 1 and abs(factor / num_towers - 1) < NEAR:
-        text = f"gradients are summed where they should be averaged: {{what}} {{change}} {times}{{where}}"
-        return Label("sum", text, factor)
+        return Label("sum", "update-summed", factor)
     if num_towers > 1 and abs(factor * num_towers - 1) < NEAR:
-        text = f"gradients are averaged where they should be summed: {{what}} {{change}} {times}{{where}}"
-        return Label("mean", text, factor)
-    return Label(f"factor {factor:.3g}", f"{{what}} {{change}} {times}{{where}}", factor)
+        return Label("mean", "update-averaged", factor)
+    return Label(f"factor {factor:.3g}", "update-factor", factor)
 
 
 def _factor(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> float | None:
@@ -283,11 +280,11 @@ class Findings:
     def add(self, number: int, replica: int, labels: Mapping[str, Sequence[Label]]) -> None:
         """Adds what is said of one more batch."""
         self.first = number if self.first is None else self.first
-        for name, each in labels.items():
-            known = self.by_place.get((replica, name))
-            both = [a for a in known if any(_alike(a, b) for b in each)] if known else []
+        for name, found in labels.items():
+            earlier = self.by_place.get((replica, name))
+            both = [label for label in earlier or [] if any(_are_alike(label, new) for new in found)]
             # What was right in one batch and wrong in another is explained by what went wrong.
-            wrong = list(each) if known is None or known == [RIGHT] else known
+            wrong = list(found) if earlier is None or earlier == [RIGHT] else earlier
             self.by_place[replica, name] = both or wrong
 
     @property
@@ -295,56 +292,52 @@ class Findings:
         """Whether something was explained, and every variable did what it should in every batch."""
         return bool(self.by_place) and all(labels[0] is RIGHT for labels in self.by_place.values())
 
-    def sentence(self, replicas: Sequence[str], shares_one_model: bool = True) -> tuple[str, str]:
-        """(word, text) of what most of the wrong variables have in common.
+    def statements(self, replicas: Sequence[str], shares_one_model: bool = True) -> list[Statement]:
+        """What most of the wrong variables have in common; the first statement's subject is the verdict.
 
         Args:
           replicas: how each is called, as "tower 0"; empty names where there is one for all.
         """
         wrong = {place: labels[0] for place, labels in self.by_place.items() if labels[0] is not RIGHT}
         if not wrong:
-            return "unequal", "each update is right by itself, and small differences grow from batch to batch"
+            return [Statement("update-growing", "unequal")]
         groups: list[tuple[Label, list[tuple[int, str]]]] = []
         for place, label in wrong.items():
-            group = next((members for known, members in groups if _alike(known, label)), None)
-            if group is None:
+            members = next((members for first, members in groups if _are_alike(first, label)), None)
+            if members is None:
                 groups.append((label, [place]))
             else:
-                group.append(place)
+                members.append(place)
         label, places = max(groups, key=lambda group: (group[0] is not UNKNOWN, len(group[1])))
         names = list(dict.fromkeys(name for _, name in places))
-        everywhere = {name for _, name in self.by_place}
-        word, is_all = label.word, set(names) == everywhere
-        if word in ("sum", "mean") and label.factor is not None and not is_all:
-            label = Label(
-                f"factor {label.factor:.3g}",
-                f"{{what}} {{change}} {label.factor:.3g} times as far as it should{{where}}",
-            )
-            word = label.word
-        on = sorted({replica for replica, _ in places})
-        if label.factor and is_all and (len(on) < len(replicas) or not shares_one_model):
-            # Sums and losses are the same for all towers: only the update itself differs on one.
-            times = f"{label.factor:.3g} times as far as it should"
-            label = Label("learning rate", f"{{what}} {{change}} {times}{{where}}: its learning rate is wrong")
-            word = label.word
-        elif is_all and word.startswith("factor"):
-            label = dataclasses.replace(label, text=f"{label.text}: the learning rate or the loss has a wrong factor")
-        where = "" if len(on) == len(replicas) else f" on {', '.join(replicas[each] for each in on)}"
-        one = is_all or len(names) == 1
-        what = (
-            "every variable"
-            if is_all
-            else ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        )
-        verbs = (
-            {"get": "gets", "change": "changes", "do": "does"}
-            if one
-            else {"get": "get", "change": "change", "do": "do"}
-        )
-        return word, label.text.format(what=what, where=where, **verbs)
+        affected = sorted({replica for replica, _ in places})
+        is_everywhere = len(affected) == len(replicas)
+        if set(names) == {name for _, name in self.by_place}:
+            names = ["every variable"]
+            label = _label_of_all(label, is_everywhere and shares_one_model)
+        elif label.verdict in ("sum", "mean") and label.factor is not None:
+            label = Label(f"factor {label.factor:.3g}", "update-factor", label.factor)
+        values = {**label.values, "variables": names, "factor": label.factor}
+        found = [Statement(label.kind, label.verdict, values)]
+        if not is_everywhere:
+            found.append(Statement("verify-only-on", values={"towers": [replicas[number] for number in affected]}))
+        return found
 
 
-def _alike(a: Label, b: Label) -> bool:
-    if a.factor is not None and b.factor is not None:
-        return abs(a.factor - b.factor) <= NEAR * max(1.0, abs(a.factor))
-    return (a.word, a.text) == (b.word, b.text)
+def _label_of_all(label: Label, is_everywhere: bool) -> Label:
+    """The label where it fits every variable.
+
+    Args:
+      is_everywhere: on every tower that shares one model; elsewhere only the update itself can have a wrong factor.
+    """
+    if label.factor and not is_everywhere:
+        return Label("learning rate", "update-wrong-rate", label.factor)
+    if label.kind == "update-factor":
+        return dataclasses.replace(label, kind="update-factor-of-all")
+    return label
+
+
+def _are_alike(first: Label, second: Label) -> bool:
+    if first.factor is not None and second.factor is not None:
+        return abs(first.factor - second.factor) <= NEAR * max(1.0, abs(first.factor))
+    return (first.kind, first.values) == (second.kind, second.values)

@@ -17,6 +17,7 @@ from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.all_reduce_spec import Segment
 from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.verification.certificates import finite
 
 LENGTHS = (6, 1, 4)  # [B]; the longest is T
 WIDTH = 16  # D and U
@@ -45,8 +46,14 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
             except (tf.errors.OpError, ValueError) as e:
                 yield Check(name=f"kernel {name}", holds=False, text=f"{module.kernel_name(stack)}: {str(e)[:200]}")
                 continue
-            text = f"{module.kernel_name(stack)} and the reference {cell} step differ by {error:.0e} in {where}"
-            yield Check(name=f"kernel {name}", holds=error <= TOLERANCE, text=text)
+            text = f"{module.kernel_name(stack)} and the reference {cell} step, most in {where}"
+            yield Check(
+                name=f"kernel {name}",
+                holds=error <= TOLERANCE,
+                text=text,
+                difference=finite(error),
+                tolerance=TOLERANCE,
+            )
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(tf32)
 

@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator
 
 from rnn_scaling import entry
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.inspection import observe, operators, tracing, xplane
 from rnn_scaling.inspection.events import COPY, TracedStep
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.records.certificate import Certificate, Check
 from rnn_scaling.records.step_names import BACKWARD, FORWARD
+from rnn_scaling.reports.wording import sentence
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
@@ -49,13 +51,19 @@ class MachineCheck:
     def end(self) -> Certificate:
         """The certificate, with what came of each check."""
         certificate = self._certifier.end()
-        checks = [*self._checks()]
-        wrong = [check for check in checks if check.holds is False]
+        checks = (*certificate.checks, *self._checks())
+        wrong = [check for check in checks[len(certificate.checks) :] if check.holds is False]
         if not wrong:
-            return dataclasses.replace(certificate, checks=tuple(checks))
-        said = f"WRONG: {'; '.join(f'{check.name}: {check.text}' for check in wrong)}."
-        sentence = f"{said} {certificate.sentence}"
-        return dataclasses.replace(certificate, verdict="machine", holds=False, sentence=sentence, checks=tuple(checks))
+            return dataclasses.replace(certificate, checks=checks)
+        fault = Statement("verify-wrong-machine", "machine", {"checks": [f"{c.name}: {c.text}" for c in wrong]})
+        return dataclasses.replace(
+            certificate,
+            verdict=fault.subject,
+            holds=False,
+            sentence=f"{sentence(fault)} {certificate.sentence}",
+            statements=(fault.data(), *certificate.statements),
+            checks=checks,
+        )
 
     def _checks(self) -> Iterator[Check]:
         entry.note("checking kernels, all-reduces, placement and the clock")

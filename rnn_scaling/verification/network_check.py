@@ -11,11 +11,12 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
@@ -29,28 +30,38 @@ LENGTHS = {"source_length": (6, 1, 4, 3), "target_length": (2, 5, 1, 4)}  # [B];
 SEED = 7
 
 
-class Fault(NamedTuple):
-    """What is wrong: a word or two, and a sentence without its full stop."""
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """One part of the network and its reference.
 
-    word: str
+    Attributes:
+      name, text: what is compared with what.
+      difference: the largest.
+    """
+
+    name: str
     text: str
+    difference: float
+    tolerance: float
+    faults: tuple[Statement, ...] = ()
 
 
-def faults(model: ModelConfig, engine: Engine, seed: int) -> tuple[Fault, ...]:
-    """What of the network is not as its papers say."""
-    return _found(model, engine.device_type, (engine.own_devices or (engine.host,))[0], seed)
+def comparisons(model: ModelConfig, engine: Engine, seed: int) -> tuple[Comparison, ...]:
+    """The parts of the network, each beside what its paper says."""
+    return _compared(model, engine.device_type, (engine.own_devices or (engine.host,))[0], seed)
 
 
 @functools.lru_cache(maxsize=8)
-def _found(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[Fault, ...]:
-    return tuple(_faults(model, device_type, device, seed))
+def _compared(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[Comparison, ...]:
+    return tuple(_comparisons(model, device_type, device, seed))
 
 
-def _faults(model: ModelConfig, device_type: str, device: str, seed: int) -> Iterator[Fault]:
+def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -> Iterator[Comparison]:
     workload = workloads.load(model.model).build(model, device_type)
-    yield from _first_weights(workload.variables, seed)
+    faults = tuple(_first_weights(workload.variables, seed))
+    yield Comparison("initial weights", "variables with a wrong range or equal values", len(faults), 0.0, faults)
     if model.dropout:
-        yield from _dropout(model.dropout)
+        yield _dropout(model.dropout)
     if model.model not in network.LAST_LAYERS:
         yield from _images(workload)
         return
@@ -73,7 +84,7 @@ def _small(model: ModelConfig) -> ModelConfig:
     return dataclasses.replace(model, **small)
 
 
-def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Fault]:
+def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Comparison]:
     random = np.random.default_rng(SEED)
     workload = workloads.load(model.model).build(model, device_type)
     weights = {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in workload.variables}
@@ -81,18 +92,30 @@ def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Fault]:
     found = _computed(workload, weights, batch if model.time_major else _batch_major(batch))
     expected = network.loss_sum(model, weights, batch)
     words = float(batch["target_length"].sum())
-    if found["items"] != words or found["counted"] != words:
-        yield Fault("wrong items", f"a batch of {words:g} predicted words counts {found['items']:g}: a mean is wrong")
-    off = max(abs(found[name] - expected) / expected for name in ("loss", "joined loss"))
-    if not off <= TOLERANCE:
-        yield _wrong_forward(model, device_type, off, random)
-        return
-    wrong = [name for name in weights if not _has_gradient(model, weights, batch, name, found["gradient"][name])]
-    if wrong:
-        part = "attention" if all(name.startswith("attention/") for name in wrong) else "network"
-        yield Fault(
-            "wrong gradient", f"the gradient of {', '.join(wrong[:4])} is not that of the loss ({part}, small network)"
-        )
+    items = [found["items"], found["counted"]]
+    wrong_items = [Statement("network-items", "wrong items", {"expected": words, "got": float(items[0])})]
+    off = max(abs(count - words) for count in items)
+    yield Comparison("counted words", "words of a small batch", float(off), 0.0, tuple(wrong_items if off else ()))
+    off = float(max(abs(found[name] - expected) / expected for name in ("loss", "joined loss")))
+    is_near = off <= TOLERANCE
+    faults = () if is_near else (_wrong_forward(model, device_type, off, random),)
+    yield Comparison("network loss", "a small network against float64 NumPy, relative", off, TOLERANCE, faults)
+    if is_near:
+        yield _gradient(model, weights, batch, found["gradient"])
+
+
+def _gradient(
+    model: ModelConfig,
+    weights: Mapping[str, np.ndarray],
+    batch: Mapping[str, np.ndarray],
+    gradient: Mapping[str, np.ndarray],
+) -> Comparison:
+    """The gradient of each variable against central differences of the reference's loss."""
+    off = {name: _gradient_difference(model, weights, batch, name, gradient[name]) for name in weights}
+    wrong = [name for name, difference in off.items() if not difference <= TOLERANCE]
+    part = "attention" if all(name.startswith("attention/") for name in wrong) else "network"
+    faults = (Statement("network-gradient", "wrong gradient", {"variables": wrong, "part": part}),) if wrong else ()
+    return Comparison("network gradient", "the same against central differences", max(off.values()), TOLERANCE, faults)
 
 
 def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
@@ -139,24 +162,24 @@ def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[s
     return computed
 
 
-def _has_gradient(
+def _gradient_difference(
     model: ModelConfig,
     weights: Mapping[str, np.ndarray],
     batch: Mapping[str, np.ndarray],
     name: str,
     gradient: np.ndarray,
-) -> bool:
-    """Whether the gradient's derivative along a random direction is the reference's."""
+) -> float:
+    """By how much the derivative along a random direction differs from the reference's, relative to the gradient."""
     random = np.random.default_rng([SEED, len(name)])
     way = random.normal(size=gradient.shape)
     way /= np.sqrt((way * way).sum())
     values = weights[name].astype(np.float64)
     up, down = (network.loss_sum(model, {**weights, name: values + sign * STEP * way}, batch) for sign in (1, -1))
     expected, found = (up - down) / (2 * STEP), float((gradient * way).sum())
-    return abs(found - expected) <= TOLERANCE * (1.0 + np.sqrt(np.square(gradient, dtype=np.float64).sum()))
+    return abs(found - expected) / (1.0 + float(np.sqrt(np.square(gradient, dtype=np.float64).sum())))
 
 
-def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.random.Generator) -> Fault:
+def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.random.Generator) -> Statement:
     """Which part of the network gives another loss: loss, cell, layers, or what is left."""
     hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
@@ -167,13 +190,12 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
         cross_entropy.next_words(outputs, matrix, tf.constant(labels), tf.constant(lengths), True).loss_sum,
         tf.reduce_sum(cross_entropy.sentence_losses(logits, tf.constant(labels), tf.constant(lengths), True)),
     ]
-    much = f"the loss of a small network is off by {off:.1%}"
-    if any(abs(float(each) - expected) > TOLERANCE * expected for each in sums):
-        return Fault("wrong loss", f"the cross entropy is not that of the words inside their sentences: {much}")
+    if any(abs(float(total) - expected) > TOLERANCE * expected for total in sums):
+        return Statement("network-cross-entropy", "wrong loss", {"off": off})
     if wrong := _wrong_layers(model, device_type, random):
-        return Fault("wrong cell", f"{wrong} of {model.unit_type} cells differ from their formulas: {much}")
+        return Statement("network-cell", "wrong cell", {"wrong": wrong, "cell": model.unit_type, "off": off})
     part = network.part_around_cells(model)
-    return Fault(f"wrong {part}", f"loss and layers are right, so that the {part} around them is not: {much}")
+    return Statement("network-part", f"wrong {part}", {"part": part, "off": off})
 
 
 def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Generator) -> str:
@@ -203,43 +225,44 @@ def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Genera
     return ""
 
 
-def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[Fault]:
+def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[Statement]:
     """Uniform ones fill their range, biases are 0, and no two of a shape are equal."""
-    known: dict[tuple[int, ...], str] = {}
+    names: dict[tuple[int, ...], str] = {}  # the first variable of each shape
     for spec in specs:
         value = first_values([spec], seed)[spec.name]
-        if spec.name.endswith("/bias"):
-            if value.any():
-                yield Fault("other weights", f"{spec.name} does not begin with zeros")
-        elif spec.initial == "uniform" and value.size >= 100:
-            spread = float(np.std(value)) / (INITIAL_RANGE / np.sqrt(3.0))
-            if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
-                yield Fault("other weights", f"{spec.name} does not begin uniform within {INITIAL_RANGE}")
-            if spec.shape in known and np.array_equal(
-                value, first_values([_named(spec, known)], seed)[known[spec.shape]]
-            ):
-                yield Fault("other weights", f"{spec.name} begins with the weights of {known[spec.shape]}")
-            known.setdefault(spec.shape, spec.name)
+        if spec.name.endswith("/bias") and value.any():
+            yield Statement("network-bias", "other weights", {"variable": spec.name})
+        if spec.name.endswith("/bias") or spec.initial != "uniform" or value.size < 100:
+            continue
+        spread = float(np.std(value)) / (INITIAL_RANGE / np.sqrt(3.0))
+        if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
+            yield Statement("network-not-uniform", "other weights", {"variable": spec.name, "bound": INITIAL_RANGE})
+        name = names.setdefault(spec.shape, spec.name)
+        if name != spec.name and np.array_equal(value, first_values([_named(spec, name)], seed)[name]):
+            yield Statement("network-equal-weights", "other weights", {"variable": spec.name, "instead": name})
 
 
-def _named(spec: VariableSpec, known: Mapping[tuple[int, ...], str]) -> VariableSpec:
-    return dataclasses.replace(spec, name=known[spec.shape])
+def _named(spec: VariableSpec, name: str) -> VariableSpec:
+    return dataclasses.replace(spec, name=name)
 
 
-def _dropout(rate: float) -> Iterator[Fault]:
+def _dropout(rate: float) -> Comparison:
     """Of many ones a share is 0, the others are 1 / (1 - rate), and another seed or stream draws others."""
     ones = tf.ones([100, 200])
-    drawn = [stacks.drop(ones, rate, tf.constant(seed), stream).numpy() for seed, stream in (([3, 1], 0), ([4, 1], 0))]
-    drawn.append(stacks.drop(ones, rate, tf.constant([3, 1]), 1).numpy())
-    kept = drawn[0][drawn[0] != 0]
-    off = abs(1.0 - kept.size / drawn[0].size - rate)
-    if off > 5 * np.sqrt(rate * (1 - rate) / drawn[0].size) or np.abs(kept * (1 - rate) - 1).max(initial=0) > 1e-3:
-        yield Fault("wrong dropout", f"--dropout={rate:g} drops another share, or scales what it keeps otherwise")
-    if any(np.array_equal(drawn[0], each) for each in drawn[1:]):
-        yield Fault("wrong dropout", "dropout draws the same zeros for another batch or layer")
+    draws = [stacks.drop(ones, rate, tf.constant(seed), stream).numpy() for seed, stream in (([3, 1], 0), ([4, 1], 0))]
+    draws.append(stacks.drop(ones, rate, tf.constant([3, 1]), 1).numpy())
+    retained = draws[0][draws[0] != 0]
+    off = abs(1.0 - retained.size / draws[0].size - rate)
+    allowed = float(5 * np.sqrt(rate * (1 - rate) / draws[0].size))
+    faults = []
+    if off > allowed or np.abs(retained * (1 - rate) - 1).max(initial=0) > 1e-3:
+        faults.append(Statement("network-dropout", "wrong dropout", {"rate": rate}))
+    if any(np.array_equal(draws[0], draw) for draw in draws[1:]):
+        faults.append(Statement("network-dropout-repeats", "wrong dropout"))
+    return Comparison("dropout", "share of 20,000 elements against --dropout", off, allowed, tuple(faults))
 
 
-def _images(workload: Any) -> Iterator[Fault]:
+def _images(workload: Any) -> Iterator[Comparison]:
     """The loss of random logits, and a batch normalisation's outputs and averages, where the network has such."""
     from rnn_scaling.models.batch import ImageBatch
 
@@ -247,15 +270,17 @@ def _images(workload: Any) -> Iterator[Fault]:
     logits, labels = random.normal(size=(6, 10)), random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
-    if np.abs(found - loss.cross_entropy(logits, labels)).max() > TOLERANCE:
-        yield Fault("wrong loss", "the cross entropy of images is not that of their labels")
-    if float(workload.loss_items(batch)) != 6.0:
-        yield Fault("wrong items", "a batch of 6 images counts others: a mean is wrong")
+    off = float(np.abs(found - loss.cross_entropy(logits, labels)).max())
+    faults = (Statement("network-image-loss", "wrong loss"),) if off > TOLERANCE else ()
+    yield Comparison("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, faults)
+    items = float(workload.loss_items(batch))
+    faults = (Statement("network-image-items", "wrong items", {"got": items}),) if items != 6.0 else ()
+    yield Comparison("counted images", "images of a small batch", abs(items - 6.0), 0.0, faults)
     if workload.moving:
         yield from _normalization(random)
 
 
-def _normalization(random: np.random.Generator) -> Iterator[Fault]:
+def _normalization(random: np.random.Generator) -> Iterator[Comparison]:
     """A batch normalisation's outputs and averages, of Keras' networks or of ours: arXiv:1502.03167."""
     x, first = (
         random.normal(2.0, 3.0, (4, 2, 2, 3)),
@@ -282,11 +307,12 @@ def _normalization(random: np.random.Generator) -> Iterator[Fault]:
         )
         following = {name: layers.moving[f"moving_{name}"] for name in first}
     batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
-    if np.abs(y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)).max() > 10 * TOLERANCE:
-        yield Fault("wrong normalisation", "a batch normalisation does not use its batch's own mean and variance")
+    off = float(np.abs(y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)).max())
+    faults = (Statement("network-normalisation", "wrong normalisation"),) if off > 10 * TOLERANCE else ()
+    yield Comparison("normalisation", "a batch against its own mean and variance", off, 10 * TOLERANCE, faults)
     for name, value in following.items():
         expected = decay * first[name] + (1.0 - decay) * batch[name]
-        if np.abs(value.numpy() - expected).max() > TOLERANCE * np.abs(expected).max():
-            yield Fault(
-                "other averages", f"the moving {name} of a batch normalisation is not {decay:g} of it and the batch's"
-            )
+        off = float(np.abs(value.numpy() - expected).max() / np.abs(expected).max())
+        fault = Statement("network-moving", "other averages", {"average": name, "decay": decay})
+        faults = (fault,) if off > TOLERANCE else ()
+        yield Comparison(f"moving {name}", "after a batch, relative", off, TOLERANCE, faults)

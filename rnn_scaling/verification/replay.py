@@ -43,11 +43,12 @@ class Update:
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """One candidate: a word, a clause, and what is changed."""
+    """One candidate: its verdict, kind and values of its statement, and what is changed."""
 
-    word: str
-    text: str
+    verdict: str
+    kind: str
     constants: Constants = RIGHT
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     sum: Sum | None = None
     keeps: bool = True  # what int8 loses
     factor: float = 1.0  # of what int8 sends
@@ -60,7 +61,7 @@ def cause(config: RunConfig, guarantee: Guarantee, tower: int | None, updates: S
       tower: whose replica it is; None: all towers'.
     """
     candidates = [
-        Cause("right", "", RIGHT),
+        Cause("right", ""),
         *_candidates(config, guarantee),
         *_factors(config, guarantee, tower, updates),
     ]
@@ -71,58 +72,59 @@ def cause(config: RunConfig, guarantee: Guarantee, tower: int | None, updates: S
     return candidates[best] if best and off[best] <= min(LARGEST_SHARE, 0.3 * off[0]) else None
 
 
+ADAM = {
+    "beta_1": (0.0, 0.5, 0.8, 0.95, 0.99),
+    "beta_2": (0.9, 0.95, 0.98, 0.99, 0.9999),
+    "epsilon": (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0),
+}
+GRADIENTS, SQUARES = "average of gradients", "average of squares"
+RAMPS = {
+    "rule-ramp-late": Constants(offset=-1),
+    "rule-ramp-shorter": Constants(ramp=-1),
+    "rule-ramp-early": Constants(offset=1),
+    "rule-ramp-longer": Constants(ramp=1),
+}
+
+
 def _candidates(config: RunConfig, guarantee: Guarantee) -> Iterator[Cause]:
     training = config.training
     if training.optimizer == "momentum":
         for value in (0.0, 0.5, 0.8, 0.85, 0.95, 0.98, 0.99, 0.999):
-            yield Cause("momentum", f"the momentum is {value:g} and not {RIGHT.momentum:g}", Constants(momentum=value))
-        yield Cause("Nesterov", "the momentum is Nesterov's, which is not asked for", Constants(nesterov=True))
+            values = {"value": value, "right": RIGHT.momentum}
+            yield Cause("momentum", "rule-momentum", Constants(momentum=value), values)
+        yield Cause("Nesterov", "rule-nesterov", Constants(nesterov=True))
     if training.optimizer == "adam":
-        for name, values in (
-            ("beta_1", (0.0, 0.5, 0.8, 0.95, 0.99)),
-            ("beta_2", (0.9, 0.95, 0.98, 0.99, 0.9999)),
-            ("epsilon", (1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0)),
-        ):
-            for value in values:
-                text = f"Adam's {name} is {value:g} and not {getattr(RIGHT, name):g}"
-                yield Cause(f"Adam's {name}", text, _with(name, value))
-        for which, corrects in (
-            ("averages are", (False, False)),
-            ("average of gradients is", (False, True)),
-            ("average of squares is", (True, False)),
-        ):
-            text = f"Adam's {which} not corrected for the zeros at the beginning: the bias correction is missing"
-            yield Cause("bias correction", text, Constants(corrects=corrects))
-        for offset in (-1, 1):
-            text = "Adam's bias correction counts one update too " + ("many" if offset > 0 else "few")
-            yield Cause("bias correction", text, Constants(offset=offset))
+        yield from _adam_candidates()
     if training.lr_warmup_batches:
-        for offset in (-1, 1):
-            when = "early" if offset > 0 else "late"
-            yield Cause(
-                "learning rate", f"the ramp of the learning rate is one update {when}", Constants(offset=offset)
-            )
-            how = "shorter" if offset < 0 else "longer"
-            text = f"the ramp of the learning rate is one update {how} than --lr_warmup_batches"
-            yield Cause("learning rate", text, Constants(ramp=offset))
-        yield Cause("learning rate", "the learning rate has no ramp", Constants(ramp=-training.lr_warmup_batches))
+        for kind, constants in RAMPS.items():
+            yield Cause("learning rate", kind, constants)
+        yield Cause("learning rate", "rule-no-ramp", Constants(ramp=-training.lr_warmup_batches))
     if training.max_gradient_norm:
         yield from _clippings(training.max_gradient_norm, config.num_towers)
         for bound in sorted({0.5, 2.0, float(config.num_towers), 1 / config.num_towers} - {1.0}):
-            text = f"gradients are clipped to {bound:.3g} times the norm that --max_gradient_norm says"
-            yield Cause("clipped to another norm", text, Constants(bound=bound))
+            yield Cause("clipped to another norm", "rule-bound", Constants(bound=bound), {"bound": bound})
     if config.update.compress_gradients == "int8":
-        yield Cause(
-            "no feedback", "what int8 loses of a gradient is lost for good: there is no error feedback", keeps=False
-        )
+        yield Cause("no feedback", "rule-no-feedback", keeps=False)
     if guarantee.shares_one_model:
-        for number in range(config.num_towers):
-            yield Cause(
-                "tower left out", f"the gradient of tower {number} is left out of every variable", sum=_without(number)
-            )
-            yield Cause(
-                "tower twice", f"the gradient of tower {number} counts twice in every variable", sum=_twice(number)
-            )
+        for tower in range(config.num_towers):
+            values = {"tower": tower}
+            yield Cause("tower left out", "rule-tower-left-out", values=values, sum=_without(tower))
+            yield Cause("tower twice", "rule-tower-twice", values=values, sum=_twice(tower))
+
+
+def _adam_candidates() -> Iterator[Cause]:
+    for name, candidates in ADAM.items():
+        for value in candidates:
+            values = {"name": name, "value": value, "right": getattr(RIGHT, name)}
+            yield Cause(f"Adam's {name}", "rule-adam", _with(name, value), values)
+    for averages, corrects in (
+        ([GRADIENTS, SQUARES], (False, False)),
+        ([GRADIENTS], (False, True)),
+        ([SQUARES], (True, False)),
+    ):
+        yield Cause("bias correction", "rule-no-correction", Constants(corrects=corrects), {"averages": averages})
+    yield Cause("bias correction", "rule-correction-late", Constants(offset=-1))
+    yield Cause("bias correction", "rule-correction-early", Constants(offset=1))
 
 
 def _with(name: str, value: float) -> Constants:
@@ -134,24 +136,21 @@ def _factors(config: RunConfig, guarantee: Guarantee, tower: int | None, updates
     """That by which the first update is larger than it should be, as the learning rate's or as that of int8's scale."""
     rule = Rule(config.training, config.model.compute_dtype == "float16", config.num_towers)
     exchange = exchange_of(config)
-    for update in updates:
-        if guarantee.late:
-            return
-        expected = rule.update(_gradient(guarantee, tower, Cause("right", ""), update, exchange.sum))
-        products = [float((update.change[n].astype(np.float64) * each).sum()) for n, each in expected.items()]
-        square = sum(norm(each) ** 2 for each in expected.values())
-        factor = sum(products) / square if square else 1.0
-        break
+    if guarantee.late or not updates:
+        return
+    first = updates[0]
+    expected = rule.update(_gradient(guarantee, tower, Cause("right", ""), first, exchange.sum))
+    products = [float((first.change[name].astype(np.float64) * change).sum()) for name, change in expected.items()]
+    square = sum(norm(change) ** 2 for change in expected.values())
+    factor = sum(products) / square if square else 1.0
     if abs(factor - 1.0) < LEAST_FACTOR:
         return
+    values = {"factor": factor}
     if config.update.compress_gradients == "int8":
-        text = f"what int8 sends arrives {factor:.4g} times as large as it should: its scale is wrong"
-        yield Cause("int8 scale", text, factor=factor)
-        yield Cause("int8 scale", text, Constants(rate=factor))
+        yield Cause("int8 scale", "rule-int8-scale", values=values, factor=factor)
+        yield Cause("int8 scale", "rule-int8-scale", Constants(rate=factor), values)
     else:
-        yield Cause(
-            "learning rate", f"the learning rate is {factor:.3g} times what it should be", Constants(rate=factor)
-        )
+        yield Cause("learning rate", "rule-rate", Constants(rate=factor), values)
 
 
 def _clippings(longest: float, num_towers: int) -> Iterator[Cause]:
@@ -163,13 +162,15 @@ def _clippings(longest: float, num_towers: int) -> Iterator[Cause]:
         return sum_of
 
     not_clipped = Constants(clips="nothing")
-    text = "each tower's gradient is clipped by itself, and not the sum by its global norm"
-    yield Cause("clipped by tower", text, not_clipped, of_towers(scaled=True))
-    yield Cause("clipped by tower", text, not_clipped, of_towers(scaled=False))
-    yield Cause("clipped by tower", text, not_clipped, of_towers(scaled=False, num_towers=num_towers))
-    yield Cause("clipped by tower", f"{text} alone", RIGHT, of_towers(scaled=True))
-    yield Cause("clipped by variable", "each variable is clipped by its own norm", Constants(clips="variable"))
-    yield Cause("not clipped", "gradients are not clipped", not_clipped)
+    for exchange in (
+        of_towers(scaled=True),
+        of_towers(scaled=False),
+        of_towers(scaled=False, num_towers=num_towers),
+    ):
+        yield Cause("clipped by tower", "rule-clipped-by-tower", not_clipped, sum=exchange)
+    yield Cause("clipped by tower", "rule-clipped-twice", RIGHT, sum=of_towers(scaled=True))
+    yield Cause("clipped by variable", "rule-clipped-by-variable", Constants(clips="variable"))
+    yield Cause("not clipped", "rule-not-clipped", not_clipped)
 
 
 def _without(number: int) -> Sum:

@@ -34,7 +34,7 @@ def explained(bias_gradient, bias_change, bias=0.0):
         previous=None,
         stale=lambda: parts,
     )
-    return [label.word for label in diagnosis.explain(evidence, guarantees.guarantee_of(config))["bias"]]
+    return [label.verdict for label in diagnosis.explain(evidence, guarantees.guarantee_of(config))["bias"]]
 
 
 @pytest.mark.parametrize("did", [[2e-7, -1e-7], [0.0, 0.0], [-3e-7, 1e-7]])
@@ -64,7 +64,7 @@ def test_a_lost_row_and_a_wrong_order_are_named():
 
 
 def test_a_tower_that_goes_too_far_alone_has_another_learning_rate():
-    label = diagnosis.Label("sum", "{what} {change}{where}", 2.0)
+    label = diagnosis.Label("sum", "update-summed", 2.0)
     findings = diagnosis.Findings({(0, "w"): [diagnosis.RIGHT], (1, "w"): [label]})
-    word, text = findings.sentence(["tower 0", "tower 1"])
-    assert word == "learning rate" and "tower 1" in text
+    fault, where = findings.statements(["tower 0", "tower 1"])
+    assert (fault.subject, fault.values["factor"], where.values["towers"]) == ("learning rate", 2.0, ["tower 1"])

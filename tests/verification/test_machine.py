@@ -43,6 +43,7 @@ def test_a_machine_that_does_right_is_told_check_by_check(checked):
     results = {check.name: check.holds for check in certificate.checks}
     assert results.pop("all-reduce nccl") is None
     assert set(results) == {
+        *("initial weights", "counted words", "network loss", "network gradient", "losses", "weights"),
         *("kernel cudnn_lstm", "all-reduce pscpu", "all-reduce rechd"),
         *("placement of variables", "placement of operators"),
         *("clock against the profiler's", "clock after the last kernel", "clock against the cores'"),
@@ -50,10 +51,7 @@ def test_a_machine_that_does_right_is_told_check_by_check(checked):
     timed = {name for name in results if name.startswith("clock")}  # of a busy machine nothing is known
     assert all(holds for name, holds in results.items() if name not in timed), certificate.checks
     text = certificates.table(certificate)
-    assert (
-        "| all-reduce nccl | not run | nccl needs --device=gpu" in text
-        and "| kernel cudnn_lstm | ok | BlockLSTM" in text
-    )
+    assert "| all-reduce nccl | not run |" in text and "| kernel cudnn_lstm | ok |" in text
 
 
 def test_of_variables_that_towers_share_no_place_is_told(checked, monkeypatch):

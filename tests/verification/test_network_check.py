@@ -26,7 +26,12 @@ def words_of(model):
     from rnn_scaling.verification import network_check
 
     model = dataclasses.replace(model, encoder_type=model.encoder_type or "cudnn_lstm")
-    return [fault.word for fault in network_check._faults(model, "CPU", "CPU:0", 1)]
+    return verdicts(network_check._comparisons(model, "CPU", "CPU:0", 1))
+
+
+def verdicts(comparisons):
+    """The verdicts of all faults."""
+    return [fault.subject for comparison in comparisons for fault in comparison.faults]
 
 
 @pytest.mark.parametrize("model", [SMALL, BAHDANAU, GRU], ids=["nmt", "bahdanau", "gru"])
@@ -62,7 +67,7 @@ def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
     from rnn_scaling.verification import network_check
 
     monkeypatch.delitem(sys.modules, "rnn_scaling.models.images.keras_normalization", raising=False)  # of other tests
-    assert list(network_check._normalization(np.random.default_rng(1))) == []
+    assert verdicts(network_check._normalization(np.random.default_rng(1))) == []
     real = layers.Layers.batch_normalization
 
     def frozen(self, x):
@@ -71,7 +76,7 @@ def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
         return y
 
     monkeypatch.setattr(layers.Layers, "batch_normalization", frozen)
-    assert [fault.word for fault in network_check._normalization(np.random.default_rng(1))] == ["other averages"]
+    assert verdicts(network_check._normalization(np.random.default_rng(1))) == ["other averages"]
 
 
 def test_a_batch_that_comes_twice_is_named_unless_files_repeat():
@@ -82,7 +87,7 @@ def test_a_batch_that_comes_twice_is_named_unless_files_repeat():
 
     check = BatchCheck("device")
     assert not check.fault(0, towers(0, 1)) and not check.fault(1, towers(2, 3))
-    assert "tower 1 trains the same batch as tower 0" in check.fault(2, towers(4, 4))
-    assert "at step 3 as at step 0" in check.fault(3, towers(0, 5))
+    assert check.fault(2, towers(4, 4)).values == {"tower": 1, "instead": 0, "step": 2, "earlier": 2}
+    assert check.fault(3, towers(0, 5)).values == {"tower": 0, "instead": 0, "step": 3, "earlier": 0}
     endless = BatchCheck("text")
     assert not endless.fault(0, towers(0, 1)) and not endless.fault(1, towers(0, 1))

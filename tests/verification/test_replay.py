@@ -72,7 +72,7 @@ def test_a_changed_constant_is_named_and_a_right_run_names_none(case):
     config = configs.resolve(given, num_gpus=0, num_cores=2)
     kept = guarantees.guarantee_of(config)
     found = replay.cause(config, kept, 0, updates_of(config, constants, **exchange))
-    assert found is not None and found.word == word, found
+    assert found is not None and found.verdict == word, found
     assert replay.cause(config, kept, 0, updates_of(config, RIGHT)) is None
 
 
@@ -85,4 +85,4 @@ def test_clipping_by_tower_is_named():
         change = {name: -np.float32(0.1) * (first[name] + second[name]) for name in SHAPES}
         made.append(dataclasses.replace(update, change=change))
     found = replay.cause(config, guarantees.guarantee_of(config), 0, made)
-    assert found is not None and found.word == "clipped by tower"
+    assert found is not None and found.verdict == "clipped by tower"

@@ -15,7 +15,7 @@ KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
 class Events:
     """One table of events with start and end in ns; the fields are SQL expressions, NULL where it has no such column.
 
-    what: KERNEL, COPY or MEMSET for work on a device; "api", "sync" or "range" for what the host did.
+    what: KERNEL, COPY or MEMSET for work on a device; "api" or "range" for what the host did.
     name: an id of the layout's string table, the id of a function or of a kind, or text.
     """
 
@@ -25,8 +25,6 @@ class Events:
     end: str = '"end"'
     device: str = "NULL"
     process: str = "NULL"
-    context: str = "NULL"
-    stream: str = "NULL"
     name: str = "NULL"
     bytes: str = "NULL"
     kind: str = "NULL"

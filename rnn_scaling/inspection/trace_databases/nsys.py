@@ -42,10 +42,6 @@ def describe(db: TraceDatabase) -> Layout:
         _device(db, "CUPTI_ACTIVITY_KIND_MEMSET", MEMSET),
         Events("CUPTI_ACTIVITY_KIND_RUNTIME", "api", name=first_column(db, "CUPTI_ACTIVITY_KIND_RUNTIME", "nameId")),
         Events("CUPTI_ACTIVITY_KIND_DRIVER", "api", name=first_column(db, "CUPTI_ACTIVITY_KIND_DRIVER", "nameId")),
-        Events(
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "sync",
-            name=first_column(db, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "syncType"),
-        ),
         _ranges(db),
     ]  # fmt: skip
     return Layout(
@@ -78,8 +74,6 @@ def _device(db: TraceDatabase, table: str, what: str, name: tuple[str, ...] = ()
         device=first_column(db, table, "deviceId"),
         # A global id holds the process in bits 24 to 47 (documentation, "Serialized process and thread identifiers").
         process="NULL" if process == "NULL" else f"(({process} >> 24) & 16777215)",
-        context=first_column(db, table, "contextId"),
-        stream=first_column(db, table, "streamId"),
         name=first_column(db, table, *name),
         bytes=first_column(db, table, "bytes"),
         kind=_copy_kind(db, table),
@@ -95,13 +89,11 @@ def _ranges(db: TraceDatabase) -> Events:
 
 
 def _name_of(db: TraceDatabase) -> Callable[[str, object], str]:
-    strings, syncs = string_lookup(db, STRINGS, "id"), _enum(db, "ENUM_CUPTI_SYNC_TYPE")
+    strings = string_lookup(db, STRINGS, "id")
 
     def name(table: str, value: Any) -> str:
         if table.endswith("GRAPH_TRACE"):
             return f"CUDA graph {value}"
-        if table.endswith("SYNCHRONIZATION"):
-            return syncs.get(value, f"kind {value}")
         if isinstance(value, str):
             return value
         text = None if value is None else strings(value)

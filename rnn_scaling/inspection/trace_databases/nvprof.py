@@ -29,7 +29,6 @@ RANGES = (
     f"SELECT max(CASE WHEN flags & 2 THEN name END) AS name, min(CASE WHEN flags & 2 THEN timestamp END) AS start_ns, "
     f"max(CASE WHEN flags & 4 THEN timestamp END) AS end_ns FROM {MARKER} WHERE flags & 6 GROUP BY id"
 )
-SYNCS = {1: "event", 2: "stream wait event", 3: "stream", 4: "context"}  # CUpti_ActivitySynchronizationType
 _CALLS = {"CUPTI_ACTIVITY_KIND_RUNTIME": cupti.RUNTIME_CALLS, "CUPTI_ACTIVITY_KIND_DRIVER": cupti.DRIVER_CALLS}
 
 
@@ -48,10 +47,6 @@ def describe(db: TraceDatabase) -> Layout:
         _device(db, "CUPTI_ACTIVITY_KIND_MEMCPY2", COPY),
         _device(db, "CUPTI_ACTIVITY_KIND_MEMSET", MEMSET),
         *(Events(table, "api", name=first_column(db, table, "cbid")) for table in _CALLS),
-        Events(
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "sync",
-            name=first_column(db, "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "type"),
-        ),
     ]  # fmt: skip
     events = list(usable_events(db, tables))
     if db.has(MARKER, "id", "flags", "timestamp", "name"):
@@ -74,8 +69,6 @@ def _device(db: TraceDatabase, table: str, what: str) -> Events:
     return Events(
         table, what,
         device=first_column(db, table, "deviceId"),
-        context=first_column(db, table, "contextId"),
-        stream=first_column(db, table, "streamId"),
         name=first_column(db, table, "name"),
         bytes=first_column(db, table, "bytes"),
         kind="10" if table.endswith("MEMCPY2") else first_column(db, table, "copyKind"),
@@ -90,8 +83,6 @@ def _name_of(db: TraceDatabase) -> Callable[[str, object], str]:
     def name(table: str, value: Any) -> str:
         if table in _CALLS:
             return _CALLS[table].get(value, f"{'cuda' if table.endswith('RUNTIME') else 'cu'} function {value}")
-        if table.endswith("SYNCHRONIZATION"):
-            return SYNCS.get(value, f"kind {value}")
         text = None if value is None else strings(value)
         if text is None:
             return "(no name)" if value is None else f"(string {value} is missing)"

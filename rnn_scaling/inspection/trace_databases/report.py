@@ -9,9 +9,9 @@ from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table, Value, markdown_table, shown
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
 from rnn_scaling.inspection.trace_databases.summary import CopyTotal, Summary, Total
-from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap, Stream, StreamId
+from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap
 
-SCHEMA = "rnn_scaling.trace_db/1"
+SCHEMA = "rnn_scaling.trace_db/2"
 LONGEST_NAME = 100  # of a name in Markdown; templates run to thousands of characters
 LEGEND = """\
 Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
@@ -54,11 +54,8 @@ def tables(summary: Summary, top: int) -> list[tuple[Table, int | None]]:
         (communication(summary), None),
         (_names("Kernels by time", "Kernel", summary.kernels), top),
         (_copies("Copies by time", summary.copies), top),
-        (_copies("Memsets", summary.memsets), top),
-        (streams(summary), top),
         (gaps(summary), top),
         (_names("CUDA API calls by time", "Function", summary.api, window_ns), top),
-        (_names("Waits of the host (synchronization records)", "Kind", summary.syncs), top),
         (_names("NVTX ranges by time", "Range", summary.ranges), top),
         (Table("Tables", ("Table", "Rows"), tuple(summary.tables.items())), None),
     ]
@@ -100,30 +97,6 @@ def communication(summary: Summary) -> Table:
         if sweep.communication_count
     ]  # fmt: skip
     return Table("Communication (nccl* and its like, copies between devices)", columns, tuple(rows))
-
-
-def streams(summary: Summary) -> Table:
-    """One row a stream; the context and process where more than one has streams on that device."""
-    columns = ("Device", "Stream", "Kernels", "Kernel time (ms)", "Copies", "Copy time (ms)", "Busy (ms)")
-    rows = [
-        (_device(device), _stream_name(sweep, key), one.kernels, _ms(one.kernel_ns), one.copies, _ms(one.copy_ns),
-         _ms(one.busy.length))
-        for device, sweep in summary.sweeps.items()
-        for key, one in sorted(sweep.streams.items(), key=_busiest)
-    ]  # fmt: skip
-    return Table("Streams", columns, tuple(rows))
-
-
-def _busiest(item: tuple[StreamId, Stream]) -> tuple[int, str]:
-    return -item[1].busy.length, str(item[0])
-
-
-def _stream_name(sweep: DeviceSweep, key: StreamId) -> str:
-    process, context, stream = key
-    name = "?" if stream is None else str(stream)
-    if len({(p, c) for p, c, _ in sweep.streams}) > 1:
-        name += f" (process {process}, context {context})" if process is not None else f" (context {context})"
-    return name
 
 
 def gaps(summary: Summary) -> Table:
@@ -191,8 +164,7 @@ def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
         "devices": [_device_json(summary, device, sweep) for device, sweep in summary.sweeps.items()],
         "kernels": [vars(one) for one in summary.kernels],
         "copies": [vars(one) | {"gb_per_s": one.gb_per_s} for one in summary.copies],
-        "memsets": [vars(one) | {"gb_per_s": one.gb_per_s} for one in summary.memsets],
-        **{name: [_without_device(one) for one in getattr(summary, name)] for name in ("api", "syncs", "ranges")},
+        **{name: [_without_device(one) for one in getattr(summary, name)] for name in ("api", "ranges")},
         "tables": dict(summary.tables), "notes": list(layout.notes), "problems": list(problems),
     }  # fmt: skip
     return input_files.json_text(document, default=str)
@@ -219,11 +191,6 @@ def _device_json(summary: Summary, device: object, sweep: DeviceSweep) -> dict[s
             {"ns": gap.ns, "start_ns": gap.start, "before": before, "after": after}
             for gap in sweep.largest_gaps
             for before, after in [_neighbours(summary, gap)]
-        ],
-        "streams": [
-            {"process": key[0], "context": key[1], "stream": key[2], "kernels": one.kernels, "kernel_ns": one.kernel_ns,
-             "copies": one.copies, "copy_ns": one.copy_ns, "busy_ns": one.busy.length}
-            for key, one in sorted(sweep.streams.items(), key=_busiest)
         ],
     }  # fmt: skip
 

@@ -48,7 +48,7 @@ class Total:
 
 @dataclasses.dataclass(frozen=True)
 class CopyTotal:
-    """Copies or memsets of one kind on one device; `bytes` and `whole_ns` are of whole copies, at the edges too."""
+    """Copies of one kind on one device; `bytes` and `whole_ns` are of whole copies, at the edges too."""
 
     device: object
     kind: str
@@ -75,9 +75,7 @@ class Summary:
     window: tuple[int, int]
     kernels: tuple[Total, ...]
     copies: tuple[CopyTotal, ...]
-    memsets: tuple[CopyTotal, ...]
     api: tuple[Total, ...]
-    syncs: tuple[Total, ...]
     ranges: tuple[Total, ...]
     sweeps: Mapping[object, DeviceSweep]
     launches: int
@@ -125,9 +123,7 @@ def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: 
         window=(window.start, span[1] if window.end is None else window.end),
         kernels=by_name(KERNEL),
         copies=tuple(total for events in layout.of("copy") for total in _copies(db, layout, events, window)),
-        memsets=tuple(total for events in layout.of("memset") for total in _copies(db, layout, events, window)),
         api=api,
-        syncs=by_name("sync"),
         ranges=by_name("range"),
         sweeps=_with_idle(sweep(db, layout, window, largest_gaps), db, layout),
         launches=sum(total.calls for total in api if cupti.is_launch(total.name)),
@@ -194,7 +190,7 @@ def _copies(db: TraceDatabase, layout: Layout, events: Events, window: Window) -
     for process, device, kind, source, target, calls, size, ns, whole in db.rows(events.table, sql, window.limits):
         words = (
             layout.device_of(process, device),
-            "memset" if events.what == "memset" else layout.copy_kinds.get(kind, f"kind {kind}"),
+            layout.copy_kinds.get(kind, f"kind {kind}"),
             _memory(layout, source),
             _memory(layout, target),
         )
@@ -220,14 +216,14 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
     whose: dict[tuple, object] = {}
     communicates = _Communication(layout)
     streams = [_ordered(db, events, window) for events in layout.device_events]
-    for start, end, what, process, device, context, stream, table, name in heapq.merge(*streams, key=_when):
+    for start, end, what, process, device, table, name in heapq.merge(*streams, key=_when):
         gpu = whose.get((process, device))
         if gpu is None:
             gpu = whose.setdefault((process, device), layout.device_of(process, device))
         if gpu not in devices:
             devices[gpu] = DeviceSweep(largest_gaps)
         carries = communicates(what, table, name)
-        devices[gpu].add(what, start, end, (process, context, stream), (table, name), carries)
+        devices[gpu].add(what, start, end, (table, name), carries)
     return devices
 
 
@@ -273,7 +269,7 @@ def _ordered(db: TraceDatabase, events: Events, window: Window) -> Iterator[tupl
     start, end, where = _clipped(events)
     name = events.kind if events.what == "copy" else events.name
     sql = (
-        f"SELECT {start}, {end}, '{events.what}', {events.process}, {events.device}, {events.context}, "
-        f"{events.stream}, '{events.table}', {name} FROM {events.relation} WHERE {where} ORDER BY 1, 2"
+        f"SELECT {start}, {end}, '{events.what}', {events.process}, {events.device}, "
+        f"'{events.table}', {name} FROM {events.relation} WHERE {where} ORDER BY 1, 2"
     )
     return db.rows(f"{events.table} in order of time", sql, window.limits)

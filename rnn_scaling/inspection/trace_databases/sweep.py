@@ -11,7 +11,6 @@ import heapq
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL
 
 Label = tuple[str, object]  # a table and the name or kind of one of its events
-StreamId = tuple[object, object, object]  # process, context and number, as the file has them
 
 
 class Union:
@@ -43,17 +42,6 @@ class Gap:
     after: Label = dataclasses.field(compare=False)
 
 
-@dataclasses.dataclass
-class Stream:
-    """What ran on one stream; times in ns."""
-
-    kernels: int = 0
-    kernel_ns: int = 0
-    copies: int = 0
-    copy_ns: int = 0
-    busy: Union = dataclasses.field(default_factory=Union)
-
-
 class DeviceSweep:
     """The sweep over one device's kernels, copies and memsets; feed it in the order of their starts."""
 
@@ -68,7 +56,6 @@ class DeviceSweep:
         self.summed_ns: dict[str, int] = {}
         self.gaps = 0
         self.gap_ns = 0
-        self.streams: dict[StreamId, Stream] = {}
         self._largest: list[Gap] = []
         self._keep = largest_gaps
         self._last: Label = ("", None)  # what ends last so far
@@ -78,7 +65,6 @@ class DeviceSweep:
         what: str,
         start: int,
         end: int,
-        stream: StreamId = (None, None, None),
         label: Label = ("", None),
         communicates: bool = False,
     ) -> None:
@@ -89,8 +75,6 @@ class DeviceSweep:
         if last_end is None or end >= last_end:
             self._last = label
         self.any.add(start, end)
-        on = self.streams.get(stream) or self.streams.setdefault(stream, Stream())
-        on.busy.add(start, end)
         self.count[what] = self.count.get(what, 0) + 1
         self.summed_ns[what] = self.summed_ns.get(what, 0) + end - start
         if communicates:
@@ -104,13 +88,9 @@ class DeviceSweep:
         if what == KERNEL:
             self.kernels.add(start, end)
             self.kernels_or_copies.add(start, end)
-            on.kernels += 1
-            on.kernel_ns += end - start
         elif what == COPY:
             self.copies.add(start, end)
             self.kernels_or_copies.add(start, end)
-            on.copies += 1
-            on.copy_ns += end - start
 
     def _gap(self, gap: Gap) -> None:
         self.gaps += 1

@@ -144,7 +144,7 @@ def compare(
       paired: compare pair by pair: the runs of the same repeat number ran beside each other, as the command `ab` makes
         them.
       force_incomparable: differences in spite of which is judged, as "cpu_model"; "all": whatever differs.
-      across: "machine": the sides are two machines; `statements` then has which is faster.
+      across: "machine": the sides are two machines; `machine_ratios` shows which is faster.
 
     Returns:
       What the command `compare` prints: `results` has a verdict and an interval for each configuration, `exit_status`

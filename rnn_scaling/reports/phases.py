@@ -65,35 +65,32 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     return runs, problems
 
 
+def _run(path: Path, found: RunRecord) -> Run | None:
+    """The run, if it was traced or has ranks to show."""
+    parts = step_parts.of([found])
+    has_ranks = found.workers is not None and bool(found.workers.ranks)
+    return Run(path, found, parts) if parts is not None or has_ranks else None
+
+
 def _read_file(path: Path) -> Run:
-    run = record.read(path)
-    parts = step_parts.of([run])
-    if parts is None and not _has_ranks(run):
-        state = "" if run.status == "ok" else f" (its status is {run.status})"
-        raise RecordError(str(path), [f"the run was not traced{state}; {_remedy()}"])
-    return Run(path, run, parts)
+    found = record.read(path)
+    if run := _run(path, found):
+        return run
+    state = "" if found.status == "ok" else f" (its status is {found.status})"
+    raise RecordError(str(path), [f"the run was not traced{state}; {_remedy()}"])
 
 
 def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
     files = folder.read(path)
-    traced = []
-    for file in files.runs:
-        parts = step_parts.of([file.record])
-        if parts is not None or _has_ranks(file.record):
-            traced.append(Run(path / file.name, file.record, parts))
-    wrong = [f"{line}" for line in files.left_out]
-    if not files.runs and not wrong:
-        others = folder.subfolders_with_records(path)
-        hint = f"; there are some in {', '.join(map(str, others[:5]))}: name these" if others else ""
-        wrong.append(f"{path}: {files.nothing}{hint}")
-    elif not traced and files.runs:
-        wrong.append(f"{path}: none of the {len(files.runs)} runs was traced; {_remedy()}")
-    return traced, wrong
-
-
-def _has_ranks(run: RunRecord) -> bool:
-    """Whether there is something to show of a run that was not traced."""
-    return run.workers is not None and bool(run.workers.ranks)
+    runs = [run for file in files.runs if (run := _run(path / file.name, file.record))]
+    problems = list(files.left_out)
+    if files.runs and not runs:
+        problems.append(f"{path}: none of the {len(files.runs)} runs was traced; {_remedy()}")
+    elif not files.runs and not problems:
+        subfolders = folder.subfolders_with_records(path)
+        hint = f"; there are some in {', '.join(map(str, subfolders[:5]))}: name these" if subfolders else ""
+        problems.append(f"{path}: {files.nothing}{hint}")
+    return runs, problems
 
 
 def text(runs: Sequence[Run], step: int | None) -> str:

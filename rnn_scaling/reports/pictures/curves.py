@@ -158,13 +158,18 @@ def _draw_dot(axes: Axes, series: SeriesSummary, y: int, look: dict[str, Any], e
     axes.axhline(y, color=figures.GRID, linewidth=0.6, zorder=0.5)
     axes.plot([value.value], [y], color=colour, marker=look["marker"], markersize=5.5)
     if value.half_width and value.ends:
-        drawn = edges.inside(value.ends)
-        axes.plot(drawn, [y, y], color=colour, linewidth=1.6, solid_capstyle="butt")
-        for end, at, cut in zip(value.ends, drawn, "<>"):
-            axes.plot([at], [y], color=colour, marker="|" if end == at else cut, markersize=5, clip_on=False)
+        draw_interval(axes, value.ends, y, colour, edges, linewidth=1.6, solid_capstyle="butt")
     title = series.title if len(series.title) <= LABEL else f"{series.title[: LABEL - 1]}…"
     place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
     axes.annotate(title, (0, y), xytext=(0, 5), ha="left", va="bottom", **place)
+
+
+def draw_interval(axes: Axes, ends: Sequence[float], y: float, colour: str, edges: Frame, **line: Any) -> None:
+    """A horizontal interval; an arrow at an end that lies beyond the frame."""
+    drawn = edges.inside(ends)
+    axes.plot(drawn, [y, y], color=colour, **line)
+    for end, at, cut in zip(ends, drawn, "<>"):
+        axes.plot([at], [y], color=colour, marker="|" if end == at else cut, markersize=5, clip_on=False)
 
 
 def _counts(series: Sequence[SeriesSummary], metric: Metric) -> list[int]:

@@ -9,7 +9,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.pictures.curves import Frame
+from rnn_scaling.reports.pictures.curves import Frame, draw_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,11 +91,7 @@ def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, 
     axes.plot([reached, reached], [y - 1 + BAR / 2, y + BAR / 2], color=figures.MUTED, linewidth=0.6)
     axes.barh(y, value.value, left=reached - value.value, height=BAR, color=colour)
     if value.half_width and value.ends:
-        ends = [reached - end for end in reversed(value.ends)]
-        drawn = edges.inside(ends)
-        axes.plot(drawn, [y, y], color=figures.INK, linewidth=1)
-        for end, at, cut in zip(ends, drawn, "<>"):
-            axes.plot([at], [y], color=figures.INK, marker="|" if end == at else cut, markersize=5, clip_on=False)
+        draw_interval(axes, [reached - end for end in reversed(value.ends)], y, figures.INK, edges, linewidth=1)
 
 
 def _say(axes: Axes, y: int, text: str) -> None:

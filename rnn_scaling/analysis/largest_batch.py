@@ -119,8 +119,9 @@ def statements(tries: Sequence[Try], samples: str, limit_bytes: int | None, is_f
     found = bounds(tries)
     if not tries:
         return [Statement("batch-untried")]
+    unfinished = [] if is_finished else [Statement("batch-unfinished")]
     if found.largest is None:
-        return [Statement("batch-none", values={"batch_size": min(sizes), "samples": samples})]
+        return [Statement("batch-none", values={"batch_size": min(sizes), "samples": samples}), *unfinished]
     peak = sizes[found.largest].peak_bytes
     kind = "batch-fits" if not peak else "batch-fits-limit" if limit_bytes else "batch-fits-peak"
     memory = {"peak_gib": (peak or 0) / GIB, "limit_gib": (limit_bytes or 0) / GIB}
@@ -129,7 +130,7 @@ def statements(tries: Sequence[Try], samples: str, limit_bytes: int | None, is_f
         reason = sizes[found.too_large].words or TOO_LARGE
         values = {"batch_size": found.too_large, "samples": samples, "reason": reason}
         made.append(Statement("batch-too-large", values=values))
-    return made if is_finished else [*made, Statement("batch-unfinished")]
+    return [*made, *unfinished]
 
 
 def _between(low: int, high: int) -> int:

@@ -18,7 +18,7 @@ import time
 RESERVED = 2.25  # times what a program uses: an allocator whose blocks double reserves twice as much at most
 INTERVAL_S = 0.02
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-KILLED = "it took more than it may"
+KILLED = "the memory limit was exceeded"
 
 
 def main(argv: list[str]) -> None:

@@ -91,13 +91,16 @@ def _read(text: str, state: _State, rows: list[tuple]) -> None:
         size, rate = int(positive(match[1], "a size")), positive(match[2], f"a bandwidth in {state.unit}")
         rows.append((", ".join(state.devices) or None, state.kind, state.memory, size, rate, state.unit, state.count))
     elif match := _CSV.fullmatch(text):
-        rate, size = positive(match[4], f"a bandwidth in {match[5]}"), int(positive(match[6], "a size"))
-        count = int(positive(match[7], "a number of devices"))
-        memory = {"Pinned": "pinned", "Paged": "pageable"}.get(match[2] or "", "")
-        devices = ", ".join(state.devices) or None
-        rows.append((devices, _SHORT.get(match[1], match[1]), memory, size, rate, match[5], count))
+        rows.append(_csv_row(match, state))
     elif state.rows_since and text.strip() and not text.startswith(" "):
         state.kind = ""  # a heading's numbers end with the next text
+
+
+def _csv_row(match: re.Match[str], state: _State) -> tuple:
+    rate, size = positive(match[4], f"a bandwidth in {match[5]}"), int(positive(match[6], "a size"))
+    count = int(positive(match[7], "a number of devices"))
+    memory = {"Pinned": "pinned", "Paged": "pageable"}.get(match[2] or "", "")
+    return (", ".join(state.devices) or None, _SHORT.get(match[1], match[1]), memory, size, rate, match[5], count)
 
 
 def _set_unit(text: str, state: _State) -> None:

@@ -161,21 +161,25 @@ def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Prob
         runs.append(run)
     if key == "init_start" and run.init_start is None:
         run.init_start = ms
+    elif key == "run_start" and run.start is None:
+        run.start, run.line = ms, line
     elif key == "run_start":
-        if run.start is None:
-            run.start, run.line = ms, line
-        else:
-            run.repeats += 1
+        run.repeats += 1
     elif key == "run_stop":
         _stop(run, ms, metadata, line, problems)
     elif key == "eval_accuracy":
         run.quality = finite(value)
     elif key in _SETTINGS and not (run.stop is not None and key in run.settings):
         run.settings[key] = value
-    for name, rate in _rates(key, value).items():
+    _report(run, _rates(key, value))
+    _progress(run, key, metadata)
+
+
+def _report(run: _Run, rates: Mapping[str, float]) -> None:
+    """Adds rates to the means of the run."""
+    for name, rate in rates.items():
         count, mean = run.reports.get(name, (0, 0.0))
         run.reports[name] = count + 1, mean + (rate - mean) / (count + 1)
-    _progress(run, key, metadata)
 
 
 def _stop(run: _Run, ms: float, metadata: Mapping[str, Any], line: int, problems: Problems) -> None:

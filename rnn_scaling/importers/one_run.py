@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -82,11 +83,7 @@ def _of_bar(path: Path, name: str, terms: Terms) -> Reading:
 
 def watch(terms: Terms) -> Callable[[str], Seen | None]:
     """Returns what reads of a line, while the run goes on, how far it is: None where the line does not say."""
-    names, user_pattern = log_formats.split(terms.formats)
-    wanted = log_formats.names() if log_formats.AUTO in names else names
-    bars = [name for name in wanted if name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps]
-    searches = [registry.load(registry.IMPORTERS, name).BAR.regex.match for name in bars]
-    searches += [printed_numbers.compiled(user_pattern).search] if user_pattern else []
+    searches = _searches(terms)
     first: tuple[float, float] | None = None
     count = 0
 
@@ -115,6 +112,15 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
         )
 
     return look
+
+
+def _searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
+    """What looks for a step in a line: the progress bars of the wanted formats, and the user's own pattern."""
+    names, user_pattern = log_formats.split(terms.formats)
+    wanted = log_formats.names() if log_formats.AUTO in names else names
+    bars = [name for name in wanted if name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps]
+    searches = [registry.load(registry.IMPORTERS, name).BAR.regex.match for name in bars]
+    return [*searches, *([printed_numbers.compiled(user_pattern).search] if user_pattern else [])]
 
 
 READER = Reader(read, watch)

@@ -58,10 +58,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             _add_row(matrices[-1], match[1], match[2].split(), last, problems)
         elif is_open and text.strip():
             is_open, title = False, ""
-    for matrix in matrices:
-        if len(matrix.rows) < len(matrix.devices):
-            reason = f"{matrix.title}: {len(matrix.rows)} of {len(matrix.devices)} rows; the file is cut short"
-            problems.add(matrix.line, reason, f"{matrix.title} {matrix.line}")
+    _add_cut_matrices(matrices, problems)
     if title and not is_open and (not matrices or not matrices[-1].title.startswith(title)):
         problems.add(last, f"the file ends before the numbers of {title}")
     tables = [Table("GPUs", ("Device", "Name", "PCI domain:bus:device"), tuple(devices))]
@@ -71,6 +68,13 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     remarks = [sentence for matrix in matrices for sentence in _slow_links(matrix, source)]
     nothing = "no matrix of bandwidth or latency in this file"
     return finish(FORMAT, source, tables, _notes(matrices), problems, nothing, remarks)
+
+
+def _add_cut_matrices(matrices: Iterable[_Matrix], problems: Problems) -> None:
+    for matrix in matrices:
+        if len(matrix.rows) < len(matrix.devices):
+            reason = f"{matrix.title}: {len(matrix.rows)} of {len(matrix.devices)} rows; the file is cut short"
+            problems.add(matrix.line, reason, f"{matrix.title} {matrix.line}")
 
 
 def _add_row(matrix: _Matrix, name: str, words: list[str], line: int, problems: Problems) -> None:

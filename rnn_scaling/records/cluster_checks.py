@@ -47,14 +47,9 @@ def window_faults(workers: Workers | None, batches: Batches, noun: str) -> Itera
     # Under a coordinator each worker goes at its own pace: the run's batches are what the coordinator saw.
     is_driven = any(rank.role == COORDINATOR for rank in workers.ranks)
     timed = [(f"workers.ranks[{i}]", rank) for i, rank in enumerate(workers.ranks) if rank.seconds and not is_driven]
-    for path, rank in timed:
-        lengths = {name: len(getattr(rank, name) or ()) for name in (*NEEDED, *TOLD)}
-        needed = [name for name in NEEDED if lengths[name] != count]
-        needed += [name for name in TOLD if lengths[name] not in (0, count)]
-        if needed:
-            name = needed[0]
-            yield f"{path}.{name} has {lengths[name]} entries; expected one for each of the run's {count} batches"
-            return
+    if missing := next((fault for path, rank in timed for fault in _missing_entries(path, rank, count)), None):
+        yield missing
+        return
     for i, phases in ((i, rank.phases) for i, rank in enumerate(workers.ranks)):
         parts = math.fsum(phases.parts.values()) if phases else 0.0
         if phases and parts and not math.isclose(parts, phases.total, rel_tol=ROUNDING):
@@ -64,6 +59,14 @@ def window_faults(workers: Workers | None, batches: Batches, noun: str) -> Itera
         yield from _sum_faults([rank for _, rank in timed], batches, noun)
     if workers.window_seconds:
         yield from _length_faults(workers.window_seconds, batches)
+
+
+def _missing_entries(path: str, rank: Rank, count: int) -> Iterator[str]:
+    """The lists of a rank that have not one entry for each batch."""
+    lengths = {name: len(getattr(rank, name) or ()) for name in (*NEEDED, *TOLD)}
+    for name, length in lengths.items():
+        if length != count and (name in NEEDED or length):
+            yield f"{path}.{name} has {length} entries; expected one for each of the run's {count} batches"
 
 
 def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[str]:

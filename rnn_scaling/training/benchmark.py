@@ -210,6 +210,14 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: i
     )
 
 
+def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
+    if not math.isfinite(loss):
+        raise NotFiniteError(
+            f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
+            "or set --max_gradient_norm"
+        )
+
+
 def _train(
     config: RunConfig, step: TrainStep, state: RunState, cluster: Alone, saver: Saver, watch: Watch | None = None
 ) -> None:
@@ -244,11 +252,7 @@ def _train(
             step_s = timer.end_step(items, loss)
             correct = None if result.correct is None else float(result.correct.sum())
             state.end_batch(result.items, result.positions, result.loss_items.sum(), result.ready_s, correct)
-            if not math.isfinite(loss):
-                raise NotFiniteError(
-                    f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
-                    "or set --max_gradient_norm"
-                )
+            _check_loss(loss, batch, config)
             display.batch(step_s, items, loss, result.accuracy)
             if watch is not None:
                 watch.batch(result)

@@ -108,8 +108,7 @@ class Recorder:
         self.recording.flops_per_item = flops_per_item
         own, size, self._launcher = (0, 1, "") if num_ranks == 1 or None not in (rank, num_ranks) else _of_launcher()
         self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks
-        if not 0 <= self._rank < num_ranks:
-            raise ValueError(f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}")
+        acceptance.check_rank(self._rank, num_ranks)
         self.recording.clients = num_ranks
         self._ranks = RankFiles(self._path, self._rank, num_ranks, timeout_s) if num_ranks > 1 else None
         self._result: RunRecord | None = None

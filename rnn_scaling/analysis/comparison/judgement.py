@@ -141,40 +141,15 @@ def judge(before: Side, after: Side, question: Question) -> Report:
       InputError: if no configuration is on both sides.
     """
     matched = (matching.match_machines if question.across else matching.match)(before, after)
-    common = [c for c in matched.configurations if len(c.sides) == 2]
-    if not common:
-        raise InputError(_nothing_in_common(before, after, matched))
     units = (file.record.unit for side in (before, after) for file in side.runs)
     metric = named(question.metric).of(common_unit(units))
-    if metric.ideal is not None:
-        common = [c for c in common if max(side.num_devices for side in c.sides) > 1]
-        if not common:
-            raise InputError(
-                f"no configuration with several devices is on both sides; --metric={question.metric} of one device is 1"
-            )
+    common = _in_common(before, after, matched, metric)
     missing = [c.label for c in matched.configurations if c.after is None]
-    labelled = _differences(common)
-    if question.across and not any(of_machine(f.difference) for f in labelled):
-        name = machine(common[0].sides[0].files[0].record).name
-        raise InputError(f"the records show no difference between the machines ({name}); leave out --across")
-    if missing and not question.across:
-        words = (some(missing), "no run", "what was not run again cannot be judged", INCOMPARABLE)
-        # Without labels: it says nothing against those that are there.
-        labelled.append(LabelledDifference(Difference(MISSING, *words), ()))
+    labelled = _labelled(common, missing, question)
     grave = [f for f in labelled if _grave(f.difference)]
     stopping = [f for f in grave if not _accepted(f.difference, question)]
-    barred = {label for f in stopping for label in f.labels}
     two_sittings = not question.paired and not question.across and matching.two_sittings(before, after)
-    results = []
-    for configuration in common:
-        result = verdicts.measure(configuration, metric, question.paired, two_sittings)
-        if configuration.label in barred and not result.reason:
-            names = [f.difference.what for f in stopping if configuration.label in f.labels]
-            result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")
-        results.append(result)
-    results = verdicts.conclude(results, question.max_regression)
-    if question.across:
-        results = [dataclasses.replace(r, gate="ok", reason="") if r.p_adjusted is not None else r for r in results]
+    results = _results(common, metric, question, two_sittings, stopping)
     new = [c.label for c in matched.configurations if c.before is None]
     return Report(
         before=str(before.path),
@@ -198,6 +173,64 @@ def judge(before: Side, after: Side, question: Question) -> Report:
         machines=_machines(common) if question.across else None,
         machine_ratios=tuple(_machine_ratios(common, results)),
     )
+
+
+def _in_common(before: Side, after: Side, matched: Matched, metric: Metric) -> list[matching.Configuration]:
+    """The configurations of both sides; of a metric relative to one device, those with several devices.
+
+    Raises:
+      InputError: if there are none.
+    """
+    common = [c for c in matched.configurations if len(c.sides) == 2]
+    if not common:
+        raise InputError(_nothing_in_common(before, after, matched))
+    scaled = [c for c in common if max(side.num_devices for side in c.sides) > 1]
+    if metric.ideal is not None and not scaled:
+        raise InputError(
+            f"no configuration with several devices is on both sides; --metric={metric.name} of one device is 1"
+        )
+    return scaled if metric.ideal is not None else common
+
+
+def _labelled(
+    common: Sequence[matching.Configuration], missing: Sequence[str], question: Question
+) -> list[LabelledDifference]:
+    """All differences, missing configurations among them.
+
+    Raises:
+      InputError: if machines are to be compared and there is one.
+    """
+    labelled = _differences(common)
+    if question.across:
+        if not any(of_machine(f.difference) for f in labelled):
+            name = machine(common[0].sides[0].files[0].record).name
+            raise InputError(f"the records show no difference between the machines ({name}); leave out --across")
+    elif missing:
+        words = (some(missing), "no run", "what was not run again cannot be judged", INCOMPARABLE)
+        # Without labels: it says nothing against those that are there.
+        labelled.append(LabelledDifference(Difference(MISSING, *words), ()))
+    return labelled
+
+
+def _results(
+    common: Sequence[matching.Configuration],
+    metric: Metric,
+    question: Question,
+    two_sittings: bool,
+    stopping: Sequence[LabelledDifference],
+) -> list[Result]:
+    """Each configuration judged; those with a difference in `stopping` cannot be."""
+    results = []
+    for configuration in common:
+        result = verdicts.measure(configuration, metric, question.paired, two_sittings)
+        names = [f.difference.what for f in stopping if configuration.label in f.labels]
+        if names and not result.reason:
+            result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")
+        results.append(result)
+    results = verdicts.conclude(results, question.max_regression)
+    if question.across:
+        return [dataclasses.replace(r, gate="ok", reason="") if r.p_adjusted is not None else r for r in results]
+    return results
 
 
 def of_machine(difference: Difference) -> bool:

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.rows import shown
 from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import certificates, cluster, conclusions, learning, start_up, steps
+from rnn_scaling.reports import cautions, certificates, cluster, conclusions, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel, rounded
 from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.series_statements import sentence, statements
@@ -29,11 +29,15 @@ def render(summary: Summary) -> bytes:
         "overview": conclusions.overview(summary),
         "statements": [
             statement.data()
-            for statement in (*conclusions.lead_statements(summary), *conclusions.overview_statements(summary))
+            for statement in (
+                *conclusions.lead_statements(summary),
+                *conclusions.overview_statements(summary),
+                *cautions.statements(summary),
+            )
         ],
-        "cautions": summary.cautions,
+        "cautions": cautions.lines(summary),
         "runs": summary.runs,
-        "opening": summary.opening,
+        "opening": cautions.opening(summary),
         "left_out": list(summary.left_out),
         "running": list(summary.running),
         "series": [_series(each, summary, metrics, options) for each in summary.series],

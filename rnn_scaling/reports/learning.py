@@ -21,18 +21,18 @@ def in_words(target: Target) -> str:
     return f"{100 * target.value:g} % accuracy" if target.kind == ACCURACY else f"a loss of {target.value:g}"
 
 
-def sentences(learning: Learning, titles: dict[int, str]) -> list[str]:
+def sentences(learning: Learning, titles: dict[Row, str]) -> list[str]:
     """The statements in English."""
     return [sentence(statement) for statement in statements(learning, titles)]
 
 
-def statements(learning: Learning, titles: dict[int, str]) -> list[Statement]:
+def statements(learning: Learning, titles: dict[Row, str]) -> list[Statement]:
     """Whether each configuration on several devices reaches the target sooner than one device; else of one device."""
     several = [learned for learned in learning.learned if learned.row.num_devices > 1]
     found = [
         statement
         for learned in several or learning.learned
-        for statement in _statements(learning, learned, titles[id(learned.row)])
+        for statement in _statements(learning, learned, titles[learned.row])
     ]
     ratios = [learning.sooner(learned) for learned in several if learned.seconds]
     if any(ratio and not ratio.ends for ratio in ratios):
@@ -78,7 +78,7 @@ def _missed(target: Target, learned: Learned, title: str) -> Statement:
     return Statement("target-missed", title, {**values, "best": best, "missed": missed})
 
 
-def grid(learning: Learning, titles: dict[int, str]) -> tuple[list[str], list[list[str]]]:
+def grid(learning: Learning, titles: dict[Row, str]) -> tuple[list[str], list[list[str]]]:
     """(header, a line of cells for each row); arguments as of `sentences`."""
     unit = common_unit(learned.row.unit for learned in learning.learned)
     head = ["Series", "Devices", "Global batch", f"{unit.capitalize()} to target", f"{unit.capitalize()}/s", "Seconds"]
@@ -86,13 +86,13 @@ def grid(learning: Learning, titles: dict[int, str]) -> tuple[list[str], list[li
     return head, [_line(learning, learned, titles) for learned in learning.learned]
 
 
-def _line(learning: Learning, learned: Learned, titles: dict[int, str]) -> list[str]:
+def _line(learning: Learning, learned: Learned, titles: dict[Row, str]) -> list[str]:
     row = learned.row
     numbers = [plus_minus(learned.items, 0), plus_minus(row.rate, 1), plus_minus(learned.seconds, 1)]
     if learned.seconds is None:
         numbers[0], numbers[2] = UNREACHED, "n/a"
     sooner = "" if row.num_devices == 1 else plus_minus(learning.sooner(learned), 2)
-    return [titles[id(row)], str(row.num_devices), str(row.global_batch_size or "n/a"), *numbers, sooner]
+    return [titles[row], str(row.num_devices), str(row.global_batch_size or "n/a"), *numbers, sooner]
 
 
 def notes(learning: Learning) -> list[Statement]:
@@ -111,13 +111,13 @@ def notes(learning: Learning) -> list[Statement]:
     ]
 
 
-def section(learning: Learning, titles: dict[int, str]) -> Section:
+def section(learning: Learning, titles: dict[Row, str]) -> Section:
     """The table and the statements."""
     table = Grid(f"Until {in_words(learning.target)}", *grid(learning, titles))
     return Section("Learning", (table,), (*statements(learning, titles), *notes(learning)))
 
 
-def as_json(learning: Learning, titles: dict[int, str], interval: Any) -> dict[str, Any]:
+def as_json(learning: Learning, titles: dict[Row, str], interval: Any) -> dict[str, Any]:
     """The section of report.json."""
     target = learning.target
     return {
@@ -126,7 +126,7 @@ def as_json(learning: Learning, titles: dict[int, str], interval: Any) -> dict[s
         "statements": [statement.data() for statement in statements(learning, titles)],
         "rows": [
             {
-                "series": titles[id(learned.row)],
+                "series": titles[learned.row],
                 "num_devices": learned.row.num_devices,
                 "global_batch": learned.row.global_batch_size,
                 "needed": list(learned.needed),
@@ -152,6 +152,6 @@ def by_row(learning: Learning | None, row: Row) -> tuple[Interval | None, Interv
     return None, None, None
 
 
-def line_names(learning: Learning, titles: dict[int, str]) -> dict[int, str]:
+def line_names(learning: Learning, titles: dict[Row, str]) -> dict[Row, str]:
     """What the lines of pictures are called, by the identities of their rows; arguments as of `sentences`."""
-    return {id(learned.row): f"{titles[id(learned.row)]}, {learned.row.devices}" for learned in learning.learned}
+    return {learned.row: f"{titles[learned.row]}, {learned.row.devices}" for learned in learning.learned}

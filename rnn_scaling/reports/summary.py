@@ -11,29 +11,24 @@ from typing import Any
 
 from rnn_scaling.analysis import divergence, same_work, significance
 from rnn_scaling.analysis.attribution import Attribution
-from rnn_scaling.analysis.comparison.differences import SHARES, Difference
+from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts import separation
-from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
-from rnn_scaling.analysis.rows import Key, Row, measured_seconds, process_rates
-from rnn_scaling.analysis.series_titles import kernel_on_cpus
+from rnn_scaling.analysis.rows import Row, measured_seconds
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.numbers import share
 from rnn_scaling.reports.speedups import Speedups
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network, told_work
 from rnn_scaling.settings.spelling import command
 
-LOADS = {what for what, _ in SHARES.values()}
 OUR_TRAINER = "rnn_scaling.train"
 AGAIN = "results/again"  # where a command that repeats runs writes them
-TOLD_ROUNDING = 0.005  # share of a rate from which on it is said that printed digits hide it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,14 +165,14 @@ class Summary:
         return any(record.certificate for row in self.rows for record in row.records)
 
     @functools.cached_property
-    def row_titles(self) -> dict[int, str]:
-        """The title of its series, by each row's identity."""
-        return {id(each.row): series.title for series in self.series for each in series.rows}
+    def row_titles(self) -> dict[Row, str]:
+        """The title of the series of each row."""
+        return {each.row: series.title for series in self.series for each in series.rows}
 
     @functools.cached_property
-    def positions(self) -> dict[int, int]:
-        """Which of the series each one is, by its identity."""
-        return {id(each): k for k, each in enumerate(self.series)}
+    def positions(self) -> dict[SeriesSummary, int]:
+        """The place of each series among all."""
+        return {series: k for k, series in enumerate(self.series)}
 
     @functools.cached_property
     def unit(self) -> str:
@@ -213,98 +208,6 @@ class Summary:
         is_unknown = any(told_work(row.known) is None for rows in rows_of.values() for row in rows)
         return list(rows_of) if len(rows_of) > 1 and is_unknown else []
 
-    @property
-    def opening(self) -> list[str]:
-        """What stands above all tables: whose runs these are, which still go on, and what the words mean."""
-        lines = []
-        if len(self.machines) > 1:
-            named = [f"machine {k}, {name}, made {_runs(count)}" for k, (name, count) in enumerate(self.machines, 1)]
-            lines.append(f"These are runs of {len(self.machines)} machines, which are kept apart: {'; '.join(named)}.")
-        if self.running:
-            are = "is" if len(self.running) == 1 else "are"
-            lines.append(
-                f"{_runs(len(self.running))} {are} still going on and not counted: {listed(self.running[:5])}."
-            )
-        lines += [*self._ends, *self._logs]
-        counted = dict.fromkeys(f"{each.unit}: {each.rows[0].row.items}" for each in self.series)
-        repeated_rows = any(len(row.good) > 1 for row in self.rows)
-        means = " Rates, ratios and seconds of several runs are their geometric means." if repeated_rows else ""
-        return [*lines, f"{'; '.join(counted)}.{means}{self._kernels}"] if counted else lines
-
-    @property
-    def _logs(self) -> list[str]:
-        """What is not known of runs whose rates were read from logs."""
-        good = [run for row in self.rows for run in row.good]
-        logs = [run for run in good if not run.batches.seconds]
-        most = max((run.log_rounding or 0.0 for run in good), default=0.0)
-        known = f"By the digits or the clock of their logs rates are known to ±{share(most)} at best"
-        told = [f"{known}; intervals hold that, and smaller differences are not judged."]
-        digits = told if most >= TOLD_ROUNDING else []
-        if not logs:
-            return digits
-        which = "All rates" if len(logs) == len(good) else f"The rates of {len(logs)} of {len(good)} runs"
-        formats = listed([*dict.fromkeys(run.log_format for run in logs if run.log_format)])
-        of_logs = [process_rates(row.good) for row in self.rows if not any(run.batches.seconds for run in row.good)]
-        alike = not most and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
-        rounded = " Runs that printed one rate have intervals of 0: how they differ below its last digit is not known."
-        return [
-            f"{which} were read from logs{f' ({formats})' if formats else ''}. Not known from a log: single batches, "
-            "and with them whether a run was steady and an interval within it. Repeats give intervals over runs."
-            f"{rounded if alike else ''}",
-            *digits,
-        ]
-
-    @property
-    def _kernels(self) -> str:
-        """What ran on CPUs in the place of a kernel for GPUs."""
-        rows_of_series = [[each.row for each in series.rows] for series in self.series]
-        ran = {(rows[0].config["encoder_type"], kernel) for rows in rows_of_series if (kernel := kernel_on_cpus(rows))}
-        return "".join(f" On CPUs {encoder} is {kernel}, a fused kernel too." for encoder, kernel in sorted(ran))
-
-    @functools.cached_property
-    def cautions(self) -> list[str]:
-        """What a reader must know before relying on the numbers: grave differences, load, throttled clocks."""
-        records = [record for row in self.rows for record in row.records]
-        grave = [d for d in self.differences if d.severity == INCOMPARABLE or d.what in LOADS]
-        return [
-            *environment.cautions(records),
-            *map(_caution, grave),
-            *self.hand_made,
-            *self.growth,
-            *self._ends,
-            *self._logs,
-        ]
-
-    @property
-    def _ends(self) -> list[str]:
-        """Which programs ended badly after they had written their record, and how."""
-        rows = [row for series in self.series for row in series.rows]
-        runs = [pair for row in rows for pair in zip(row.files, row.row.records) if pair[1].status == "ok"]
-        badly = [f"{name} ({run.ended})" for name, run in runs if run.ended]
-        if not badly:
-            return []
-        return [f"The programs of these runs ended badly after their records were written: {_some(badly)}."]
-
-    @property
-    def growth(self) -> list[str]:
-        """That the loss of runs grew manifold, or beyond all numbers."""
-        said = {
-            f"The loss grew more than {divergence.MANIFOLD}-fold in": self.diverged,
-            "After some batches no finite loss is told in": self.without_loss,
-        }
-        return [f"{what} {_some(files)}: {divergence.REMEDY}." for what, files in said.items() if files]
-
-    @functools.cached_property
-    def hand_made(self) -> list[str]:
-        """Strong scaling that was put together from batch sizes: no run of it has a baseline."""
-        groups: dict[tuple[str, Key], list[Row]] = {}
-        for each in self.series:
-            row = each.rows[0].row
-            if row.batch_size is not None:
-                key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
-                groups.setdefault((each.machine, key), []).extend(each.row for each in each.rows)
-        return [line for rows in groups.values() if (line := _hand_made(rows))]
-
     def supplying(self, command: str) -> str:
         """A command that adds missing runs to this folder."""
         return f"{command} --out={shlex.quote(self.name)}"
@@ -316,20 +219,6 @@ def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[Seri
     for work, each in zip(same_work.of_each([each.rows[0].row for each in series]), series):
         groups.setdefault(work, []).append(each)
     return groups
-
-
-def listed(names: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def _some(files: Sequence[str]) -> str:
-    """The first three, and how many more there are."""
-    return listed([*files[:3], *([f"{len(files) - 3} more"] if len(files) > 3 else [])])
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def devices(count: int) -> str:
@@ -355,26 +244,3 @@ def seconds(row: Row) -> float | None:
     each = [measured_seconds(record) for record in row.good]
     known = [math.log(taken) for taken in each if taken is not None]
     return math.exp(math.fsum(known) / len(known)) if known and len(known) == len(each) else None
-
-
-def _caution(difference: Difference) -> str:
-    d = difference
-    if d.a == d.b:
-        return f"{d.what[:1].upper()}{d.what[1:]} ({d.a}): {d.effect}."
-    return f"Not all runs had the same {d.what} ({d.a}; {d.b}): {d.effect}."
-
-
-def _hand_made(rows: Sequence[Row]) -> str | None:
-    """What to say of rows that differ in devices and batch size alone, with one product and no other row."""
-    ordered = sorted(rows, key=lambda row: row.num_devices)
-    totals = {row.global_batch_size for row in rows}
-    if len(totals) > 1 or len({row.batch_size for row in rows}) < 2:
-        return None
-    config, total = ordered[0].config, totals.pop()
-    sizes = ", ".join(f"--batch_size={row.batch_size} on {devices(row.num_devices)}" for row in ordered)
-    title = ", ".join(filter(None, [network(config), config["variable_update"]]))
-    return (
-        f"{title}: {sizes} is strong scaling made by hand "
-        f"({total} {ordered[0].samples} a step in all), so each is a series of its own without speedup; "
-        f"--global_batch_size={total} makes them one."
-    )

@@ -10,7 +10,7 @@ from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselin
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import certificates, cluster, learning, series_table, start_up, steps
+from rnn_scaling.reports import cautions, certificates, cluster, learning, series_table, start_up, steps
 from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
@@ -31,7 +31,7 @@ def text(summary: Summary) -> str:
 
     What ± is stands below each.
     """
-    opening = "".join(f"{line}\n\n" for line in summary.opening)
+    opening = "".join(f"{line}\n\n" for line in cautions.opening(summary))
     if len(summary.series) > 1:
         opening += f"{series_table.markdown(summary)}\n"
     sections = []

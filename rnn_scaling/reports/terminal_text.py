@@ -8,7 +8,7 @@ from pathlib import Path
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import escaped, markdown_table
-from rnn_scaling.reports import certificates, conclusions, learning, table
+from rnn_scaling.reports import cautions, certificates, conclusions, learning, table
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence, sentences
@@ -20,7 +20,7 @@ MOST_LEARNED = 2
 def brief(summary: Summary, folder: Path) -> str:
     """One table, one footnote, the answer and the path of the page."""
     tables = [_table(name if len(summary.scalings) > 1 else "", series) for name, series in summary.scalings]
-    lines = [conclusions.lead(summary), *summary.hand_made[:1], *summary.growth]
+    lines = [conclusions.lead(summary), *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)])]
     lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_LEARNED] if summary.learning else []
     if commands := conclusions.all_missing(summary):
         lines.append(sentence(Statement("more-runs", values={"runs": len(commands)})))
@@ -33,7 +33,7 @@ def full(summary: Summary, folder: Path) -> str:
     """All tables, the answer, what ± is, and the first of the commands that would say more."""
     lines = [" ".join([conclusions.lead(summary), conclusions.overview(summary)]).strip()]
     lines += [f"± is the longer side of the interval: {kind}." for kind in conclusions.kinds(summary.series)]
-    lines += [*summary.hand_made[:MOST_COMMANDS], *summary.growth]
+    lines += [*map(sentence, [*cautions.hand_made(summary)[:MOST_COMMANDS], *cautions.losses(summary)])]
     lines += learning.sentences(summary.learning, summary.row_titles) if summary.learning else []
     commands = conclusions.all_missing(summary)
     lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands)] if commands else []

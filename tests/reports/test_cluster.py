@@ -21,7 +21,7 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.audit.auditing import audit
-from rnn_scaling.reports import cluster, conclusions, csv_table, json_report, repeat_commands, start_up, table
+from rnn_scaling.reports import cautions, cluster, conclusions, csv_table, json_report, repeat_commands, start_up, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.paths import ROOT
@@ -234,11 +234,11 @@ def test_what_makes_workers_no_machines_is_a_caution():
     together = fields_of(run(2, 1900))["workers"]
     together["ranks"][1]["host"] = "host0"
     made = changed(run(2, 1900), workers={**together, "link": "200mbit, <5 ms>", "window_seconds": 38.0})
-    cautions = of([run(1, 1000), made]).cautions
+    found = cautions.lines(of([run(1, 1000), made]))
     said = ("In 1 run of 2 several workers ran on one host", "made for the runs, on one machine: 200mbit", "up to 20.")
     for words in said:
-        assert sum(words in each for each in cautions) == 1, cautions
-    assert not of([run(1, 1000), run(2, 1900)]).cautions
+        assert sum(words in line for line in found) == 1, found
+    assert not cautions.lines(of([run(1, 1000), run(2, 1900)]))
     facts = {fact.name: fact.text for fact in of([run(1, 1000), made]).facts}
     assert facts["Workers on hosts"] == "1 on 1 host (1 run); 2 on 1 host (1 run)"
     page = document.render(of([run(1, 1000), made])).decode()

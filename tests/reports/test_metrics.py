@@ -125,7 +125,7 @@ def test_the_unit_of_the_runs_is_in_every_view():
     assert json.loads(json_report.render(made))["series"][0]["rows"][0]["tokens_per_second"]["value"] == 1000.0
     everything = [table.text(made), document.render(made).decode(), json_report.render(made).decode()]
     assert all("tokens/s" in text or "tokens_per_second" in text for text in everything)
-    definition = "tokens: words and the end of each sentence without padding"
+    definition = "Tokens: words and the end of each sentence without padding"
     assert definition in everything[0]
     texts = [text.replace(definition, "").lower().replace("words_of", "") for text in everything]
     assert not any("words" in text for text in texts[:1] + texts[2:])

@@ -234,7 +234,7 @@ def judge_conditions_of_all(lead, made):
     machines = [{record.environment.cpu for row in each.rows for record in row.row.records} for each in made.series]
     assert all(len(own) <= 1 for own in machines)
     several = len({cpu for own in machines for cpu in own}) > 1
-    assert table.text(made).startswith("These are runs of 2 machines") == several
+    assert table.text(made).startswith("Runs of 2 machines") == several
     firsts = {each.strong for each in made.series if each.machine == "machine 1"}
     assert not several or len(re.findall("(?:Weak|Strong) scaling, machine 1: ", lead)) == len(firsts)
 

@@ -9,7 +9,7 @@ import random
 import re
 
 from rnn_scaling import registry
-from rnn_scaling.reports import conclusions, csv_table, json_report, table
+from rnn_scaling.reports import cautions, conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.series_statements import sentence
 from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
@@ -112,7 +112,13 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
         titles = [each.title for each in made.series]
         assert len(set(titles)) == len(titles), titles
         lead, text = conclusions.lead(made), table.text(made)
-        for said in (lead, conclusions.overview(made), *map(sentence, made.series), *made.cautions, *made.opening):
+        for said in (
+            lead,
+            conclusions.overview(made),
+            *map(sentence, made.series),
+            *cautions.lines(made),
+            *cautions.opening(made),
+        ):
             assert said == "" or said.endswith("."), said
             assert not re.search(r"\bnan\b|\binf\b|\bNone\b(?! of)|  |, ,|, :|\.\.| 0 %\.", said), said
         for said in (lead, conclusions.overview(made), *map(sentence, made.series)):
@@ -130,7 +136,11 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
         csv_table.render(made)
         kinds = {each.kind for each in conclusions.lead_statements(made)}
         seen |= kinds & {"fastest", "unknown-work", "one-ranked", "trains-wrong"}
-        seen |= {word for word in ("made by hand", "no finite loss", "one real GPU") if word in " ".join(made.cautions)}
+        seen |= {
+            word
+            for word in ("made by hand", "no finite loss", "one real GPU")
+            if word in " ".join(cautions.lines(made))
+        }
     assert len(seen) == 7, seen
 
 
@@ -176,14 +186,14 @@ def is_wrong(run):
 
 
 def judge_hand_made(made):
-    for line in made.hand_made:
-        sizes = re.findall(r"--batch_size=(\d+) on (\d+) device", line)
+    for statement in cautions.hand_made(made):
+        sizes = re.findall(r"--batch_size=(\d+) on (\d+) device", " ".join(statement.values["sizes"]))
         assert len({int(size) * int(count) for size, count in sizes}) == 1
-        assert len({size for size, _ in sizes}) > 1 and line.split(":")[0].strip(", ") == line.split(":")[0]
+        assert len({size for size, _ in sizes}) > 1 and statement.subject.strip(", ") == statement.subject
 
 
 def judge_losses(made):
-    told = " ".join(made.cautions)
+    told = " ".join(cautions.lines(made))
     runs = {name: run for series in made.series for row in series.rows for name, run in zip(row.files, row.row.records)}
     ends = {name: run for name, run in runs.items() if run.batches.loss[-1:] == (None,)}
     lost = [name for name, run in ends.items() if run.batches.loss[1] is not None or "trainer" not in run.config]

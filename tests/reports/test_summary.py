@@ -11,8 +11,9 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import conclusions, environment, report_files, table, terminal_text
+from rnn_scaling.reports import cautions, conclusions, environment, report_files, table, terminal_text
 from rnn_scaling.reports.series_statements import sentence
+from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
 
@@ -24,10 +25,10 @@ def test_load_and_differences_stand_before_the_numbers():
     runs = attributed()
     known = [altered(r, environment={**quiet, "cpu": "X"}) for r in runs[:-1]]
     other = altered(runs[-1], environment={**busy, "cpu": "Y"})
-    said = " ".join(of([*known, other]).cautions)
+    said = " ".join(cautions.lines(of([*known, other])))
     assert "load of other processes" in said and "40.0%" in said
     assert "CPU model (X; Y)" in said
-    assert "load" not in " ".join(of(known).cautions)
+    assert "load" not in " ".join(cautions.lines(of(known)))
 
 
 def test_of_the_machine_runs_are_looked_at_once_that_were_read_with_the_same(tmp_path, monkeypatch):
@@ -43,7 +44,7 @@ def test_of_the_machine_runs_are_looked_at_once_that_were_read_with_the_same(tmp
 
 def test_load_of_all_runs_is_said_of_all_runs():
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
-    (line,) = [c for c in of([altered(r, environment=load) for r in attributed()]).cautions if "Load" in c]
+    (line,) = [c for c in cautions.lines(of([altered(r, environment=load) for r in attributed()])) if "Load" in c]
     assert line.startswith("Load of other processes (all runs: 40.0%") and "0 runs" not in line
 
 
@@ -63,14 +64,17 @@ def test_the_three_speedups_differ_by_what_is_spent_once():
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
-    (line,) = of(runs).hand_made
-    assert "--batch_size=16 on 4 devices" in line and "--global_batch_size=64" in line and line in of(runs).cautions
-    assert not of([*runs, timed(1, 100, batch_size=32)]).hand_made, "a sweep over batch sizes is no such thing"
-    assert not of(runs[1:2]).hand_made
+    (statement,) = cautions.hand_made(of(runs))
+    assert "--batch_size=16 on 4 devices" in statement.values["sizes"] and statement.values["total"] == 64
+    assert statement in cautions.statements(of(runs))
+    assert not cautions.hand_made(of([*runs, timed(1, 100, batch_size=32)])), (
+        "a sweep over batch sizes is no such thing"
+    )
+    assert not cautions.hand_made(of(runs[1:2]))
     alike = [run(1, 200.0, variable_update="collective_all_reduce", num_workers=2)]
     alike += [run(2, 200.0, variable_update="collective_all_reduce", num_workers=1)]
-    assert not of(alike).hand_made, "two devices in two processes or in one are one batch size"
-    assert not of([*on("A", runs[:1]), *on("B", runs[1:2])]).hand_made, "on two machines they are no series"
+    assert not cautions.hand_made(of(alike)), "two devices in two processes or in one are one batch size"
+    assert not cautions.hand_made(of([*on("A", runs[:1]), *on("B", runs[1:2])])), "on two machines they are no series"
 
 
 def on(cpu, runs, cores=8):
@@ -79,10 +83,8 @@ def on(cpu, runs, cores=8):
 
 def test_runs_of_two_machines_are_never_averaged_and_the_first_line_says_so():
     made = of([*on("Small", attributed()), *on("Large", [timed(n, 400 * n, 0) for n in (1, 2)])])
-    assert table.text(made).startswith(
-        "These are runs of 2 machines, which are kept apart: machine 1, Small (8 cores), made 12 runs; "
-        "machine 2, Large (8 cores), made 2 runs.\n"
-    )
+    first = table.text(made).splitlines()[0]
+    assert "machine 1 is Small (8 cores) (12 runs) and machine 2 is Large (8 cores) (2 runs)" in first
     assert [(each.title, len(each.rows[0].row.records)) for each in made.series] == [
         ("cudnn_lstm, independent, machine 1", 3),
         ("cudnn_lstm, replicated, machine 1", 3),
@@ -112,7 +114,7 @@ def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
     )
     made = of([*attributed(), going])
     assert made.running == ("12.json",) and not made.failures and made.runs == 12
-    assert "1 run is still going on and not counted: 12.json.\n" in table.text(made)
+    assert "1 run is still going on" in table.text(made)
     assert "no run succeeded" not in sentence(made.series[0])
     for other in (dead, own):
         made = of([*attributed(), other])
@@ -122,8 +124,9 @@ def test_a_run_that_goes_on_is_no_failure_and_is_not_counted():
 def test_a_loss_of_many_times_its_start_is_named():
     losses = {"calm": [9.2, 8.1], "grown": [9.2, 920_000.0], "unknown": [None, 920_000.0]}
     runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": [9.2, *each]}) for each in losses.values()]
-    (line,) = [line for line in of(runs).cautions if "loss" in line]
-    assert line.startswith("The loss grew more than 10-fold in 1.json and 2.json: ")
+    (grown,) = cautions.losses(of(runs))
+    assert grown.kind == "loss-grew" and grown.values["files"] == ["1.json", "2.json"]
+    line = sentence_of(grown)
     brief = [terminal_text.brief(of(some), Path("out")) for some in (runs, runs[:1])]
     assert [line in text for text in brief] == [True, False] and "loss" not in brief[1]
     assert not of([runs[0]]).diverged
@@ -134,8 +137,8 @@ def test_a_loss_that_ends_is_named():
     runs = [altered(run(1, 100.0), batches={**BATCHES, "loss": each}) for each in losses.values()]
     for made in runs:  # of another trainer, which may tell a loss now and then
         made.config["trainer"] = "mine"
-    (line,) = [line for line in of(runs).cautions if "loss" in line]
-    assert line.startswith("After some batches no finite loss is told in 0.json: a speed is measured all the same")
+    (ended,) = cautions.losses(of(runs))
+    assert ended.kind == "loss-not-finite" and ended.values["files"] == ["0.json"]
 
 
 def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
@@ -144,13 +147,13 @@ def test_cores_of_one_cpu_are_said_of_runs_on_cpus_alone():
         altered(run(n, 100.0 * n), resolved={"device_type": kind, "logical_devices": logical})
         for n, (kind, logical) in enumerate(kinds.items(), 1)
     ]
-    (line,) = [line for line in of(runs).cautions if "one CPU" in line]
+    (line,) = [line for line in cautions.lines(of(runs)) if "one CPU" in line]
     assert line.startswith("In 1 run of 2 the devices are cores of one CPU: ")
     early = altered(run(4, 1.0, "failed"), resolved={})
     assert early.resolved.device_type is None and line in [
-        each.replace("of 3", "of 2") for each in of([*runs, early]).cautions
+        each.replace("of 3", "of 2") for each in cautions.lines(of([*runs, early]))
     ]
-    (line,) = [line for line in of(runs[1:]).cautions if "one CPU" in line]
+    (line,) = [line for line in cautions.lines(of(runs[1:])) if "one CPU" in line]
     assert line.startswith("The devices are cores of one CPU: ")
 
 
@@ -178,7 +181,7 @@ def test_a_title_names_the_kernel_that_ran():
 
 def test_what_is_counted_and_what_a_mean_is_stand_above_the_tables():
     assert table.text(of(attributed())).startswith(
-        "words: source and target tokens without padding. "
+        "Words: source and target tokens without padding. "
         "Rates, ratios and seconds of several runs are their geometric means.\n\n| Series "
     )
     assert "geometric" not in table.text(of([timed(1, 100)]))

@@ -22,7 +22,15 @@ from rnn_scaling.analysis.attribution import (
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import conclusions, loss_statements, repeat_commands, series_statements, series_table, table
+from rnn_scaling.reports import (
+    cautions,
+    conclusions,
+    loss_statements,
+    repeat_commands,
+    series_statements,
+    series_table,
+    table,
+)
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.page import drawings, inside
 from rnn_scaling.reports.page.parts import MOST_FIGURES, cells, content, unbroken
@@ -68,7 +76,7 @@ def _context(summary: Summary) -> dict[str, Any]:
         "sentences": [unbroken(series_statements.sentence(member)) for member in summary.series]
         if len(summary.series) > 1
         else [],
-        "cautions": summary.cautions,
+        "cautions": cautions.lines(summary),
         "kinds": conclusions.kinds(summary.series),
         "series": _all_series(summary),
         "missing": _missing(summary),

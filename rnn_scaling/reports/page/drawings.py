@@ -118,7 +118,7 @@ def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
 def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
     """A picture for each series' run on one device and on the most, and what is said below it."""
     ends = [row for member in series for row in dict.fromkeys((member.rows[0], member.largest)) if row and row.steady]
-    titles = {id(row): member.title for member in series for row in member.rows}
+    titles = {row: member.title for member in series for row in member.rows}
     drawn = []
     for k, row in enumerate(ends[:MOST_FIGURES]):
         run, name = row.steady[0], f"times-{k}"
@@ -131,7 +131,7 @@ def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
             "state": run.state.text,
         }
         about = sentence(Statement("picture-of-batches", run.file, values))
-        title = f"{titles[id(row)]}, {row.devices}"
+        title = f"{titles[row]}, {row.devices}"
         drawn.append((figure_of(batch_times.batch_times(run, name), name, title, about), _when(run)))
     return drawn
 
@@ -148,7 +148,7 @@ def _when(run: RunSteady) -> str:
 
 def series_id(summary: Summary, series: SeriesSummary) -> str:
     """What the link of a line leads to."""
-    return f"series-{summary.positions[id(series)]}"
+    return f"series-{summary.positions[series]}"
 
 
 def glance(summary: Summary) -> list[tuple[str, Figure, list[Key]]]:

@@ -98,7 +98,7 @@ def _figure(summary: Summary, kind: str, over: str) -> Figure:
     ends = []
     for learned in summary.learning.learned[: figures.MOST_LINES]:
         if line := learning_curves.points(learned, summary.learning, kind, over):
-            ends.append(f"{names[id(learned.row)]}: from {line[0][1]:.4g} to {line[-1][1]:.4g}.")
+            ends.append(f"{names[learned.row]}: from {line[0][1]:.4g} to {line[-1][1]:.4g}.")
     about = f"A line for each configuration, its first run. {' '.join(ends)}"
     return figure_of(svg, name, learning_curves.title(summary.learning, kind, over), about)
 
@@ -111,5 +111,5 @@ def _legend(summary: Summary) -> list[Key]:
     for k, learned in enumerate(summary.learning.learned[: figures.MOST_LINES]):
         look = learning_curves.look(k)
         colour = figures.themed(look["color"].lower())
-        keys.append(Key(names[id(learned.row)], colour, DASHES[look["linestyle"]], has_line=True))
+        keys.append(Key(names[learned.row], colour, DASHES[look["linestyle"]], has_line=True))
     return [*keys, Key("target", figures.themed(figures.MUTED), "2 2", has_line=True)]

@@ -9,6 +9,7 @@ from typing import Any
 from rnn_scaling.analysis import learning as analysis
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, Learned, Learning
 from rnn_scaling.analysis.metrics import common_unit
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports.pictures import figures
 
 ITEMS, SECONDS = "items", "seconds"
@@ -47,7 +48,7 @@ def points(learned: Learned, learning: Learning, kind: str, over: str) -> list[t
 
 
 def draw(
-    learning: Learning, names: Mapping[int, str], kind: str, over: str, name: str = "", legend: bool = False
+    learning: Learning, names: Mapping[Row, str], kind: str, over: str, name: str = "", legend: bool = False
 ) -> str:
     """A line for each configuration, the target dashed.
 
@@ -61,7 +62,7 @@ def draw(
         figure, axes = figures.blank(4.2, 2.55 + below)
         for k, (member, line) in enumerate(zip(few, lines)):
             x, y = zip(*line) if line else ((), ())
-            axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[id(member.row)]), **look(k))
+            axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[member.row]), **look(k))
         if learning.target.kind == kind:
             level = learning.target.value * (100 if kind == ACCURACY else 1)
             axes.axhline(level, color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)), label="target")

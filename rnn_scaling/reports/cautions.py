@@ -1,0 +1,140 @@
+"""What a reader must know before trusting a report's numbers, and what its words mean, as statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnn_scaling.analysis import divergence
+from rnn_scaling.analysis.comparison.differences import SHARES, Difference
+from rnn_scaling.analysis.facts.table import INCOMPARABLE
+from rnn_scaling.analysis.rows import Key, Row, process_rates
+from rnn_scaling.analysis.series_titles import kernel_on_cpus
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.reports import environment
+from rnn_scaling.reports.summary import Summary, devices
+from rnn_scaling.reports.wording import counted, sentence, sentences
+from rnn_scaling.settings import scale
+from rnn_scaling.settings.naming import network
+
+LOADS = {what for what, _ in SHARES.values()}
+LEAST_ROUNDING = 0.005  # share of a rate from which on rounding of printed digits is a caution
+
+
+def lines(summary: Summary) -> list[str]:
+    """The statements in English."""
+    return [sentence(statement) for statement in statements(summary)]
+
+
+def statements(summary: Summary) -> list[Statement]:
+    """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
+    records = [record for row in summary.rows for record in row.records]
+    grave = [d for d in summary.differences if d.severity == INCOMPARABLE or d.what in LOADS]
+    return [
+        *environment.statements(records),
+        *map(_difference, grave),
+        *hand_made(summary),
+        *losses(summary),
+        *_late_failures(summary),
+        *_logs(summary),
+    ]
+
+
+def opening(summary: Summary) -> list[str]:
+    """The paragraphs above all tables: machines, unfinished runs, rates from logs, the meaning of units and means."""
+    notices = [*_late_failures(summary), *_logs(summary)]
+    if summary.running:
+        notices.insert(0, Statement("runs-going-on", values={"files": list(summary.running)}))
+    if len(summary.machines) > 1:
+        machines = [f"machine {k} is {name} ({counted(runs, 'run')})" for k, (name, runs) in _numbered(summary)]
+        notices.insert(0, Statement("several-machines", values={"machines": machines}))
+    paragraphs = [*map(sentence, notices), sentences(_terms(summary))]
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def _numbered(summary: Summary) -> list[tuple[int, tuple[str, int]]]:
+    return list(enumerate(summary.machines, 1))
+
+
+def _terms(summary: Summary) -> list[Statement]:
+    """The meaning of units and means, and what ran on CPUs instead of a kernel for GPUs."""
+    units = dict.fromkeys((series.unit, series.rows[0].row.items) for series in summary.series)
+    made = [Statement("unit-meaning", unit.capitalize(), {"items": items}) for unit, items in units]
+    if any(len(row.good) > 1 for row in summary.rows):
+        made.append(Statement("geometric-means"))
+    rows_of_series = [[row.row for row in series.rows] for series in summary.series]
+    ran = {(rows[0].config["encoder_type"], kernel) for rows in rows_of_series if (kernel := kernel_on_cpus(rows))}
+    return [*made, *(Statement("kernel-on-cpus", encoder, {"kernel": kernel}) for encoder, kernel in sorted(ran))]
+
+
+def _difference(difference: Difference) -> Statement:
+    subject, values = difference.what, {"first": difference.a, "second": difference.b, "effect": difference.effect}
+    if difference.a == difference.b:
+        return Statement("condition-of-runs", subject[:1].upper() + subject[1:], values)
+    return Statement("condition-differs", subject, values)
+
+
+def _late_failures(summary: Summary) -> list[Statement]:
+    """Programs that failed after they wrote their record."""
+    rows = [row for series in summary.series for row in series.rows]
+    runs = [pair for row in rows for pair in zip(row.files, row.row.records) if pair[1].status == "ok"]
+    failed = [f"{name} ({run.ended})" for name, run in runs if run.ended]
+    return [Statement("failed-late", values={"files": failed})] if failed else []
+
+
+def _logs(summary: Summary) -> list[Statement]:
+    """What is unknown of runs whose rates are from logs."""
+    good = [run for row in summary.rows for run in row.good]
+    logs = [run for run in good if not run.batches.seconds]
+    rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
+    made = []
+    if logs:
+        made.append(Statement("rates-from-logs", values={"logs": len(logs), "runs": len(good)}))
+    if formats := list(dict.fromkeys(run.log_format for run in logs if run.log_format)):
+        made.append(Statement("log-formats", values={"formats": formats}))
+    of_logs = [process_rates(row.good) for row in summary.rows if not any(run.batches.seconds for run in row.good)]
+    if logs and not rounding and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs):
+        made.append(Statement("log-rates-alike"))
+    if rounding >= LEAST_ROUNDING:
+        made.append(Statement("log-digits", values={"rounding": rounding}))
+    return made
+
+
+def losses(summary: Summary) -> list[Statement]:
+    """Runs whose loss grew manifold, or beyond all numbers."""
+    made = []
+    values = {"remedy": divergence.REMEDY}
+    if summary.diverged:
+        made.append(
+            Statement("loss-grew", values={**values, "files": list(summary.diverged), "times": divergence.MANIFOLD})
+        )
+    if summary.without_loss:
+        made.append(Statement("loss-not-finite", values={**values, "files": list(summary.without_loss)}))
+    return made
+
+
+def hand_made(summary: Summary) -> list[Statement]:
+    """Strong scaling that was put together from batch sizes: no run of it has a baseline."""
+    groups: dict[tuple[str, Key], list[Row]] = {}
+    for series in summary.series:
+        row = series.rows[0].row
+        if row.batch_size is not None:
+            key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
+            groups.setdefault((series.machine, key), []).extend(member.row for member in series.rows)
+    return [_hand_made(rows) for rows in groups.values() if _has_one_total(rows)]
+
+
+def _has_one_total(rows: Sequence[Row]) -> bool:
+    """Whether the rows differ in devices and batch size alone, with one product."""
+    return len({row.global_batch_size for row in rows}) == 1 and len({row.batch_size for row in rows}) > 1
+
+
+def _hand_made(rows: Sequence[Row]) -> Statement:
+    ordered = sorted(rows, key=lambda row: row.num_devices)
+    first = ordered[0]
+    title = ", ".join(filter(None, [network(first.config), first.config["variable_update"]]))
+    sizes = [f"--batch_size={row.batch_size} on {devices(row.num_devices)}" for row in ordered]
+    return Statement(
+        "strong-scaling-by-hand",
+        title,
+        {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples},
+    )

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling import_log FILE...: others' logs -> one table of rates, and what each format has beside."""
+"""python -m rnn_scaling import_log FILE...: logs of other benchmarks -> one table of rates."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\
-Reads the output of other benchmarks, finds each file's format, and prints their rates as one table, with speedup and
-efficiency where a run on one device is among them; then what a format has beside: bandwidths, topology, timelines.
+Reads the output of other benchmarks, detects each file's format, and prints the rates as one table, with speedup and
+efficiency if a run on one device is among them. Bandwidths, topology and timelines follow if a format has them.
 
     ./run.sh import_log logs/horovod_*.txt --audit
     mpirun ... | tee run.log;  ./run.sh import_log run.log --output=csv
     nvidia-smi topo -m > topo.txt;  ./run.sh import_log topo.txt
 
-Tables go to stdout; for what could not be used "error: FILE:LINE: reason" goes to stderr, the rest is still printed.
-docs/importers.md says for each format which lines are read and what every number means.
+Tables go to stdout. A line that cannot be used is reported on stderr as "error: FILE:LINE: reason", and the other lines
+are still printed. docs/importers.md lists for each format the lines that are read and the meaning of every number.
 
-Exit status: 0 everything was read, 1 something could not be used or the audit found something, 2 wrong use."""
+Exit status: 0 everything was read, 1 a line could not be used or the audit found something, 2 wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ImportOptions:
     """Import."""
 
-    files: tuple[Path, ...] = flags.positional("what another benchmark printed or wrote", shown="FILE", several=True)
+    files: tuple[Path, ...] = flags.positional("output of another benchmark", shown="FILE", several=True)
     format: str = option(
         "auto",
-        "read every file as this format instead of looking for it",
+        "format of every file (auto: detect it)",
         choices=("auto", *registry.IMPORTERS),
     )
     output: str = option(
         "markdown",
-        "csv and json have every row, markdown the first 100 of a table",
+        "csv and json have every row, markdown the first 100 rows of a table",
         choices=("markdown", "csv", "json"),
     )
-    audit: bool = option(False, "also put the rates of all files through the audit's checks and print what they find")
+    audit: bool = option(False, "also audit the rates of all files and print the findings")
 
 
 @entry.command

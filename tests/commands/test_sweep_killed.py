@@ -84,7 +84,7 @@ def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
     wait_until(lambda: logged(tmp_path / "faults", "start"), "the first sweep runs")
     assert sweep.main([f"--out={tmp_path}/out", *THREE_RUNS], trainer=["false"]) == 2
     said = capsys.readouterr().err
-    assert f"{tmp_path}/out is in use by another sweep (pid {first.pid} on " in said
+    assert f"{tmp_path}/out is in use by" in said and f"pid {first.pid} on " in said
     assert logged(tmp_path / "faults", "start") == [ONE]
     first.kill()  # the lock goes with its process
     first.communicate()
@@ -114,14 +114,14 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     assert process.returncode == 130
     text = said.decode()
     assert "| 2/3 runs, " in text and f" left, {THREE} 2/5 batches, 1 words/s, last 5.00 words/s" in text
-    assert f"{ONE}: failed: ended with exit status 3 and no result: the disk is on fire\r\n" in text
+    assert f"{ONE}: failed: ended with exit status 3" in text and "the disk is on fire\r\n" in text
 
 
 def test_the_parent_never_loads_tensorflow(tmp_path):
     plant(tmp_path / "faults")
     code = (
-        "import sys; from rnn_scaling.commands import ab, sweep; from rnn_scaling.reports import writing; "
-        "writing.report = lambda source, target: None; "
+        "import sys; from rnn_scaling.commands import ab, sweep; from rnn_scaling.reports import report_files; "
+        "report_files.report = lambda source, target: None; "
         f"status = sweep.main(['--out={tmp_path}/out', *{THREE_RUNS}], trainer={trainer(tmp_path / 'faults')}); "
         "assert status == 0 and 'tensorflow' not in sys.modules, status"
     )

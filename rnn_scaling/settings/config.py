@@ -117,19 +117,20 @@ def assumed(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunConfig:
-    """Works out every default.
-
-    Args:
-      given: the options that the user set, by name.
-
-    Returns:
-      The configuration that will run. Conflicts in it are `conflicts.problems`'s matter.
-    """
+    """The configuration that will run, with every default worked out; `conflicts.problems` lists its conflicts."""
     values: dict[str, Any] = {name: field.default for name, field in OPTIONS.items()}
     preset = given.get("preset", "small")
     values.update(presets.defaults(preset, given.get("model", presets.model_of(preset))))
     values.update(assumed(given) | dict(given))
     values["dataset"] = dataset_of(values["model"], values["dataset"])
+    _resolve_devices(values, given, num_gpus, num_cores)
+    _resolve_kernels(values, given)
+    _resolve_update(values)
+    _resolve_data(values, given)
+    return from_flat(values)
+
+
+def _resolve_devices(values: dict[str, Any], given: Mapping[str, Any], num_gpus: int, num_cores: int) -> None:
     if values["device"] == "auto":
         values["device"] = "gpu" if num_gpus else "cpu"
     if values["num_devices"] == 0:
@@ -137,6 +138,9 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
         values["num_devices"] = num_gpus if values["device"] == "gpu" else max(1, num_cores // cores_per_device)
     if values["global_batch_size"] and "batch_size" not in given:
         values["batch_size"] = -(-values["global_batch_size"] // max(1, values["num_devices"] * values["num_workers"]))
+
+
+def _resolve_kernels(values: dict[str, Any], given: Mapping[str, Any]) -> None:
     if values["encoder_type"] in ("bi", "uni"):
         if "direction" not in given:
             values["direction"] = values["encoder_type"]
@@ -145,10 +149,16 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
         values["encoder_type"] = kernels.of_cell(values["unit_type"])[0]
     if values["decoder_type"] is None:
         values["decoder_type"] = values["encoder_type"]
+
+
+def _resolve_update(values: dict[str, Any]) -> None:
     if values["independent_replica"] and values["variable_update"] == "replicated":
         values["variable_update"] = "independent"
     if values["param_server_device"] is None:
         values["param_server_device"] = values["device"]
+
+
+def _resolve_data(values: dict[str, Any], given: Mapping[str, Any]) -> None:
     if values["use_synthetic_data"] and "data_source" not in given:
         values["data_source"] = "device"
     if values["framework"] != "tensorflow" and not {"data_source", "use_synthetic_data"} & given.keys():
@@ -157,4 +167,3 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
         values["prefetch_data_to_device"] = registry.reads(
             registry.DATA_SOURCES, values["data_source"], "prefetch_data_to_device"
         )
-    return from_flat(values)

@@ -204,7 +204,17 @@ class Certifier:
             self._fault(number, fault or Statement("loss-unequal", "unequal loss", values))
 
     def _inputs_fault(self, number: int, towers: Towers, tower: int, got: float, items: float) -> Statement | None:
-        """Which other batch or dropout explains a tower's loss."""
+        """Which wrong batch or dropout explains a tower's loss."""
+        has_own = items == towers.loss_items[tower]
+        fault = self._fault_of_tower(number, towers, tower, got, items)
+        fault = fault or self._repeated(number, towers, tower, got, items)
+        if fault or has_own:
+            return fault
+        values = {"tower": tower, "got": items, "expected": towers.loss_items[tower]}
+        return Statement("input-items-missing", "items left out", values)
+
+    def _fault_of_tower(self, number: int, towers: Towers, tower: int, got: float, items: float) -> Statement | None:
+        """Whether a tower uses the batch or the dropout of another tower."""
         at, has_own = self._weights_at(tower), items == towers.loss_items[tower]
         for instead in range(self._gradients.num_towers):
             values = {"tower": tower, "instead": instead}
@@ -214,18 +224,22 @@ class Certifier:
                 return Statement("input-batch-of-tower", "another's batch", values)
             if has_own and self._is_near(got, self._loss(number, towers, at, tower, instead)):
                 return Statement("input-dropout-of-tower", "another's dropout", values)
-        if number and self._config.model.dropout and has_own:
+        return None
+
+    def _repeated(self, number: int, towers: Towers, tower: int, got: float, items: float) -> Statement | None:
+        """Whether a tower uses the dropout or the batch of an earlier step."""
+        if not number:
+            return None
+        at = self._weights_at(tower)
+        if self._config.model.dropout and items == towers.loss_items[tower]:
             repeated = self._gradients.part(at, towers.batches[tower], 1.0, tower).loss_sum
             if self._is_near(got, repeated):
                 return Statement("input-dropout-repeats", "same dropout", {"tower": tower})
-        for earlier in {0, len(self._history) - 1} if number else ():
+        for earlier in {0, len(self._history) - 1}:
             past = self._history[earlier][0] if earlier >= 0 else towers
             if items == past.loss_items[tower] and self._is_near(got, self._loss(number, past, at, tower)):
                 return Statement("input-batch-repeats", "same batch", {"tower": tower, "earlier": earlier})
-        if has_own:
-            return None
-        counts = {"tower": tower, "got": items, "expected": towers.loss_items[tower]}
-        return Statement("input-items-missing", "items left out", counts)
+        return None
 
     def _check_moving(self, number: int) -> None:
         """Whether each tower's averages are those of its own batches; no loss depends on them."""

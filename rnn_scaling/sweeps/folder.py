@@ -80,16 +80,10 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
     for job in jobs:
         own = _read(job, result.unreadable)
-        if own is not None and is_placeholder(own):
+        there, differences = _best(job, own, others)
+        if there is None or is_placeholder(there):
             result.pending.append(job)
             continue
-        differences = _differences(own.config, job.run) if own else ""
-        elsewhere = others.take(job) if own is None or differences else None
-        there = elsewhere or own
-        if there is None:
-            result.pending.append(job)
-            continue
-        differences = "" if elsewhere else differences
         original = "" if differences else originals.of(job.path.name, there)
         if original and there is own:
             result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
@@ -101,6 +95,15 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
         else:
             result.finished[job.label] = there
     return result
+
+
+def _best(job: Job, own: RunRecord | None, others: _Others) -> tuple[RunRecord | None, str]:
+    """(the record in a job's place, or one of the same flags elsewhere in the folder; the flags that differ)."""
+    if own is not None and is_placeholder(own):
+        return own, ""
+    differences = _differences(own.config, job.run) if own else ""
+    elsewhere = others.take(job) if own is None or differences else None
+    return (elsewhere, "") if elsewhere else (own, differences)
 
 
 def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
 from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
+
+if TYPE_CHECKING:
+    from rnn_scaling.reports.phases import Run
 
 USAGE = """\
 Where does a step go? For each tower: forward, backward, update, exchange that compute does not hide, waiting for other
@@ -58,6 +62,18 @@ class PhasesOptions:
     step: int | None = option(None, "the step to draw, from 0 (default: the one of middle length)", minimum=0)
 
 
+def _print(runs: Sequence[Run], options: PhasesOptions) -> str:
+    from rnn_scaling.reports import phases
+
+    if options.json:
+        content = phases.as_json(runs)
+        print(content, end="", flush=True)
+        return content
+    content = phases.text(runs, options.step)
+    tell(content)  # a full disk behind it is entry.leave's to say
+    return content
+
+
 @entry.command
 def main(words: Sequence[str]) -> int:
     """Prints the tables of the runs; returns the exit status."""
@@ -65,21 +81,15 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.reports import phases
 
     runs, problems = phases.read(options.runs)
-    if options.step is not None:
-        problems += [
-            f"--step={options.step}: {run.path} has the steps 0 to {len(run.parts.steps) - 1}"
-            for run in runs
-            if run.parts and options.step >= len(run.parts.steps)
-        ]
-        runs = [run for run in runs if run.parts is None or options.step < len(run.parts.steps)]
+    short = [run for run in runs if run.parts and (options.step or 0) >= len(run.parts.steps)]
+    problems += [
+        f"--step={options.step}: {run.path} has the steps 0 to {len(run.parts.steps) - 1}" for run in short if run.parts
+    ]
+    runs = [run for run in runs if run not in short]
     target = None
     try:
         if runs:
-            content = phases.as_json(runs) if options.json else phases.text(runs, options.step)
-            if options.json:
-                print(content, end="", flush=True)
-            else:
-                tell(content)  # a full disk behind it is entry.leave's to say
+            content = _print(runs, options)
         if runs and (target := options.out):
             write_text(content, target)
         if any(run.parts for run in runs) and (target := options.picture):

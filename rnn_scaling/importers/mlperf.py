@@ -152,10 +152,7 @@ def _plain_value(text: str | None) -> Any:
 def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Problems) -> None:
     """Takes one event into the last run, or begins a new one."""
     key, value, metadata = event["key"], event.get("value"), event.get("metadata") or {}
-    ms = finite(event["time_ms"])
-    if ms is None or ms < 0:
-        raise ValueError(f"expected time_ms in milliseconds since 1970, got {str(event['time_ms'])[:40]}")
-    run = runs[-1]
+    ms, run = _time_ms(event), runs[-1]
     if run.stop is not None and key in ("init_start", "run_start", "cache_clear", "submission_benchmark"):
         run = _Run(settings={} if key == "submission_benchmark" else dict(run.settings))
         runs.append(run)
@@ -173,6 +170,13 @@ def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Prob
         run.settings[key] = value
     _report(run, _rates(key, value))
     _progress(run, key, metadata)
+
+
+def _time_ms(event: Mapping[str, Any]) -> float:
+    ms = finite(event["time_ms"])
+    if ms is None or ms < 0:
+        raise ValueError(f"expected time_ms in milliseconds since 1970, got {str(event['time_ms'])[:40]}")
+    return ms
 
 
 def _report(run: _Run, rates: Mapping[str, float]) -> None:

@@ -210,6 +210,10 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: i
     )
 
 
+def _total(correct: Any) -> float | None:
+    return None if correct is None else float(correct.sum())
+
+
 def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
     if not math.isfinite(loss):
         raise NotFiniteError(
@@ -250,7 +254,7 @@ def _train(
             result = step()
             loss, items = result.loss, int(result.items.sum())
             step_s = timer.end_step(items, loss)
-            correct = None if result.correct is None else float(result.correct.sum())
+            correct = _total(result.correct)
             state.end_batch(result.items, result.positions, result.loss_items.sum(), result.ready_s, correct)
             _check_loss(loss, batch, config)
             display.batch(step_s, items, loss, result.accuracy)

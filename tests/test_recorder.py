@@ -238,7 +238,8 @@ def test_steps_that_were_told_too_soon_are_noticed_and_said(tmp_path, capsys, st
     assert said.startswith(seen) and "before the devices had finished" in said
     assert f"warning: {said}" in capsys.readouterr().err
     (row,) = loading.load(tmp_path)
-    assert cluster.remarks(row) == [f"In its run on 1 device: {said}"]
+    (remark,) = cluster.remarks(row, "mine")
+    assert remark.kind == "steps-not-waited-for" and remark.values["text"] == said
 
 
 def test_a_pause_at_the_end_that_is_left_out_raises_no_alarm(tmp_path):

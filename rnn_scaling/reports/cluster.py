@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.rows import Row, full_config
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import late_ranks
 from rnn_scaling.analysis.steps.late_ranks import Lateness
 from rnn_scaling.analysis.steps.parts import spread
@@ -16,7 +18,6 @@ from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share
-from rnn_scaling.reports.wording import sentence
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
 PHASES = {
@@ -32,9 +33,9 @@ PHASES = {
 Grid = tuple[list[str], list[list[str]]]
 
 
-def remarks(row: Row) -> list[str]:
-    """What must be said beside a rate: how old workers' gradients were, that some were lost, that no step waited."""
-    return [text for text in (_staleness(row.good), _losses(row), _unwaited(row)) if text]
+def remarks(row: Row, title: str) -> list[Statement]:
+    """How old the gradients of a series' workers were, that some were lost, that no step waited."""
+    return [*_stale("stale-gradients", row.good, title), *_losses(row, title), *_unwaited(row, title)]
 
 
 def runs_with_losses(row: Row) -> list[RunRecord]:
@@ -42,22 +43,19 @@ def runs_with_losses(row: Row) -> list[RunRecord]:
     return [run for run in row.good if run.workers and run.workers.lost]
 
 
-def _unwaited(row: Row) -> str:
-    sentences = [run.batches.unwaited for run in row.good if run.batches.unwaited]
-    which = "In its run" if len(row.good) == 1 else f"In {len(sentences)} of its {len(row.good)} runs"
-    return f"{which} on {row.devices}: {sentences[0]}" if sentences else ""
+def _unwaited(row: Row, title: str) -> list[Statement]:
+    texts = [run.batches.unwaited for run in row.good if run.batches.unwaited]
+    values = {"steps": len(texts), "runs": len(row.good), "devices": row.devices}
+    return [Statement("steps-not-waited-for", title, {**values, "text": texts[0]})] if texts else []
 
 
-def _losses(row: Row) -> str:
+def _losses(row: Row, title: str) -> list[Statement]:
     runs = runs_with_losses(row)
-    if not runs:
-        return ""
     lost = [rank for run in runs if run.workers for rank in run.workers.lost]
-    which = "In its run" if len(row.good) == 1 else f"In {len(runs)} of its {len(row.good)} runs"
-    workers = "a worker was lost" if len(lost) == len(runs) else "workers were lost"
-    return (
-        f"{which} on {row.devices} {workers} ({_why_lost(lost[0])}): the rate is not that of {row.num_workers} workers."
-    )
+    if not lost:
+        return []
+    values = {"lost": len(runs), "runs": len(row.good), "devices": row.devices, "workers": row.num_workers}
+    return [Statement("workers-lost", title, {**values, "first": _why_lost(lost[0])})]
 
 
 def _why_lost(rank: Rank) -> str:
@@ -69,19 +67,17 @@ def _why_lost(rank: Rank) -> str:
     return f"rank {rank.rank}{where}{why}"
 
 
-def _staleness(runs: Sequence[RunRecord]) -> str:
-    counts: dict[int, int] = {}
+def _stale(kind: str, runs: Sequence[RunRecord], title: str = "") -> list[Statement]:
+    """How many updates old the gradients were; empty where all were new."""
+    counts: Counter[int] = Counter()
     for run in runs:
-        for age, count in ((run.workers.staleness if run.workers else None) or {}).items():
-            counts[int(age)] = counts.get(int(age), 0) + count
-    updates, largest = sum(counts.values()), max((age for age, count in counts.items() if count), default=0)
-    if not largest:
-        return ""
-    mean = sum(age * count for age, count in counts.items()) / updates
-    return (
-        f"Its gradients were {mean:.1f} updates old on average, {largest} at most: it trains something else than a "
-        "synchronous mode."
-    )
+        ages = (run.workers.staleness if run.workers else None) or {}
+        counts.update({int(age): count for age, count in ages.items()})
+    most = max((age for age, count in counts.items() if count), default=0)
+    if not most:
+        return []
+    mean = sum(age * count for age, count in counts.items()) / counts.total()
+    return [Statement(kind, title, {"mean": mean, "most": most})]
 
 
 def lateness(run: RunRecord) -> Lateness | None:
@@ -97,8 +93,7 @@ class ByRank:
     """The ranks of a row's first good run: no table and no sentence where they timed no batches of their own."""
 
     grid: Grid | None = None
-    late: str = ""  # which of them are, in a sentence
-    notes: tuple[str, ...] = ()
+    notes: tuple[Statement, ...] = ()
 
 
 def by_rank(row: Row) -> ByRank:
@@ -108,13 +103,13 @@ def by_rank(row: Row) -> ByRank:
     run, *others = row.good
     verdict = lateness(run)
     notes = ranks_notes(run, verdict)
-    if verdict and others:
-        same = sum(other is not None and other.late == verdict.late for other in map(lateness, others))
-        again = "all say" if same == len(others) else f"{same} of the other {len(others)} say"
-        notes.append(f"This is the first of {len(row.good)} runs; {again} the same of its ranks.")
     if verdict is None:
-        return ByRank(steps_grid(run), notes=tuple(notes))
-    return ByRank(ranks_grid(verdict, row.unit), late_sentence(verdict), tuple(notes))
+        return ByRank(steps_grid(run), tuple(notes))
+    if others:
+        same = sum(other is not None and other.late == verdict.late for other in map(lateness, others))
+        values = {"runs": len(row.good), "same": same, "others": len(others)}
+        notes.append(Statement("ranks-of-first-run", values=values))
+    return ByRank(ranks_grid(verdict, row.unit), (verdict.why, *notes))
 
 
 def steps_grid(run: RunRecord) -> Grid | None:
@@ -128,11 +123,6 @@ def steps_grid(run: RunRecord) -> Grid | None:
         [f"{rank.rank}{remark}", rank.host or "n/a", f"{len(rank.items):,}", f"{100 * sum(rank.items) / items:.1f}"]
         for rank, remark in _folded(workers, fewest_first)
     ]
-
-
-def late_sentence(told: Lateness) -> str:
-    """Which ranks are late, and by how much."""
-    return sentence(told.why)
 
 
 def ranks_grid(told: Lateness, unit: str) -> Grid:
@@ -161,18 +151,20 @@ def ranks_grid(told: Lateness, unit: str) -> Grid:
     ]
 
 
-def ranks_notes(run: RunRecord, told: Lateness | None) -> list[str]:
+def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
     """What sd is, how old gradients were, which ranks were lost or failed, how the common window was made."""
-    lines = [text] if (text := _staleness([run])) else []
-    if told:
-        folded = f" {len(told.ranks)} ranks: the slowest, the median and the fastest are shown."
-        many = folded if len(told.ranks) > MOST_RANKS else ""
-        lines.append(f"sd is the standard deviation over the {len(told.ranks[0].seconds)} measured batches.{many}")
+    notes = _stale("gradients-age", [run])
+    if verdict:
+        notes.append(Statement("ranks-scatter", values={"batches": len(verdict.ranks[0].seconds)}))
+    if verdict and len(verdict.ranks) > MOST_RANKS:
+        notes.append(Statement("ranks-folded", values={"ranks": len(verdict.ranks)}))
     if run.workers:
-        lines += [f"Lost: {_why_lost(rank)}." for rank in run.workers.lost[:MOST_RANKS]]
-        lines += [f"Failed: {_why_lost(rank)}." for rank in run.workers.ranks if rank.error][:MOST_RANKS]
-        lines += [f"Common window: {run.workers.window}."] if run.workers.window else []
-    return lines
+        failed = [rank for rank in run.workers.ranks if rank.error]
+        notes += [Statement("rank-lost", _why_lost(rank)) for rank in run.workers.lost[:MOST_RANKS]]
+        notes += [Statement("rank-failed", _why_lost(rank)) for rank in failed[:MOST_RANKS]]
+    if run.workers and run.workers.window:
+        notes.append(Statement("common-window", run.workers.window))
+    return notes
 
 
 def phases_grid(run: RunRecord) -> Grid:

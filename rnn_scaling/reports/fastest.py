@@ -16,7 +16,7 @@ from rnn_scaling.analysis.significance import REPEATS, foreseen, is_above, more_
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_statements import rounded_up
-from rnn_scaling.reports.series_statements import crowding, failed_above, other_load, records_behind, remarks, scaling
+from rnn_scaling.reports.series_statements import crowding, failed_above, other_load, records_behind, scaling
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, devices
 
 
@@ -30,7 +30,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
     common = [Statement("most-common-devices", values=values)] if differ else []
     if not rivals:
         values |= {"rate": interval_values(best), "unit": first.unit}
-        about = scaling(first) + (remarks(first.largest, first.title) if first.largest else []) if count > 1 else []
+        about = scaling(first) + _of_workers(first, None) if count > 1 else []
         conditions_ = conditions(series, count, first if about else None)
         made = [Statement("fastest", first.title, values), *common, *about]
         return [*made, *_elsewhere(ordered, count, first), *conditions_]
@@ -110,8 +110,7 @@ def conditions(
 def _of_workers(series: SeriesSummary, count: int | None) -> list[Statement]:
     """What must be said of a series' workers on so many devices; None: on its most."""
     row = series.largest if count is None else series.at(count)
-    texts = cluster.remarks(row.row) if row else []
-    return [Statement("workers-of-series", series.title, {"text": text}) for text in texts]
+    return cluster.remarks(row.row, series.title) if row else []
 
 
 def _lost(row: RowSummary | None) -> bool:

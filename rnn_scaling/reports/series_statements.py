@@ -32,7 +32,7 @@ def statements(series: SeriesSummary) -> list[Statement]:
         return [Statement("series-failed", series.title)]
     first, *others = scaling(series)
     load = other_load(records_behind(row))
-    further = [*crowding(row), *others, *remarks(row, series.title), *load]
+    further = [*crowding(row), *others, *cluster.remarks(row.row, series.title), *load]
     return [first, *further, *failed_above(series), *_diverged(series)]
 
 
@@ -114,11 +114,6 @@ def other_load(records: Sequence[RunRecord]) -> list[Statement]:
     loads = [load for record in records if (load := disturbance.load(record))]
     values = {"share": max(loads, default=0.0), "loaded": len(loads), "runs": len(records)}
     return [Statement("other-load", values=values)] if loads else []
-
-
-def remarks(row: RowSummary, title: str) -> list[Statement]:
-    """What must be said of the workers of a row."""
-    return [Statement("workers", title, {"text": text}) for text in cluster.remarks(row.row)]
 
 
 def crowding(row: RowSummary) -> list[Statement]:

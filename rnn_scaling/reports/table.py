@@ -76,8 +76,7 @@ def workers(series: SeriesSummary) -> list[Section]:
     ranks = cluster.by_rank(series.largest.row) if series.largest else None
     if ranks and (ranks.grid or ranks.notes):
         grids = (Grid("By rank", *ranks.grid, text_columns=(1,)),) if ranks.grid else ()
-        notes = tuple(filter(None, (ranks.late, *ranks.notes)))
-        sections.append(Section(f"Ranks on {series.largest.devices}" if series.largest else "", grids, notes))
+        sections.append(Section(f"Ranks on {series.largest.devices}" if series.largest else "", grids, ranks.notes))
     return sections
 
 

@@ -223,7 +223,7 @@ def judge_conditions(said, series):
     crowded = base is not None and any(record.resolved.oversubscribed for record in row.row.good)
     assert (f"{row.devices} share 2 cores" in said) == crowded
     workers = [run.workers for run in row.row.good if run.workers]
-    assert ("lost (rank" in said) == any(each.lost for each in workers)
+    assert ("lost workers" in said) == any(each.lost for each in workers)
     assert ("updates old" in said) == any(int(age) for each in workers for age in each.staleness or {})
     if "at most 50 % of the ideal" in said:
         assert row.efficiency.value <= 50

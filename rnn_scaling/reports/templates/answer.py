@@ -22,7 +22,6 @@ TEMPLATES = {
     "quiet-runs-would-tell": "Other processes slowed the slower ones: runs on a quiet machine would tell.",
     "same-rates": "Their rates are the same to the last printed digit.",
     "repeats-would-show-differences": "--repeats={repeats} would most likely show differences of {percent} %.",
-    "workers-of-series": "{subject}: {text}",
     "none-on-several": "None of {series:count series|series} was measured on several devices.",
     "none-sound": "None of {series:count series|series} can be called the fastest.",
     "no-common-devices": "The series have no number of devices above 1 in common, so none is called the fastest.",

@@ -27,7 +27,6 @@ TEMPLATES = {
     "near-ideal": "The difference from the ideal is within the noise.",
     "repeats-would-show-loss": "--repeats={repeats} would show a loss of {points} points.",
     "other-load": "Other processes used up to {share:share} of the cores during {loaded} of {runs:count run}.",
-    "workers": "{text}",
     "shared-cores": "{devices} share {cores:count core}.",
     "shared-cores-alone": "{devices} share {cores:count core}; one device alone had {alone}.",
     "shared-cores-bound": "They can reach at most {share:share} of the ideal.",

@@ -23,37 +23,37 @@ from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
 
 USAGE = """\
-Does a mode train right? Trains on several devices and, batch by batch, serially on one: the towers' batches one after
-the other at the same weights, gradients summed and divided by the items of all, one update. Compares losses and weights
-of every replica, and says "equal within 1e-5", "stale by 1 step" (which relaxed and staged modes promise), or what is
-wrong: "sum" where it should be the mean, "mean" for the sum, which variable, which tower, from which batch.
+Does a mode train correctly? Trains in that mode and, batch by batch, serially on one device: the batches of all towers
+at the same weights, one update from the mean gradient. Compares losses and all weights, and prints a verdict such as
+"equal within 1e-5", "stale by 1 step" (as relaxed and staged modes promise), or the fault: "sum" where a mean is
+expected, which variable, which tower, from which batch.
 
     ./run.sh verify                                                 replicated on 2 devices
     ./run.sh verify --variable_update=parameter_server --num_devices=4 --global_batch_size=30
     ./run.sh verify --variable_update=collective_all_reduce --num_workers=2     starts its own cluster here
-    ./run.sh verify --machine --device=gpu --num_devices=0          the first thing to run on a new machine
+    ./run.sh verify --machine --device=gpu --num_devices=0          run this first on a new machine
 
-Takes the trainer's flags (./run.sh train --help). What is not given: --variable_update=replicated --num_devices=2, or
---variable_update=collective_all_reduce with --num_workers; --optimizer=sgd, since Adam hides a factor of the gradient,
---learning_rate=0.5 (of images 0.05, without batch normalisation 0.002; more where --max_gradient_norm is below 0.02);
-12 batches (--num_warmup_batches=1 --num_batches=11); sentences of unequal lengths (--random_lengths) and a small
-network (--num_units=32). The certificate goes into --result_file, and ./run.sh sweep --certify puts it beside each
-speed; docs/verify.md says what is compared, how closely, and what is not.
+Accepts the flags of the trainer (./run.sh train --help). Defaults that differ: --variable_update=replicated
+--num_devices=2, or --variable_update=collective_all_reduce with --num_workers; --optimizer=sgd, because Adam hides a
+factor of the gradient; --learning_rate=0.5 (0.05 for images, 0.002 without batch normalisation, more if
+--max_gradient_norm is below 0.02); 12 batches (--num_warmup_batches=1 --num_batches=11); --random_lengths; a small
+network (--num_units=32). --result_file stores the certificate. ./run.sh sweep --certify verifies each configuration.
+docs/verify.md lists what is compared, how closely, and what is not.
 
-Exit status: 0 it does what the mode promises, 1 it does not, or a process failed, 2 the flags conflict,
+Exit status: 0 the mode does what it promises, 1 it does not, or a process failed, 2 the flags conflict,
 130 interrupted."""
 
-WITHOUT = ("log_dir", *OF_ONE_RUN, *TIMING)  # nothing here is timed or traced, and no batch may be left out
+REFUSED = ("log_dir", *OF_ONE_RUN, *TIMING)  # nothing is timed or traced, and every batch is compared
 
 _STARTED = time.perf_counter()
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyOptions:
-    """Verify."""
+    """Options of verify alone."""
 
     machine: bool = option(
-        False, "also check kernels, all-reduces, placement and the clock on these devices: first on a new machine"
+        False, "also check kernels, all-reduces, placement and the clock; use it first on a new machine"
     )
 
 
@@ -62,15 +62,15 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
     """Verifies one configuration; returns the exit status."""
     groups = [VerifyOptions, *configs.GROUPS.values()]
     flags.answer(words, USAGE, groups, "verify")
-    given, own, wrong = _given(words)
+    given, options, wrong = _given(words)
     words = [spell(name, value) for name, value in given.items()]
     try:
         launch = launches.of(os.environ, given.get("coordinator_address", ""), socket.gethostname())
         defaults = defaults_of(given, has_launcher=launch is not None)
         if launch is None:
             given, config = command_line.checked(words, wrong, defaults)
-            if own.machine and config.num_processes > 1:
-                raise entry.Refusal(f"--machine looks at the devices of one process, got {config.num_processes}")
+            if options.machine and config.num_processes > 1:
+                raise entry.Refusal(f"--machine checks the devices of one process, got {config.num_processes}")
             if config.num_processes > 1:
                 return _together(config, [spell(name, value) for name, value in given.items()], verifier)
         else:
@@ -79,24 +79,24 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             config, launch = configuration(words, defaults)
         from rnn_scaling.verification.session import VerifySession
 
-        if own.machine:
+        if options.machine:
             config = dataclasses.replace(config, output=dataclasses.replace(config.output, trace_batches=1))
-        session = VerifySession(config, _STARTED, launch, checks_machine=own.machine)
+        session = VerifySession(config, _STARTED, launch, checks_machine=options.machine)
     except ClusterError as e:
         return entry.fail(str(e), status=entry.EXIT_USAGE)
     return session.run()
 
 
 def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[str]]:
-    """(flags of the trainer as far as they can be read, own options, what is wrong)."""
+    """(flags of the trainer that can be read, options of verify, what is wrong)."""
     lines: list[str] = []
-    own = flags.fields([VerifyOptions])
+    own_fields = flags.fields([VerifyOptions])
     try:
-        given = flags.parse(words, {**configs.OPTIONS, **own})
+        given = flags.parse(words, {**configs.OPTIONS, **own_fields})
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
-    (options,) = flags.build([VerifyOptions], {name: given.pop(name) for name in own if name in given})
-    useless = [name for name in WITHOUT if name in given]
+    (options,) = flags.build([VerifyOptions], {name: given.pop(name) for name in own_fields if name in given})
+    useless = [name for name in REFUSED if name in given]
     lines += [f"{spell(name, given[name])}: nothing is timed or traced here; leave it out" for name in useless]
     return given, options, lines
 

@@ -42,8 +42,8 @@ class AsynchronousCertifier:
 
     def end(self) -> Certificate:
         """The certificate of all steps that ended."""
-        done = sorted(self._step.done, key=lambda each: each.number)
-        numbers, staleness = [each.number for each in done], [each.staleness for each in done]
+        done = sorted(self._step.done, key=lambda step: step.number)
+        numbers, staleness = [step.number for step in done], [step.staleness for step in done]
         scales_loss = self._config.model.compute_dtype == "float16"
         rule, changes = Rule(self._config.training, scales_loss, self._config.num_towers), []
         for number in range(max(numbers) + 1):  # a data source gives its batches in order
@@ -52,10 +52,10 @@ class AsynchronousCertifier:
                 part = self._gradients.part(self._first, towers.batches[0], 1 / towers.loss_items[0], number)
                 changes.append(rule.update(part.gradient))
         expected = summed(changes)
-        change = {name: each - self._first[name] for name, each in self._variables().items()}
-        off = _norm({name: each - expected[name] for name, each in change.items()}) / _norm(expected)
+        change = {name: array - self._first[name] for name, array in self._variables().items()}
+        off = _norm({name: array - expected[name] for name, array in change.items()}) / _norm(expected)
         smallest = min(map(_norm, changes)) / _norm(expected)
-        moved = max(float(np.abs(each).max()) for each in change.values())
+        moved = max(float(np.abs(array).max()) for array in change.values())
         holds = off <= ALLOWED * smallest
         values = {
             "steps": len(done),
@@ -93,8 +93,8 @@ class AsynchronousCertifier:
         pieces: dict[str, list[np.ndarray]] = {}
         for state in self._step.variable_states():
             pieces.setdefault(state.name, []).append(state.variable.numpy())
-        return {name: np.concatenate(each) for name, each in pieces.items()}
+        return {name: np.concatenate(parts) for name, parts in pieces.items()}
 
 
 def _norm(arrays: Arrays) -> float:
-    return norm(np.concatenate([each.ravel() for each in arrays.values()]))
+    return norm(np.concatenate([array.ravel() for array in arrays.values()]))

@@ -78,7 +78,7 @@ class Certifier:
             self._check_forward(number, result, towers, steps)
         self._check_moving(number)
         largest = self._compare(number, after)
-        sizes = [each.nbytes for replica in after for each in replica.weights.values()]
+        sizes = [array.nbytes for replica in after for array in replica.weights.values()]
         if (len(self._history) + 1) * sum(sizes) <= MOST_KEPT and len(self._history) == number:
             self._history.append((towers, before, self._stale, after))
         is_unequal = self._wrong is not None and self._wrong.subject == UNEQUAL
@@ -141,8 +141,8 @@ class Certifier:
             tower = None if state.tower is None else self._engine.first_tower + state.tower
             pieces.setdefault(tower, {}).setdefault(state.name, []).append(state.variable.numpy())
         return [
-            Replica(tower, {name: each[0] if len(each) == 1 else np.concatenate(each) for name, each in parts.items()})
-            for tower, parts in pieces.items()
+            Replica(tower, {name: _joined(arrays) for name, arrays in arrays_by_name.items()})
+            for tower, arrays_by_name in pieces.items()
         ]
 
     def _fault(self, number: int, fault: Statement | None) -> None:
@@ -375,6 +375,10 @@ class Certifier:
 def _shares(towers: Towers) -> dict[int, float]:
     """Of each tower in the items of all."""
     return {tower: items / sum(towers.loss_items) for tower, items in enumerate(towers.loss_items)}
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _usage(check: Check) -> float:

@@ -133,7 +133,7 @@ def _partial(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guara
 def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays, guarantee: Guarantee) -> bool:
     """Whether these variables together change by the right numbers, in other places."""
     did, expected = (
-        np.sort(np.concatenate([each[name].ravel() for name in names])) for each in (evidence.change, right)
+        np.sort(np.concatenate([changes[name].ravel() for name in names])) for changes in (evidence.change, right)
     )
     return norm(did - expected) <= 4 * guarantee.share * norm(expected)
 
@@ -262,7 +262,7 @@ def _fits(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarante
 
 
 def _scaled(gradient: Arrays, factor: float) -> Gradient:
-    return {name: each * np.float32(factor) for name, each in gradient.items()}
+    return {name: array * np.float32(factor) for name, array in gradient.items()}
 
 
 @dataclasses.dataclass

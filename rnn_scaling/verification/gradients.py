@@ -87,7 +87,8 @@ class SerialGradients:
             if self._slices is not None:
                 batches = self._cut(batches[0], self._slices)
             counts = [self._workload.counts(batch) for batch in batches]
-        return Towers(batches, [float(each.loss_items) for each in counts], [int(each.positions) for each in counts])
+        loss_items = [float(count.loss_items) for count in counts]
+        return Towers(batches, loss_items, [int(count.positions) for count in counts])
 
     def _cut(self, batch: Any, sizes: Sequence[int]) -> list[Any]:
         columns = (tf.split(part, sizes, self._workload.layout.sample_axis(part)) for part in batch)
@@ -102,7 +103,7 @@ class SerialGradients:
         with tf.device(self._device):
             seed = tf.constant([draw, self._seed], tf.int32)
             tensors = {name: tf.constant(value) for name, value in weights.items()}
-            averages = {name: tf.constant(each) for name, each in (moving or self.first_moving).items()}
+            averages = {name: tf.constant(array) for name, array in (moving or self.first_moving).items()}
             found = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
         loss_sum, gradient, following, rows = found
         touched = {name: (ids.numpy(), values.numpy()) for name, (ids, values) in rows.items()}
@@ -118,13 +119,13 @@ class SerialGradients:
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tuple[tf.Tensor, tf.Tensor]]]:
         workload, ids = self._workload, self._workload.lookups(batch)
         rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
-        dense = {name: each for name, each in weights.items() if name not in ids}
+        dense = {name: tensor for name, tensor in weights.items() if name not in ids}
         with tf.GradientTape() as tape:
             tape.watch([dense, rows])
             outcome = workload.forward({**dense, **moving}, rows, batch, seed)
             scaled = outcome.loss_sum * factor
         gradient, of_rows = tape.gradient(scaled, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        touched = {name: (tf.reshape(ids[name], [-1]), _flat(each)) for name, each in of_rows.items()}
+        touched = {name: (tf.reshape(ids[name], [-1]), _flat(slopes)) for name, slopes in of_rows.items()}
         for name, (numbers, values) in touched.items():
             gradient[name] = tf.math.unsorted_segment_sum(values, numbers, weights[name].shape[0])
         return outcome.loss_sum, {name: gradient[name] for name in weights}, dict(outcome.moving), touched
@@ -135,14 +136,14 @@ def _flat(rows: tf.Tensor) -> tf.Tensor:
 
 
 def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    return {name: each.numpy() for name, each in tensors.items()}
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:
     """The sum of several gradients, variable by variable."""
     first, *others = gradients
-    total = {name: each.copy() for name, each in first.items()}
+    total = {name: array.copy() for name, array in first.items()}
     for gradient in others:
-        for name, each in gradient.items():
-            total[name] += each
+        for name, array in gradient.items():
+            total[name] += array
     return total

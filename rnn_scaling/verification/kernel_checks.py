@@ -70,24 +70,25 @@ def _results(run: Callable[..., Any], stack: stacks.RecurrentStack, device: str)
             tape.watch([weights, inputs, state])
             outputs, final = run(weights, inputs, tf.constant(LENGTHS, tf.int32), state, tf.constant([1, 2]))
             # Every cotangent differs, so that a gradient in a wrong place cannot cancel out.
-            loss = sum(tf.reduce_sum(tf.sin(3 * each) * (1 + number)) for number, each in enumerate((outputs, *final)))
+            results = (outputs, *final)
+            loss = sum(tf.reduce_sum(tf.sin(3 * tensor) * (1 + number)) for number, tensor in enumerate(results))
         d_weights, d_inputs, d_state = tape.gradient(loss, [weights, inputs, state])
         named = {"outputs": outputs, "gradient of the inputs": d_inputs}
-        named |= {f"state {number}": each for number, each in enumerate(final)}
-        named |= {f"gradient of state {number}": each for number, each in enumerate(d_state)}
+        named |= {f"state {number}": tensor for number, tensor in enumerate(final)}
+        named |= {f"gradient of state {number}": tensor for number, tensor in enumerate(d_state)}
         for cell, of_cell in enumerate(d_weights):
-            named |= {f"gradient of weight {number} of cell {cell}": each for number, each in enumerate(of_cell)}
+            named |= {f"gradient of weight {number} of cell {cell}": tensor for number, tensor in enumerate(of_cell)}
         return named
 
     with tf.device(device):
         weights = [tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)) for cell in range(stack.num_cells)]
         inputs = draw(max(LENGTHS), len(LENGTHS), WIDTH)
         state = tuple(draw(stack.num_cells, len(LENGTHS), WIDTH) for _ in stack.cell.STATE)
-        return {name: each.numpy() for name, each in all_of(weights, inputs, state).items()}
+        return {name: tensor.numpy() for name, tensor in all_of(weights, inputs, state).items()}
 
 
 def _largest_error(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> tuple[float, str]:
-    errors = {name: float(np.abs(got[name] - each).max() / np.abs(each).max()) for name, each in want.items()}
+    errors = {name: float(np.abs(got[name] - array).max() / np.abs(array).max()) for name, array in want.items()}
     where = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
     return errors[where], where
 
@@ -103,9 +104,8 @@ def all_reduces_on(engine: Engine) -> Iterator[Check]:
         random = np.random.default_rng(0)
         values = [random.integers(SMALLEST, LARGEST, (len(devices), size)).astype(np.float32) for size in SIZES]
         try:
-            wrong = [
-                size for size, each, sums in zip(SIZES, values, _sums(name, devices, values)) if _is_off(each, sums)
-            ]
+            found = zip(SIZES, values, _sums(name, devices, values))
+            wrong = [size for size, numbers, sums in found if _is_off(numbers, sums)]
         except (tf.errors.OpError, ValueError) as e:
             yield Check(name=check, holds=False, text=str(e)[:200])
             continue
@@ -124,15 +124,15 @@ def _sums(name: str, devices: Sequence[str], values: Sequence[np.ndarray]) -> li
     @tf.function(autograph=False)
     def step() -> list[list[tf.Tensor]]:
         summed = []
-        for each in values:
+        for numbers in values:
             tensors = []
-            for device, value in zip(devices, each):
+            for device, value in zip(devices, numbers):
                 with tf.device(device):
                     tensors.append(tf.constant(value))
             summed.append(reduce(tensors))
         return summed
 
-    return [[tower.numpy() for tower in each] for each in step()]
+    return [[tower.numpy() for tower in towers] for towers in step()]
 
 
 def _is_off(values: np.ndarray, sums: Sequence[np.ndarray]) -> bool:

@@ -77,11 +77,11 @@ class MachineCheck:
         """Whether variables, their updates and the towers' work are on the towers' devices."""
         devices, graph = self._engine.devices, observe.graph(self._step)
         variables = graph.placement.variables if graph.placement else ()
-        own = [(each, devices[each.tower]) for each in variables if each.tower is not None]
+        own = [(variable, devices[variable.tower]) for variable in variables if variable.tower is not None]
         wrong = [
-            f"{each.name} of tower {each.tower} is on {each.device}, updated on {each.update.device}"
-            for each, device in own
-            if {each.device, each.update.device} != {device}
+            f"{variable.name} of tower {variable.tower} is on {variable.device}, updated on {variable.update.device}"
+            for variable, device in own
+            if {variable.device, variable.update.device} != {device}
         ]
         text = wrong[0] if wrong else f"{len(own)} variables and their updates are on their towers' devices"
         if not own:

@@ -143,7 +143,7 @@ def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[s
             tape.watch(values)
             ids = workload.lookups(fields)
             rows = {name: tf.gather(values[name], ids[name]) for name in ids}
-            dense = {name: each for name, each in values.items() if name not in ids}
+            dense = {name: array for name, array in values.items() if name not in ids}
             seed = tf.constant([1, SEED])
             outcome = workload.forward(dense, rows, fields, seed)
         gradient = tape.gradient(outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
@@ -157,7 +157,7 @@ def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[s
         }
 
     computed: dict[str, Any] = tf.nest.map_structure(
-        lambda each: each.numpy(), compute({name: tf.constant(each) for name, each in weights.items()})
+        lambda tensor: tensor.numpy(), compute({name: tf.constant(tensor) for name, tensor in weights.items()})
     )
     return computed
 
@@ -185,7 +185,7 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
     expected = loss.sentences(hidden @ projection, labels, lengths)
     logits = tf.constant((hidden @ projection).astype(np.float32))
-    outputs, matrix = (tf.constant(each.astype(np.float32)) for each in (hidden, projection))
+    outputs, matrix = (tf.constant(array.astype(np.float32)) for array in (hidden, projection))
     sums = [
         cross_entropy.next_words(outputs, matrix, tf.constant(labels), tf.constant(lengths), True).loss_sum,
         tf.reduce_sum(cross_entropy.sentence_losses(logits, tf.constant(labels), tf.constant(lengths), True)),
@@ -208,7 +208,7 @@ def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Genera
         for cell in range(directions)
     ]
     x, lengths = random.normal(size=(6, 4, model.embedding_dim)), np.array(LENGTHS["source_length"], np.int32)
-    arguments = [tuple(tf.constant(each) for each in cell.values()) for cell in weights]
+    arguments = [tuple(tf.constant(array) for array in cell.values()) for cell in weights]
     layout = x if model.time_major else x.transpose(1, 0, 2)
     outputs, states = kernel.build(stack)(
         arguments, tf.constant(layout.astype(np.float32)), tf.constant(lengths), None, tf.constant([1, 2])
@@ -297,7 +297,8 @@ def _normalization(random: np.random.Generator) -> Iterator[Comparison]:
     else:
         from rnn_scaling.models.images.layers import EPSILON, Layers
 
-        values = {"gamma": np.ones(3), "beta": np.zeros(3), **{f"moving_{name}": each for name, each in first.items()}}
+        values = {"gamma": np.ones(3), "beta": np.zeros(3)}
+        values |= {f"moving_{name}": average for name, average in first.items()}
         layers = Layers("NHWC", tensor, lambda spec: tf.constant(values[spec.name].astype(np.float32)), None)
         y, decay, epsilon, unbiased = (
             layers.batch_normalization(tensor),

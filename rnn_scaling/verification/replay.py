@@ -176,7 +176,7 @@ def _clippings(longest: float, num_towers: int) -> Iterator[Cause]:
 def _without(number: int) -> Sum:
     return lambda parts, shares: summed(
         [part.gradient for tower, part in parts.items() if tower != number]
-        or [{name: np.zeros_like(each) for name, each in parts[number].gradient.items()}]
+        or [{name: np.zeros_like(array) for name, array in parts[number].gradient.items()}]
     )
 
 
@@ -194,7 +194,7 @@ def _off(config: RunConfig, guarantee: Guarantee, tower: int | None, tried: Caus
     for update in updates:
         gradient = _gradient(guarantee, tower, tried, update, exchange.sum)
         if guarantee.late:
-            zeros = {name: np.zeros_like(each) for name, each in gradient.items()}
+            zeros = {name: np.zeros_like(array) for name, array in gradient.items()}
             gradient, late = (zeros if late is None else late), gradient
         for name, change in rule.update(gradient).items():
             rounded = ROUNDING * norm(update.weights[name])
@@ -209,5 +209,5 @@ def _gradient(
 ) -> Arrays:
     if not guarantee.shares_one_model and tower is not None:
         share = np.float32(update.shares[tower])
-        return {name: each / share for name, each in update.parts[tower].gradient.items()}
+        return {name: array / share for name, array in update.parts[tower].gradient.items()}
     return tried.sum(update.parts, update.shares) if tried.sum else exchanged(update.parts)

@@ -91,9 +91,9 @@ class Rule:
 
     def update(self, gradient: Arrays) -> dict[str, np.ndarray]:
         """What one update adds to each variable, which is then done; zeros where a scaled gradient is not finite."""
-        if self._scales_loss and not all(np.isfinite(each).all() for each in gradient.values()):
+        if self._scales_loss and not all(np.isfinite(array).all() for array in gradient.values()):
             self.loss_scale = max(1.0, self.loss_scale / 2)
-            return {name: np.zeros_like(each) for name, each in gradient.items()}
+            return {name: np.zeros_like(array) for name, array in gradient.items()}
         longest = self._training.max_gradient_norm
         self.has_clipped |= bool(longest) and length(gradient) > longest
         updated = self._updated(gradient)
@@ -106,8 +106,8 @@ class Rule:
         if longest and clips == "global":
             gradient = clipped(gradient, longest)
         elif longest and clips == "variable":
-            gradient = {name: clipped({name: each}, longest)[name] for name, each in gradient.items()}
-        return {name: self._of_one(name, each) for name, each in gradient.items()}
+            gradient = {name: clipped({name: array}, longest)[name] for name, array in gradient.items()}
+        return {name: self._of_one(name, array) for name, array in gradient.items()}
 
     def _of_one(self, name: str, gradient: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """(change, slots after it) of one variable."""
@@ -133,9 +133,9 @@ class Rule:
 def clipped(gradient: Arrays, longest: float) -> dict[str, np.ndarray]:
     """The gradient, shortened to this Euclidean norm of all its variables together if it is longer."""
     shorter = np.float32(longest / max(length(gradient), longest))
-    return {name: each * shorter for name, each in gradient.items()}
+    return {name: array * shorter for name, array in gradient.items()}
 
 
 def length(gradient: Arrays) -> float:
     """The Euclidean norm of all variables together."""
-    return float(np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in gradient.values())))
+    return float(np.sqrt(sum(np.square(array, dtype=np.float64).sum() for array in gradient.values())))

@@ -89,11 +89,11 @@ class Serial:
 
     def of_tower(self, tower: int) -> int:
         """Number of the training that has this tower's batches."""
-        return next(number for number, each in enumerate(self.trainings) if tower in each.towers)
+        return next(number for number, training in enumerate(self.trainings) if tower in training.towers)
 
     def step(self, number: int, towers: Towers) -> list[Step]:
         """Trains the batches of step `number`; what each training did."""
-        return [self._step(each, number, towers) for each in self.trainings]
+        return [self._step(training, number, towers) for training in self.trainings]
 
     def _step(self, training: Training, number: int, towers: Towers) -> Step:
         rule = training.rule.snapshot()
@@ -108,8 +108,8 @@ class Serial:
         change = training.rule.update(applied)
         training.stale = training.weights
         training.weights = {name: value + change[name] for name, value in training.weights.items()}
-        for name, each in change.items():
-            training.way[name] += norm(each)
+        for name, array in change.items():
+            training.way[name] += norm(array)
         if self._guarantee.lost:
             self._lose(training, parts, training.rule.shrink(applied))
         return Step(parts, change, rule)
@@ -135,7 +135,7 @@ class Serial:
             averages = moving[tower] if moving else None
             part = self._gradients.part(at, towers.batches[tower], loss_scale / items, draw, averages)
             if loss_scale != 1.0:
-                scaled = {name: each / np.float32(loss_scale) for name, each in part.gradient.items()}
+                scaled = {name: array / np.float32(loss_scale) for name, array in part.gradient.items()}
                 part = dataclasses.replace(part, gradient=scaled)
             parts[tower] = part
         return parts
@@ -171,10 +171,10 @@ class Exchange:
             return part.gradient
         feedback = self._towers.setdefault(tower, int8.Feedback(*self._fault))
         return {
-            name: int8.gathered(each.shape, *part.rows[name], self._fault[1])
+            name: int8.gathered(array.shape, *part.rows[name], self._fault[1])
             if self._gathers and name in part.rows
-            else feedback.dense(name, each)
-            for name, each in part.gradient.items()
+            else feedback.dense(name, array)
+            for name, array in part.gradient.items()
         }
 
 

@@ -21,7 +21,7 @@ from tests.support import forked
     [
         (["--log_dir=x"], "--log_dir=x: nothing is timed or traced here; leave it out"),
         (["--until_steady=true", "--foo=1"], "--foo is not a flag"),
-        (["--machine", "--num_workers=2"], "--machine looks at the devices of one process, got 2"),
+        (["--machine", "--num_workers=2"], "--machine checks the devices of one process"),
         (["--variable_update=replicated", "--num_workers=2"], "--num_workers=2 would be ignored here"),
     ],
 )

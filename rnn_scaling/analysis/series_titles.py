@@ -32,7 +32,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     if len({row.batch_size for row in firsts} - {None}) > 1:
         varied.append("batch_size")
     decoders = [_own_decoder(row) for row in firsts]
-    if len({repr(each) for each in decoders}) > 1:
+    if len({repr(read_options) for read_options in decoders}) > 1:
         varied.append(DECODER)
     names = []
     for members, options, decoder, facts in zip(series, read, decoders, told_facts(series)):
@@ -58,8 +58,8 @@ def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
 
 
 def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
-    own = dict(members[0].facts)
-    return (what, own[what]) if what in own else separation.told(what, (row.records[0] for row in members))
+    facts = dict(members[0].facts)
+    return (what, facts[what]) if what in facts else separation.told(what, (row.records[0] for row in members))
 
 
 def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -71,8 +71,8 @@ def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, An
     for name, several in same.items():
         if len(several) == 1:
             continue
-        told = dict.fromkeys(option for own in several for option in own)
-        apart[name] = [option for option in told if len({repr(own.get(option)) for own in several}) > 1]
+        differing = dict.fromkeys(option for own in several for option in own)
+        apart[name] = [option for option in differing if len({repr(own.get(option)) for own in several}) > 1]
     return [
         ", ".join([name, *(f"{option}={own[option]}" for option in apart[name] if option in own)])
         for name, own in zip(names, options)

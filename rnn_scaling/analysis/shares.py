@@ -75,9 +75,9 @@ def difference(before: Share | Missing, after: Share | Missing, scale: Share | M
       scale: what both are multiplied by to be shares of the ideal.
     """
     terms = (before, after, scale)
-    if missing := [each for each in terms if isinstance(each, Missing)]:
-        return Missing(tuple(changes for each in missing for changes in each.runs))
-    first, second, factor = (each for each in terms if isinstance(each, Share))
+    if missing := [term for term in terms if isinstance(term, Missing)]:
+        return Missing(tuple(changes for term in missing for changes in term.runs))
+    first, second, factor = (term for term in terms if isinstance(term, Share))
     keys = first.keys | second.keys | factor.keys
     is_exact = not first.keys and factor is ONE and second.interval is not None
     interval = less(first.value({}), second.interval) if is_exact and second.interval else None

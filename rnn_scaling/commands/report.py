@@ -11,28 +11,28 @@ from rnn_scaling import entry, registry
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
-_FILES = "\n".join(f"    {each.file:17} {each.help}" for each in registry.REPORTS.values())
+_FILES = "\n".join(f"    {report.file:17} {report.help}" for report in registry.REPORTS.values())
 USAGE = f"""\
-How far do the runs of a folder scale, and where does the rest go? Reads its run records (*.json), prints the tables and
-writes to DIR, or to --output:
+Shows how far the runs of a folder scale and what the losses are. Reads the run records (*.json) in DIR, prints a table
+and the answer, and writes these files to DIR or to --output:
 
 {_FILES}
     words_per_second.svg, speedup.svg, efficiency.svg
-                      (beside weak scaling, strong scaling has its own: speedup_strong.svg ...)
+                      (where a folder has both, strong scaling has files of its own: speedup_strong.svg ...)
 
     ./run.sh report results/default
     ./run.sh report results/default --output=/tmp/report
     ./run.sh report results/copy --target_accuracy=0.9
     ./run.sh report results/machine_a results/machine_b
 
-With a target, or runs of --accuracy, it also says how long they take to learn, and draws accuracy_over_items.svg,
-accuracy_over_seconds.svg and the same of the loss.
+With a target, or with runs that used --accuracy, it also shows how long learning takes, and draws
+accuracy_over_items.svg, accuracy_over_seconds.svg and the same for the loss.
 
-Of several folders it says which machine is faster than the first one's, as compare --across=machine does, and writes
-no file. Subfolders are other sets of runs: report each of them. A file that is no good record is named and left out.
-A file of one of these names that the report did not write is not overwritten without --force.
+With several folders it compares the machines with that of the first folder, as compare --across=machine does, and
+writes no file. Subfolders are separate sets of runs and need reports of their own. Invalid records are named and left
+out. Files of these names from other programs are overwritten only with --force.
 
-Exit status: 0 done, 1 nothing to report or nothing could be written, 2 wrong use."""
+Exit status: 0 success, 1 nothing to report or a file cannot be written, 2 wrong usage."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,26 +40,25 @@ class ReportOptions:
     """Report."""
 
     folders: tuple[Path, ...] = flags.positional(
-        "folder of run records, as a sweep writes them; of several, one for each machine", "DIR", several=True
+        "folder of run records; several folders: one per machine", "DIR", several=True
     )
-    output: Path | None = option(None, "write here instead (default: the records' folder)", shown="DIR")
+    output: Path | None = option(None, "folder for the files (default: DIR)", shown="DIR")
     target_accuracy: float | None = option(
         None,
-        "share of right predictions: say when it is reached, serial and parallel (found by itself where runs were "
-        "trained with --accuracy)",
+        "show when runs reach this share of right predictions (default: found from runs with --accuracy)",
         minimum=1e-6,
         maximum=1.0,
     )
-    target_loss: float | None = option(None, "the same for a loss", minimum=1e-9)
-    full: bool = option(False, "print every table and remark, and the runs that would complete the analysis")
-    force: bool = option(False, "overwrite files of the same names that the report did not write")
+    target_loss: float | None = option(None, "show when runs reach this loss", minimum=1e-9)
+    full: bool = option(False, "print all tables, remarks and the runs that would complete the analysis")
+    force: bool = option(False, "overwrite files of the same names from other programs")
 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
     """Reports one folder; returns the exit status."""
     options = flags.read(words, USAGE, ReportOptions, "report")
-    if missing := [f"{each}: no such folder" for each in options.folders if not each.is_dir()]:
+    if missing := [f"{folder}: no such folder" for folder in options.folders if not folder.is_dir()]:
         raise entry.Refusal(*missing)
     first, *others = options.folders
     if options.target_accuracy is not None and options.target_loss is not None:

@@ -26,12 +26,12 @@ def is_any(rows: Sequence[Row]) -> bool:
 def of_rows(rows: Sequence[Row]) -> str:
     """The worst verdict of several rows in a word or two."""
     several = [of_row(row) for row in rows]
-    worst = joined([each for each in several if each])
+    worst = joined([certificate for certificate in several if certificate])
     if worst is not None and not worst.holds:
         return f"WRONG: {worst.verdict}"
     if worst is None or None in several:
         return NONE if worst is None or len(several) == 1 else f"{several.count(None)} of {len(several)} {NONE}"
-    return " and ".join(dict.fromkeys(each.verdict for each in several if each))
+    return " and ".join(dict.fromkeys(certificate.verdict for certificate in several if certificate))
 
 
 def words(row: Row) -> list[object]:

@@ -125,29 +125,31 @@ def steps_grid(run: RunRecord) -> Grid | None:
     ]
 
 
-def ranks_grid(told: Lateness, unit: str) -> Grid:
+def ranks_grid(verdict: Lateness, unit: str) -> Grid:
     """(header, a line for each rank that timed its batches); of many the slowest, the median and the fastest."""
-    loads = any(each.rank.load_others is not None for each in told.ranks)
+    loads = any(timed.rank.load_others is not None for timed in verdict.ranks)
     head = [
         "Rank",
         "Host",
         f"{unit.capitalize()}/s",
         "Batch (ms)",
-        *(["Gradients ready after (ms)"] if told.by_ready else []),
+        *(["Gradients ready after (ms)"] if verdict.by_ready else []),
     ]
     head += ["Last in batches", *(["Load of others"] if loads else [])]
-    slowest_first = sorted(told.ranks, key=lambda each: -spread(each.ready if told.by_ready else each.seconds).mean)
+    slowest_first = sorted(
+        verdict.ranks, key=lambda timed: -spread(timed.ready if verdict.by_ready else timed.seconds).mean
+    )
     return head, [
         [
-            f"{each.rank.rank}{remark}",
-            each.rank.host or "n/a",
-            three_digits(each.items_per_second),
-            _milliseconds(each.seconds),
-            *([_milliseconds(each.ready)] if told.by_ready else []),
-            str(each.last),
-            *(["n/a" if each.rank.load_others is None else share(each.rank.load_others)] if loads else []),
+            f"{timed.rank.rank}{remark}",
+            timed.rank.host or "n/a",
+            three_digits(timed.items_per_second),
+            _milliseconds(timed.seconds),
+            *([_milliseconds(timed.ready)] if verdict.by_ready else []),
+            str(timed.last),
+            *(["n/a" if timed.rank.load_others is None else share(timed.rank.load_others)] if loads else []),
         ]
-        for each, remark in _folded(list(told.ranks), slowest_first)
+        for timed, remark in _folded(list(verdict.ranks), slowest_first)
     ]
 
 
@@ -170,7 +172,7 @@ def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
 def phases_grid(run: RunRecord) -> Grid:
     """(header, a line for each process that tells it, and for the run): seconds of each phase, and their total."""
     ranks = [(rank, rank.phases) for rank in (run.workers.ranks if run.workers else ()) if rank.phases]
-    slowest_first = sorted(ranks, key=lambda each: -(each[1].start + each[1].cluster + each[1].build))
+    slowest_first = sorted(ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build))
     names = [name for name in PHASES if name != "cluster" or run.workers]
     lines = [
         [f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)]
@@ -199,10 +201,10 @@ def row_as_json(row: Row) -> dict[str, Any]:
     """Of each good run of a row: its late ranks, its lost ones, its staleness."""
     runs = []
     for run in row.good:
-        told, workers = lateness(run), run.workers
+        verdict, workers = lateness(run), run.workers
         runs.append(
             {
-                "late": {"ranks": list(told.late), **told.why.data()} if told else None,
+                "late": {"ranks": list(verdict.late), **verdict.why.data()} if verdict else None,
                 "lost": [rank.rank for rank in workers.lost] if workers else [],
                 "staleness": dict(workers.staleness) if workers and workers.staleness else None,
             }
@@ -213,7 +215,7 @@ def row_as_json(row: Row) -> dict[str, Any]:
 def _folded(in_order: list[Any], slowest_first: list[Any]) -> list[tuple[Any, str]]:
     """All, or of many the slowest, the median and the fastest, with a remark that says which it is."""
     if len(in_order) <= MOST_RANKS:
-        return [(each, "") for each in in_order]
+        return [(member, "") for member in in_order]
     ends = (slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1])
     return list(zip(ends, (", slowest", ", median", ", fastest")))
 

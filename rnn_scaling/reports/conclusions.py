@@ -191,26 +191,26 @@ def loaded(summary: Summary) -> list[tuple[str, Row]]:
 
 def all_missing(summary: Summary) -> list[str]:
     """The commands that repeat loaded runs alone, and of all series that add missing runs to the folder, each once."""
-    again = [
+    repeats = [
         f"rm {shlex.quote(f'{summary.name}/{file}')} && {command(row.config)} --repeats={len(row.records)}"
         for file, row in loaded(summary)
         if row.is_ours
     ]
-    commands = (command for each in summary.series for command in missing(each))
-    return [summary.supplying(command) for command in dict.fromkeys([*again, *commands])]
+    commands = (command for member in summary.series for command in missing(member))
+    return [summary.supplying(command) for command in dict.fromkeys([*repeats, *commands])]
 
 
 def kinds(series: Sequence[SeriesSummary]) -> list[str]:
     """What "±" is in the sentences, each kind once, with the numbers that have it where kinds differ."""
     columns_of: dict[str, dict[str, None]] = {}
-    for row in (each.largest for each in series if each.largest):
+    for row in (member.largest for member in series if member.largest):
         parts = [part.points for part in row.loss.shown] if row.loss else []
         name, main = "speedup and efficiency", row.efficiency
         if main is None or row.row.num_devices == 1:
             name, main = f"{row.row.unit}/s", row.row.rate
-        for what, value in [(name, main), *(("parts", points) for points in parts)]:
+        for column, value in [(name, main), *(("parts", points) for points in parts)]:
             if value is not None and has_interval(value):
-                columns_of.setdefault(value.kind, {})[what] = None
+                columns_of.setdefault(value.kind, {})[column] = None
     if len(columns_of) < 2:
         return list(columns_of)
     return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]

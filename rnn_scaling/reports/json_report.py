@@ -40,7 +40,7 @@ def render(summary: Summary) -> bytes:
         "opening": cautions.opening(summary),
         "left_out": list(summary.left_out),
         "running": list(summary.running),
-        "series": [_series(each, summary, metrics, options) for each in summary.series],
+        "series": [_series(member, summary, metrics, options) for member in summary.series],
         "failures": [vars(failure) for failure in summary.failures],
         "environment": [
             {"name": fact.name, "values": [{"value": value, "runs": runs} for value, runs in fact.values]}

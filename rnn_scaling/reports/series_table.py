@@ -25,8 +25,8 @@ class Overview:
 
 def table_of(summary: Summary) -> Overview:
     """The overview of a report; the speedup comes first, so that a phone shows it."""
-    counts = {each.largest.row.num_devices for each in summary.measured if each.largest}
-    rows = [each.largest.row for each in summary.measured if each.largest]
+    counts = {member.largest.row.num_devices for member in summary.measured if member.largest}
+    rows = [member.largest.row for member in summary.measured if member.largest]
     workers = {row.num_workers if row.config["num_devices"] == 1 else 1 for row in rows}
     places = f"{count} workers" if len(workers) == 1 and (count := workers.pop()) > 1 else ""
     on = f" on {places or devices(counts.pop())}" if len(counts) == 1 else ""
@@ -42,13 +42,13 @@ def table_of(summary: Summary) -> Overview:
             name if len(summary.scalings) > 1 else "",
             [
                 (
-                    each,
+                    member,
                     [
-                        *_cells(each, bool(several), is_scaled),
-                        *([certificates.of_rows([row.row for row in each.rows])] if is_certified else []),
+                        *_cells(member, bool(several), is_scaled),
+                        *([certificates.of_rows([row.row for row in member.rows])] if is_certified else []),
                     ],
                 )
-                for each in series
+                for member in series
             ],
         )
         for name, series in summary.scalings
@@ -62,7 +62,7 @@ def markdown(summary: Summary) -> str:
     tables = []
     for name, lines in overview.groups:
         title = f"### {name}\n\n" if name else ""
-        tables.append(title + markdown_table(overview.head, [[each.title, *cells] for each, cells in lines]))
+        tables.append(title + markdown_table(overview.head, [[member.title, *cells] for member, cells in lines]))
     return "\n".join(tables)
 
 
@@ -73,7 +73,7 @@ def _cells(series: SeriesSummary, with_devices: bool, is_scaled: bool) -> list[s
         return [*(["n/a"] if with_devices else []), *["n/a"] * (4 if is_scaled else 1), "none succeeded"]
     base = row.row.baseline
     one = base.rate if base else None
-    good = [len(each.good) for each in (base, row.row) if each is not None]
+    good = [len(measured.good) for measured in (base, row.row) if measured is not None]
     return [
         *([str(row.row.num_devices)] if with_devices else []),
         *(_scaled(row) if is_scaled else []),

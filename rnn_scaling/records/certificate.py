@@ -61,21 +61,34 @@ class Certificate(Part):
 
 
 def joined(certificates: Iterable[Certificate]) -> Certificate | None:
-    """What the processes of a run say together: the fault of one, the largest differences of all.
+    """The result of all processes of a run: the fault of one, the largest differences of all.
 
     A fault that a process sees in its inputs explains what others see in their weights.
     """
     several = list(certificates)
     if not several:
         return None
-    said = min(several, key=lambda each: (each.holds, each.verdict not in OF_INPUTS))
+    decisive = min(several, key=lambda certificate: (certificate.holds, certificate.verdict not in OF_INPUTS))
     return dataclasses.replace(
-        said,
-        replicas=sum(each.replicas for each in several),
-        loss_difference=_largest(each.loss_difference for each in several),
-        weights_difference=_largest(each.weights_difference for each in several),
-        weights_moved=_largest(each.weights_moved for each in several),
+        decisive,
+        replicas=sum(certificate.replicas for certificate in several),
+        loss_difference=_largest(certificate.loss_difference for certificate in several),
+        weights_difference=_largest(certificate.weights_difference for certificate in several),
+        weights_moved=_largest(certificate.weights_moved for certificate in several),
+        checks=_worst(check for certificate in several for check in certificate.checks),
     )
+
+
+def _worst(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Of each name the check that failed, or else the one with the largest difference."""
+    worst: dict[str, Check] = {}
+    for check in checks:
+        worst[check.name] = min(worst.get(check.name, check), check, key=_standing)
+    return tuple(worst.values())
+
+
+def _standing(check: Check) -> tuple[bool, float]:
+    return check.holds is not False, -(check.difference or 0.0)
 
 
 def _largest(numbers: Iterable[float | None]) -> float | None:

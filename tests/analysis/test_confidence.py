@@ -114,7 +114,7 @@ def test_one_process_says_what_it_is_not():
     step_s = np.random.default_rng(1).lognormal(0, 0.05, 20)
     interval = confidence.within_interval(step_s, [1920] * 20)
     assert interval.low < interval.value < interval.high
-    assert "within one process; says nothing about other processes" in interval.kind
+    assert "within one process; says nothing" in interval.kind
 
 
 def test_few_batches_of_one_process_have_no_interval():

@@ -133,13 +133,13 @@ def test_batches_of_text_may_differ_from_step_to_step():
     given["run0"] = changed(given["run0"], trace=trace)
     found = counts.inspect(given)
     assert not found.differences
-    assert len(found.varying) == 1 and "run0: counted step 2 differs from step 1: host" in found.varying[0]
+    assert len(found.varying) == 1 and "run0: counted step 2 differs" in found.varying[0]
     assert kinds(found) == ["counts-vary", "counts-of-last-step"]
 
 
 def test_a_trace_that_lacks_kernels_is_found_out():
     found = counts.inspect({"light": record_of(BOTH[0], LoopCond=0)})
-    assert any("4 loops in the graph, but the trace lacks their kernels" in line for line in found.differences)
+    assert any("4 loops in the graph" in line for line in found.differences)
 
 
 def test_runs_without_counts_are_left_out_by_name():

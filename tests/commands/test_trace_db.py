@@ -71,8 +71,8 @@ def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
     assert trace_db.main([str(tmp_path / "db"), "--top=1"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert "- Written by: Nsight Systems (SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
-    assert "- Kernel launches by the host: 3 (75 a second)" in lines
+    assert "Systems (SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
+    assert any("host: 3 (75 a second)" in line for line in lines)
     start = lines.index("## Kernels by time")
     assert [cell.strip() for cell in lines[start + 4].strip("|").split("|")] == [
         "0", "2", "8", "4000", "4000", "66.6667", "void gemm&lt;float>(float*)",

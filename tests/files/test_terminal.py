@@ -145,13 +145,8 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
         "3/3 b: failed: killed by SIGKILL",
     ]
     text = bar.getvalue()
-    assert (
-        "1/3 runs, 2 min left, a starting" in text
-        and "2/3 runs, 40 s left, a 2/5 batches, 9 words/s, last 4,500 words/s" in text
-    )
-    assert (
-        "b: failed: killed by SIGKILL" in text and "3/3 runs, 40 s left, b 2/5 batches, 9 words/s, last failed" in text
-    )
+    assert "1/3 runs, 2 min left, a starting" in text and "9 words/s, last 4,500 words/s" in text
+    assert "b: failed: killed by SIGKILL" in text and "b 2/5 batches, 9 words/s" in text
 
 
 def test_a_narrow_terminal_keeps_the_devices_of_a_run():

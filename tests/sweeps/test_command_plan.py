@@ -297,7 +297,7 @@ def test_two_settings_of_a_trainer_run_in_turns(tmp_path, monkeypatch, capsys):
     ]
     assert rates == [1000.0, 2000.0]
     assert ab.main([*words, "--a=--trainer=true", "--b="]) == 2
-    assert "--trainer is only on one side" in capsys.readouterr().err
+    assert "--trainer is only on one" in capsys.readouterr().err
 
 
 def test_from_python(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.analysis import loading, rows, unwaited
+from rnn_scaling.analysis import loading, rows, stalls
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.audit.tables import records as audited
 from rnn_scaling.records import folder, record
@@ -218,12 +218,12 @@ UNWAITED = {
 
 @pytest.mark.parametrize("step_s", WAITED.values(), ids=WAITED)
 def test_steps_that_waited_raise_no_alarm(step_s):
-    assert unwaited.sentence(step_s, [1] * len(step_s), end_s=0.1) == ""
+    assert stalls.sentence(step_s, [1] * len(step_s), end_s=0.1) == ""
 
 
 def test_longer_batches_take_longer_and_raise_no_alarm():
     items = ([10] * 9 + [1000]) * 10
-    assert unwaited.sentence([0.001 * n for n in items], items) == ""
+    assert stalls.sentence([0.001 * n for n in items], items) == ""
 
 
 @pytest.mark.parametrize("step_s, end_s, seen", UNWAITED.values(), ids=UNWAITED)

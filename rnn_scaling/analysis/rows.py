@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
@@ -22,7 +22,6 @@ from rnn_scaling.analysis.confidence import (
     within_interval,
 )
 from rnn_scaling.analysis.facts import separation
-from rnn_scaling.analysis.fixed_totals import fixed_totals, with_total
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
 from rnn_scaling.models.workloads import WORKLOADS
@@ -31,6 +30,8 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS, RESOLVED, unread_options
 from rnn_scaling.settings.naming import TRAINER, network
+
+DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 
 Key = tuple[tuple[str, str], ...]
 UNIT = "unit"  # in a key, beside the options: what is counted
@@ -335,3 +336,35 @@ def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None, str]
     """Machine, kind of device, measured batches (None: the run decided when to stop), and whose log has no batches."""
     batches = None if run.config.get("until_steady") else len(measured_batches(run)[0])
     return machine(run), run.resolved.device_type, batches, "" if run.batches.seconds else network(run.config)
+
+
+def fixed_totals(runs: Sequence[tuple[Hashable, DevicesAndSamples] | None]) -> list[int | None]:
+    """The total that a run shares with runs on other numbers of devices; None where it scales weakly, or alone.
+
+    A group scales strongly where more of its sizes share a total than share the samples of a device.
+
+    >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
+    [64, 64, None, None, None]
+    """
+    groups: dict[Hashable, set[DevicesAndSamples]] = {}
+    for group, size in filter(None, runs):
+        groups.setdefault(group, set()).add(size)
+    strong = {group: _sizes_sharing(sizes, lambda size: size[1]) for group, sizes in groups.items()}
+    weak = {group: _sizes_sharing(sizes, lambda size: size[1] / size[0]) for group, sizes in groups.items()}
+    fixed = {(group, size) for group in groups if len(strong[group]) > len(weak[group]) for size in strong[group]}
+    return [run[1][1] if run in fixed else None for run in runs]
+
+
+def with_total(config: dict[str, Any], total: int | None) -> dict[str, Any]:
+    """The options of a run that shares this total."""
+    return {**config, "global_batch_size": total} if total else config
+
+
+def _sizes_sharing(
+    sizes: set[DevicesAndSamples], constant: Callable[[DevicesAndSamples], float]
+) -> list[DevicesAndSamples]:
+    """The sizes whose constant another number of devices has, too."""
+    devices: dict[float, set[int]] = {}
+    for size in sizes:
+        devices.setdefault(constant(size), set()).add(size[0])
+    return [size for size in sizes if len(devices[constant(size)]) > 1]

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis import common_window, unwaited
+from rnn_scaling.analysis import common_window, stalls
 from rnn_scaling.cluster import launch
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.machine import load
@@ -281,7 +281,7 @@ class Recorder:
             error = ValueError(f"{steps} steps, and the first {warmup} are warm-up: lower num_warmup_batches")
         workers, error = self._joined(error)
         if error is None:
-            self._unwaited = unwaited.sentence(self.step_s[warmup:], self.step_items[warmup:], end_s) or None
+            self._unwaited = stalls.sentence(self.step_s[warmup:], self.step_items[warmup:], end_s) or None
             return self._record("ok", workers=workers)
         is_interrupt = isinstance(error, KeyboardInterrupt)
         status, kind = ("interrupted", "Interrupted") if is_interrupt else ("failed", type(error).__name__)

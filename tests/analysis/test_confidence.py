@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import coverage
-from rnn_scaling.analysis import batch_noise, confidence, significance, student
+from rnn_scaling.analysis import confidence, significance, student
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_long_run_variance_is_the_mean_square_of_slow_cosines():
     values = np.random.default_rng(1).normal(size=50)
     t = np.arange(50) + 0.5
     cosines = [math.sqrt(2 / 50) * np.sum(values * np.cos(math.pi * j * t / 50)) for j in range(1, 6)]
-    assert batch_noise.long_run_variance(values) == pytest.approx(np.mean(np.square(cosines)))
+    assert confidence.long_run_variance(values) == pytest.approx(np.mean(np.square(cosines)))
 
 
 def test_rate_is_all_words_over_all_seconds():
@@ -50,7 +50,7 @@ def test_rate_is_all_words_over_all_seconds():
 
 def test_words_in_proportion_to_seconds_leave_no_error():
     words = np.array([10, 20, 30, 40, 50] * 4)
-    assert batch_noise.within_process(words / 1000, words) == pytest.approx(0, abs=1e-12)
+    assert confidence.within_process(words / 1000, words) == pytest.approx(0, abs=1e-12)
 
 
 def test_several_processes_by_hand():
@@ -290,7 +290,7 @@ def test_drift_from_run_to_run_widens_what_processes_scatter_by():
     falling = [100 * 0.98**k for k in range(8)]
     logs = np.log(falling)
     found = confidence.drifting_scatter(falling)
-    assert found.deviation == pytest.approx(math.sqrt(batch_noise.long_run_variance(logs))) and found.degrees == 3
+    assert found.deviation == pytest.approx(math.sqrt(confidence.long_run_variance(logs))) and found.degrees == 3
     assert found.deviation > 1.5 * logs.std(ddof=1) and found.note == confidence.ORDERED
     own = confidence.drifting_scatter([100, 98] * 4)
     assert (own.deviation, own.degrees) == (pytest.approx(np.log([100, 98] * 4).std(ddof=1)), 7)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from rnn_scaling.analysis import rows
-from rnn_scaling.analysis.fixed_totals import fixed_totals
+from rnn_scaling.analysis.rows import fixed_totals
 from rnn_scaling.records import folder
 from rnn_scaling.reports import cautions, summary_builder
 from tests.test_recorder import recorded

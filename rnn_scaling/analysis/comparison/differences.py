@@ -15,8 +15,8 @@ from typing import Any
 
 from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.facts.readers import NOT_TOLD
+from rnn_scaling.analysis.facts.separation import VARIABLES, WITHOUT_EFFECT
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
-from rnn_scaling.analysis.facts.variables import VARIABLES, WITHOUT_EFFECT
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord

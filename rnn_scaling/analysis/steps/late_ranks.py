@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnn_scaling.analysis.batch_noise import MIN_BATCHES, cosines, long_run_variance
-from rnn_scaling.analysis.confidence import scatter
+from rnn_scaling.analysis.confidence import MIN_BATCHES, cosines, long_run_variance, scatter
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.straggler import LEAST_SHARE, in_ms
 from rnn_scaling.analysis.student import t_quantile

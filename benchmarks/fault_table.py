@@ -235,7 +235,7 @@ FAULTS = (
         f"{T}/gradients.py",
         "values = tf.concat([s.values for s in slices], axis=0)\n            indices = tf.concat([s.indices for s in slices], axis=0)",
         "values, indices = slices[0].values, slices[0].indices",
-        "left out|itself alone",
+        "left out|tower itself",
     ),
     Fault(
         "embedding row lost",

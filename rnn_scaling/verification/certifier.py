@@ -290,11 +290,7 @@ class Certifier:
         return largest
 
     def _allowed(self, training: Training, name: str, value: np.ndarray, number: int) -> float:
-        """By how much a variable may be off after this batch, as a Euclidean norm.
-
-        Args:
-          training: that it must equal.
-        """
+        """By how much a variable may differ from the training after this batch, as a Euclidean norm."""
         # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
         rounded = ROUNDING * ((number + 1) * norm(value) + max(training.way.values()))
         return self._guarantee.share * training.way[name] + training.lost[name] + rounded

@@ -61,10 +61,10 @@ TEMPLATES = {
     "update-unequal": "{variables:list} {variables:changes|change} otherwise than in serial training.",
     "update-growing": "each update is right by itself, and small differences grow from batch to batch.",
     "update-duplicate-rows": "rows of {variables:list} that occur several times in a batch are not added up.",
-    "update-rows-lost": "{wrong} of {rows:count row} of {variables:list}, from row {first} on, do not change.",
+    "update-rows-lost": "{wrong} of {rows:count row} of {variables:list}, from row {first} on, {wrong:does|do} not change.",
     "update-part-wrong": (
-        "{wrong} of {rows:count row} of {variables:list}, from row {first} on, change otherwise than in serial "
-        "training; the others are right."
+        "a part of {variables:list}, {wrong} of {rows:count row} from row {first} on, changes otherwise than in serial "
+        "training; the other rows are right."
     ),
     "update-tower-left-out": "the gradient of tower {tower} is left out of {variables:list}.",
     "update-tower-twice": "the gradient of tower {tower} counts twice in {variables:list}.",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rnn_scaling.analysis.comparison.judgement import Report
-    from rnn_scaling.analysis.loading import Rows
+    from rnn_scaling.analysis.folder_rows import Rows
     from rnn_scaling.records.record import RunRecord
     from rnn_scaling.training.recorder import Recorder
 
@@ -121,9 +121,9 @@ def load(folder: str | Path) -> Rows:
     Raises:
       OSError: if the folder cannot be read.
     """
-    from rnn_scaling.analysis import loading
+    from rnn_scaling.analysis import folder_rows
 
-    return loading.load(folder)
+    return folder_rows.load(folder)
 
 
 def compare(

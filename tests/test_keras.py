@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.analysis import loading, rows
+from rnn_scaling.analysis import folder_rows, rows
 from rnn_scaling.records import record
 
 
@@ -127,5 +127,5 @@ def test_one_batch_for_all_devices_is_strong_scaling(model, tmp_path):
             tmp_path / f"{devices}.json", num_samples=8, batch_size=4, num_devices=devices, num_warmup_batches=0
         )
         model.fit(np.ones([8, 3]), np.ones([8, 1]), batch_size=4, epochs=1, callbacks=[watch], verbose=0)
-    one, two = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    one, two = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
     assert two.baseline is one and two.global_batch_size == 4 and two.metric(rows.METRICS["speedup"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.analysis import loading, rows, stalls
+from rnn_scaling.analysis import folder_rows, rows, stalls
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.audit.tables import records as audited
 from rnn_scaling.records import folder, record
@@ -89,11 +89,11 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     recorded(tmp_path / "1.json", 1, hidden=64)
     recorded(tmp_path / "2.json", 2, step_s=0.625, hidden=64)
     recorded(tmp_path / "other.json", 2, step_s=0.75, hidden=128)
-    of_folder = loading.load(tmp_path)
+    of_folder = folder_rows.load(tmp_path)
     one, two, other = sorted(of_folder, key=lambda row: (row.num_devices, row.config["hidden"]))
     (tmp_path / "named").mkdir()
     recorded(tmp_path / "named" / "1.json", 1, model="lm")
-    (named,) = loading.load(tmp_path / "named")
+    (named,) = folder_rows.load(tmp_path / "named")
     assert {row.items for row in (*of_folder, named)} == {"what its trainer counts"}, "with padding or without"
     assert (two.baseline, other.baseline) == (one, None), "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
@@ -107,14 +107,14 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
 def test_runs_of_other_lengths_are_repeats_and_baselines(tmp_path):
     for name, devices, steps in (("1", 1, 30), ("1.r2", 1, 40), ("2", 2, 20)):
         recorded(tmp_path / f"{name}.json", devices, steps=steps)
-    one, two = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    one, two = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
     assert len(one.good) == 2 and two.baseline is one
 
 
 def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
     recorded(tmp_path / "1.json", 1)
     recorded(tmp_path / "2.json", 2, step_s=0.625, batch_size=8)
-    untold, told = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    untold, told = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
     assert (untold.batch_size, untold.global_batch_size) == (None, None)
     assert (told.batch_size, told.global_batch_size) == (8, 16)
     assert "|             1 |        n/a |" in table.table([untold])
@@ -237,7 +237,7 @@ def test_steps_that_were_told_too_soon_are_noticed_and_said(tmp_path, capsys, st
     said = record.read(tmp_path / "run.json").batches.unwaited
     assert said.startswith(seen) and "before the devices had finished" in said
     assert f"warning: {said}" in capsys.readouterr().err
-    (row,) = loading.load(tmp_path)
+    (row,) = folder_rows.load(tmp_path)
     (remark,) = cluster.remarks(row, "mine")
     assert remark.kind == "steps-not-waited-for" and remark.values["text"] == said
 

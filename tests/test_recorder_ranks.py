@@ -12,7 +12,7 @@ import time
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.analysis import loading
+from rnn_scaling.analysis import folder_rows
 from rnn_scaling.cluster import launch
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import phases, summary_builder, table
@@ -124,7 +124,7 @@ def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
     with Recorder(tmp_path / "1.json", unit="tokens", trainer="mine", num_warmup_batches=2, rank=0, num_ranks=1) as one:
         for _ in range(5):
             one.step(items=10)
-    single, double = sorted(loading.load(tmp_path), key=lambda row: row.num_devices)
+    single, double = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
     assert double.baseline is single and double.num_devices == 2
     told = summary_builder.summarise(folder.read(tmp_path), "mine")
     runs, _ = phases.read([path])

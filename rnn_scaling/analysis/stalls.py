@@ -1,4 +1,4 @@
-"""Whether steps were told before the devices had finished them, as far as their times show it. Pure.
+"""Whether a program reported steps before the devices had finished them, judged by the steps' times. Pure.
 
 A program that goes on while its devices still work fills their queue in no time. Then it waits: at every step for the
 oldest in the queue, or where it reads a number, or at the end. So some steps are many times shorter than others, and
@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-LEAST = 5  # steps, fewer of which show nothing
+LEAST = 5  # steps, fewer show nothing
 FAR = 8.0  # times as long: no step of a kind is that much longer than most of them
 REGULAR = 0.8  # of the gaps between such steps
 MOST = 0.5  # of the time that stands in few steps
@@ -23,24 +23,24 @@ def sentence(step_s: Sequence[float], step_items: Sequence[int], end_s: float = 
 
     Args:
       step_s: seconds of each measured step.
-      end_s: seconds from the last step until the run was told to have ended.
+      end_s: seconds from the last step to the end of the run.
     """
     if len(step_s) < LEAST:
         return ""
     item_s = [seconds / items for seconds, items in zip(step_s, step_items)]
     usual, whole = statistics.median(item_s), math.fsum(step_s)
     later = statistics.median(item_s[len(item_s) // 2 :])
-    begin = next((number for number, each in enumerate(item_s) if each * FAR > later), 0)
+    begin = next((number for number, time_s in enumerate(item_s) if time_s * FAR > later), 0)
     if begin >= LEAST:
-        return _said(f"the first {begin} measured steps are more than {FAR:g} times as fast as the later ones")
-    long = max(FAR * usual, statistics.fmean(item_s))  # telling alone takes microseconds, and now and then some more
-    few = [number for number, each in enumerate(item_s) if each > long]
+        return _caution(f"the first {begin} measured steps are more than {FAR:g} times as fast as the later ones")
+    long = max(FAR * usual, statistics.fmean(item_s))  # reporting alone takes microseconds, at times a few more
+    few = [number for number, time_s in enumerate(item_s) if time_s > long]
     in_few = math.fsum(step_s[number] for number in few)
     if in_few > MOST * whole and (few == [len(step_s) - 1] or _is_regular(few)):
         which = "the last step has" if len(few) == 1 else f"{len(few)} of {len(step_s)} steps have"
-        return _said(f"{which} {in_few / whole:.0%} of the time, and the others are {FAR:g} times as fast or more")
+        return _caution(f"{which} {in_few / whole:.0%} of the time, and the others are {FAR:g} times as fast or more")
     if end_s > MOST * whole and end_s > FAR * max(step_s):
-        return _said(f"{end_s:.3g} s passed after the last step, and all {len(step_s)} steps took {whole:.3g} s")
+        return _caution(f"{end_s:.3g} s passed after the last step, and all {len(step_s)} steps took {whole:.3g} s")
     return ""
 
 
@@ -50,5 +50,5 @@ def _is_regular(few: Sequence[int]) -> bool:
     return len(few) >= LEAST and gaps.count(statistics.mode(gaps)) >= REGULAR * len(gaps)
 
 
-def _said(seen: str) -> str:
+def _caution(seen: str) -> str:
     return f"{seen}: were steps told before the devices had finished them? {REMEDY}"

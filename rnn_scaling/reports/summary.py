@@ -14,8 +14,8 @@ from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts import separation
+from rnn_scaling.analysis.folder_rows import told_options
 from rnn_scaling.analysis.learning import Learning
-from rnn_scaling.analysis.loading import told_options
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
 from rnn_scaling.analysis.rows import Row, measured_seconds
 from rnn_scaling.analysis.steady_state import SteadyState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.analysis import loading, rows, series_titles
+from rnn_scaling.analysis import folder_rows, rows, series_titles
 from rnn_scaling.analysis.balance import imbalance
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from tests.support.records import changed, make_record
@@ -184,5 +184,5 @@ def test_even_towers_lose_nothing_however_seconds_round():
 def test_options_differ_by_what_rows_say(name, is_ours, values, differ):
     """None stands for a row that does not say it: of an option of ours that is no value."""
     rows_of = [{} if value is None else {name: value} for value in values]
-    differing = loading._differing([*rows_of, {}] if is_ours else rows_of)
+    differing = folder_rows._differing([*rows_of, {}] if is_ours else rows_of)
     assert differing == ({name} if differ and not (is_ours and None in values) else set())

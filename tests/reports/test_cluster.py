@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from rnn_scaling.analysis import loading
+from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.attribution import EXCHANGE
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.judgement import Question
@@ -128,7 +128,7 @@ def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
     first = json.loads(json_report.render(made))["series"][0]
     assert first["initialisation"][-1]["num_workers"] == 4
     assert first["rows"][2]["workers"]["runs"][0]["late"]["ranks"] == [2]
-    rows = loading.load(write_folder(tmp_path / "runs", folder())).to_records()
+    rows = folder_rows.load(write_folder(tmp_path / "runs", folder())).to_records()
     assert {(row["num_workers"], row["num_devices"]) for row in rows} == {(1, 1), (2, 2), (4, 4)}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.analysis import loading
+from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record, siblings
@@ -266,7 +266,9 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     page = document.render(made).decode()
     assert "from logs" in page and "When was it steady?" not in page
     assert json.loads(json_report.render(made))["series"][0]["rows"][0]["within_run"] is None
-    assert loading.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(101, 0.01)
+    assert folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(
+        101, 0.01
+    )
     work = {"model": "lm", "batch_size": 8}
     same = [of_log(100 * n, n, trainer=name, **work) for name in ("a", "b") for n in (1, 1, 2, 2)]
     assert conclusions.lead_statements(of(same))[-1].kind == "same-rates"

@@ -13,7 +13,7 @@ import types
 import pytest
 
 import rnn_scaling
-from rnn_scaling.analysis import loading
+from rnn_scaling.analysis import folder_rows
 from rnn_scaling.commands import ab, sweep
 from rnn_scaling.importers.log_formats import Seen
 from rnn_scaling.machine import gpus
@@ -301,7 +301,7 @@ def test_two_settings_of_a_trainer_run_in_turns(tmp_path, monkeypatch, capsys):
 
 
 def test_from_python(tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "load", lambda folder: folder)
+    monkeypatch.setattr(folder_rows, "load", lambda folder: folder)
     with pytest.raises(FlagErrors, match="axes are of a trainer of your own"):
         rnn_scaling.sweep(tmp_path / "out", axes={"how": ["rate"]})
     options = {"num_devices": [1, 2], "log_format": RATE.partition("=")[2], "unit": "words"}

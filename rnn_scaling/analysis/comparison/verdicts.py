@@ -195,7 +195,7 @@ def _in_pairs(label: str, sides: tuple[Runs, Runs], metric: Metric, notes: tuple
     numbered = [_by_repeat(side, metric) for side in sides]
     twice = [n for each in numbered for n, values in each.items() if len(values) > 1]
     if twice:
-        why = f"several files are repeat {min(twice)} of it, so nobody can tell which are a pair"
+        why = f"several files are repeat {min(twice)}, so the pairs are ambiguous"
         return Result(label, (0, 0), None, None, None, reason=why, notes=notes)
     both = sorted(numbered[0].keys() & numbered[1].keys())
     alone = sum(len(each) for each in numbered) - 2 * len(both)

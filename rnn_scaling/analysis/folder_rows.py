@@ -25,7 +25,7 @@ ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Sequence[Row]):
-    """One row a configuration and machine, each beside the same one on one device; machine by machine.
+    """One row for each configuration and machine, with its one-device baseline, grouped by machine.
 
     Attributes:
       rows: as `Row` describes them; `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval.
@@ -78,7 +78,7 @@ class Rows(Sequence[Row]):
 
 
 def told_options(rows: Sequence[Row]) -> list[str]:
-    """The options that tell what rows are: those that are always told, and those in which the rows differ.
+    """The options that identify rows: those of `ALWAYS`, and those in which the rows differ.
 
     Where a row's mode has workers, `num_workers` is told; `num_devices` of a row are those of all its workers.
     """

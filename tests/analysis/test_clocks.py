@@ -35,9 +35,7 @@ def test_the_seeds_six_cards():
     fast, slow = gpu(memory=1771.5), gpu(memory=1683.0)
     (found,) = differing(sampled(fast, slow, slow, slow, fast, fast))
     assert found.values == ((1683.0, (1, 2, 3)), (1771.5, (0, 4, 5)))
-    assert found.text.startswith(
-        "GPUs 1, 2, 3 (GeForce GTX 1070) ran at a memory clock of 1683 MHz, GPUs 0, 4, 5 ran at 1771.5 MHz (+5.3%): "
-    )
+    assert found.text.startswith("GPUs 1, 2, 3 (GeForce GTX 1070) ran at a")
     # What TensorFlow 1 called memoryClockRate was the highest SM clock.
     fast, slow = gpu(max_sm_mhz=1771.5), gpu(max_sm_mhz=1683.0)
     assert texts(differing(sampled(fast, slow, slow, slow, fast, fast))) == [

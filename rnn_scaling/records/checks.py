@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.models.workloads import WORKLOADS
@@ -15,6 +16,7 @@ from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
 from rnn_scaling.records.step_names import LETTERS, OWN, PARTS, TIMELINE_BINS
 from rnn_scaling.records.step_parts import Graph, TimedStep, Trace
+from rnn_scaling.records.workers import COORDINATOR, ROLES, Rank, Workers
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.naming import THEIRS, TRAINER
@@ -28,6 +30,10 @@ WHOLE_NUMBERS = {
     "global_batch_size": 0,
     "num_batches": 1,
 }  # with their minimum
+NEEDED_LISTS = ("seconds", "items")
+OPTIONAL_LISTS = ("loss", "loss_items", "correct", "ready", "tower_items", "tower_positions")
+# Rank 0's clock also sees the barriers themselves: ranks leave one within milliseconds, on a loaded machine later.
+WINDOW_SHARE, WINDOW_S = 0.10, 5.0
 
 
 def config_faults(config: Any) -> Iterator[str]:
@@ -255,6 +261,102 @@ def graph_faults(graph: Graph | None) -> Iterator[str]:
     ):
         if part is None:
             yield f"graph.{name} is missing; expected it beside the graph's other places"
+
+
+def rank_faults(workers: Workers | None) -> Iterator[str]:
+    """Ranks that are not numbered once each, or are of no role that is known."""
+    if workers is None:
+        return
+    for name, ranks in (("ranks", workers.ranks), ("lost", workers.lost)):
+        numbers = set()
+        for i, rank in enumerate(ranks):
+            if rank.rank in numbers:
+                yield f"workers.{name}[{i}].rank is {rank.rank} again; expected each rank once"
+                break
+            numbers.add(rank.rank)
+            if rank.role not in ROLES:
+                yield f"workers.{name}[{i}].role is {spelled(rank.role)}; expected {', '.join(ROLES)}"
+                break
+    in_order = [rank.rank for rank in workers.ranks]
+    if in_order != sorted(in_order):
+        yield f"workers.ranks are in the order {spelled(in_order)}; expected their numbers to rise"
+    for age in workers.staleness or {}:
+        if not (age.isascii() and age.isdigit() and len(age) < 10):
+            yield f"workers.staleness.{age}: expected a number of updates"
+            break
+
+
+def window_faults(workers: Workers | None, batches: Batches, noun: str) -> Iterator[str]:
+    """What does not fit together in a run of several processes that measured something."""
+    if workers is None:
+        return
+    count = len(batches.seconds)
+    # Under a coordinator each worker goes at its own pace: the run's batches are what the coordinator saw.
+    is_driven = any(rank.role == COORDINATOR for rank in workers.ranks)
+    timed = [(f"workers.ranks[{i}]", rank) for i, rank in enumerate(workers.ranks) if rank.seconds and not is_driven]
+    if missing := next((fault for path, rank in timed for fault in _missing_entries(path, rank, count)), None):
+        yield missing
+        return
+    for i, phases in ((i, rank.phases) for i, rank in enumerate(workers.ranks)):
+        parts = math.fsum(phases.parts.values()) if phases else 0.0
+        if phases and parts and not math.isclose(parts, phases.total, rel_tol=ROUNDING):
+            yield f"workers.ranks[{i}].phases sum to {parts:.9g} s and their total is {phases.total:.9g}"
+            break
+    if timed and 0 <= batches.warmup < count:
+        yield from _sum_faults([rank for _, rank in timed], batches, noun)
+    if workers.window_seconds:
+        yield from _length_faults(workers.window_seconds, batches)
+
+
+def _missing_entries(path: str, rank: Rank, count: int) -> Iterator[str]:
+    """The lists of a rank that have not one entry for each batch."""
+    lengths = {name: len(getattr(rank, name) or ()) for name in (*NEEDED_LISTS, *OPTIONAL_LISTS)}
+    for name, length in lengths.items():
+        if length != count and (name in NEEDED_LISTS or length):
+            yield f"{path}.{name} has {length} entries; expected one for each of the run's {count} batches"
+
+
+def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[str]:
+    """Where the cluster's batches are not those of its ranks."""
+    for part in (slice(0, batches.warmup), slice(batches.warmup, None)):  # each begins with a barrier
+        ends = [max(at) for at in zip(*(itertools.accumulate(rank.seconds[part]) for rank in timed))]
+        own = itertools.accumulate(batches.seconds[part])
+        pairs = enumerate(zip(own, ends), part.start)
+        if wrong := next(((i, *pair) for i, pair in pairs if not math.isclose(*pair, rel_tol=ROUNDING)), None):
+            yield (
+                f"batches.seconds[{part.start}] to [{wrong[0]}] make {wrong[1]:.9g} s, and the last rank had ended "
+                f"these after {wrong[2]:.9g}"
+            )
+            break
+    items = [sum(each) for each in zip(*(rank.items for rank in timed))]
+    if unlike := _first_unlike(batches.items, items):
+        yield f"batches.{noun}[{unlike[0]}] is {unlike[1]}, and those of the ranks sum to {unlike[2]}"
+    for name in ("tower_items", "tower_positions"):
+        towers = [getattr(rank, name) for rank in timed]
+        of_ranks = [tuple(itertools.chain(*shares)) for shares in zip(*towers)] if all(towers) else []
+        if of_ranks and (unlike := _first_unlike(getattr(batches, name), of_ranks)):
+            written = name.replace("items", noun)
+            yield (
+                f"batches.{written}[{unlike[0]}] is {spelled([*unlike[1]])}, and the towers of all ranks, in their "
+                f"order, have {spelled([*unlike[2]])}"
+            )
+
+
+def _first_unlike(stands: Sequence, expected: Sequence) -> tuple | None:
+    """(place, what stands there, what is expected) of the first that differ."""
+    if tuple(stands) == tuple(expected):
+        return None
+    return next(((i, *pair) for i, pair in enumerate(zip(stands, expected)) if pair[0] != pair[1]), None)
+
+
+def _length_faults(window_s: float, batches: Batches) -> Iterator[str]:
+    """A window that rank 0's clock saw to be another than the batches make."""
+    measured = math.fsum(batches.seconds[batches.warmup :])
+    if abs(window_s - measured) > max(WINDOW_S, WINDOW_SHARE * measured):
+        yield (
+            f"workers.window_seconds is {window_s:.9g}, and the measured batches make {measured:.9g}; expected them "
+            f"within {WINDOW_S:g} s or {100 * WINDOW_SHARE:g} %"
+        )
 
 
 def _close(a: float, b: float) -> bool:

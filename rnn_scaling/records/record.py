@@ -19,7 +19,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
-from rnn_scaling.records import checks, cluster_checks
+from rnn_scaling.records import checks
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import Fraction, Length, Name, Part, decode, encode
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
@@ -198,7 +198,7 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults:
     faults += _rate_faults(fields, config, parts, top, derived, noun)
     faults += _part_faults(config, parts, top, derived)
     if derived and not faults and fields["status"] == "ok":
-        faults += _judged(cluster_checks.window_faults, parts.get("workers"), parts.get("batches", Batches()), noun)
+        faults += _judged(checks.window_faults, parts.get("workers"), parts.get("batches", Batches()), noun)
     if faults:
         return None
     top_fields = {name: getattr(top, name) for name in _TOP if name != "error"}
@@ -243,7 +243,7 @@ def _part_faults(config: dict[str, Any] | None, parts: dict[str, Any], top: _Top
     traced = {config["num_devices"], devices} if config and devices else ()  # of a worker, or where one drives all
     return [
         *(_judged(checks.unit_faults, top.unit, config) if config else ()),
-        *_judged(cluster_checks.rank_faults, parts.get("workers")),
+        *_judged(checks.rank_faults, parts.get("workers")),
         *_judged(checks.phase_faults, parts.get("phases"), parts.get("batches", Batches()) if derived else None),
         *_judged(checks.clock_faults, machine.clocks if machine else None),
         *_judged(checks.trace_faults, parts.get("trace"), traced),

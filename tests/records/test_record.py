@@ -11,7 +11,7 @@ import os
 import pytest
 
 from rnn_scaling.files.output_files import write_text
-from rnn_scaling.records import checks, cluster_checks, record
+from rnn_scaling.records import checks, record
 from rnn_scaling.records.parts import Batches, Phases, RunError, Throughput
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
@@ -346,9 +346,9 @@ def test_an_error_of_a_check_is_a_fault_of_the_record(monkeypatch):
         yield
 
     text = make_record().to_json()
-    for module, name in [(checks, "batch_faults"), (checks, "config_faults"), (cluster_checks, "rank_faults")]:
+    for name in ("batch_faults", "config_faults", "rank_faults"):
         with monkeypatch.context() as patched:
-            patched.setattr(module, name, broken)
+            patched.setattr(checks, name, broken)
             with pytest.raises(record.RecordError, match="ZeroDivisionError"):
                 record.from_json(text)
 

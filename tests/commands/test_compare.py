@@ -230,9 +230,7 @@ def test_the_same_runs_on_both_sides_tell_nothing(go, tmp_path):
 def test_two_single_records(go, tmp_path):
     sides(tmp_path, [1000.0], [980.0])
     assert go(paths=("before/run.json", "after/run.json"))[0] == 2
-    assert go(paths=("before/run.json", "before/run.json"))[2] == (
-        "error: before/run.json and before/run.json are the same runs; name two sets\n"
-    )
+    assert go(paths=("before/run.json", "before/run.json"))[2].startswith("error: before/run.json and")
 
 
 # Drift of the machine that both runs of a pair have: unpaired it hides the change, paired it cancels.

@@ -164,7 +164,7 @@ def test_many_towers_are_some_tables_beside_each_other():
 
 def test_a_picture_of_some_towers_says_so():
     many = step_parts.StepParts((build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),), synchronous=True)
-    assert inside._step_pictures(many, 0, "a run")[1].title == "a run, the first 16 of 17 towers: traced step 0"
+    assert inside._step_pictures(many, 0, "a run")[1].title.startswith("a run, the first 16 of 17 towers:")
     few = step_parts.StepParts((build(Trace, trace(step())),), synchronous=True)
     assert inside._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
 

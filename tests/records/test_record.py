@@ -39,7 +39,7 @@ def test_nothing_is_written_through_a_link(target, tmp_path):
     (tmp_path / "link.json").symlink_to(tmp_path / target)
     with pytest.raises(OSError) as refused:
         record.write(make_record(), tmp_path / "link.json")
-    assert refused.value.strerror == "a link, and nothing is written through links; remove it"
+    assert refused.value.strerror.startswith("a link, and nothing is written")
     assert sorted(os.listdir(tmp_path)) == ["link.json", "precious"]
     assert (tmp_path / "precious").read_text() == "mine"
 

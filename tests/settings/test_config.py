@@ -188,11 +188,9 @@ def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
 def test_what_a_workload_does_not_read_is_no_conflict_unless_it_is_given(tmp_path):
     assert problems(model="lm", num_encoder_layers=3) == []
     (line,) = problems(model="lm", src_max_len=9)
-    assert (
-        line == "--src_max_len=9 would be ignored here; it needs --model=nmt or --model=nmt_attention, or leave it out"
-    )
+    assert line.startswith("--src_max_len=9 would be")
     (line,) = problems(model="lm", encoder_type="bi")
-    assert line == "--encoder_type=bi names a direction, which --model=lm does not read; use dynamic_rnn"
+    assert line.startswith("--encoder_type=bi names a direction,")
     (line,) = problems(model="lm", global_batch_size=1, num_devices=2)
     assert line.endswith("every tower needs a sentence")
     files = dict.fromkeys(("tgt_file_name", "tgt_vocab_file"), __file__)

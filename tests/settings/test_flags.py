@@ -79,7 +79,7 @@ def test_flagfile_is_read_and_later_flags_win(tmp_path):
     path.write_text("# comment\n--num_units=12\n--xla=true\n")
     assert parse(f"--flagfile={path}", "--num_units=13") == {"num_units": 13, "xla": True}
     (line,) = errors("--flagfile=missing.txt")
-    assert line == "--flagfile=missing.txt: No such file or directory"
+    assert line.startswith("--flagfile=missing.txt: No such")
 
 
 def test_a_flagfile_may_name_another_but_not_itself_and_must_be_a_file(tmp_path, monkeypatch):

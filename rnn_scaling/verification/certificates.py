@@ -169,4 +169,4 @@ def _limits(outcome: Outcome) -> list[Statement]:
 
 def finite(number: float) -> float | None:
     """The number, or None where a record cannot hold it."""
-    return number if math.isfinite(number) else None
+    return float(number) if math.isfinite(number) else None

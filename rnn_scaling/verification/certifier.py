@@ -153,7 +153,11 @@ class Certifier:
     def _check(self, name: str, text: str, difference: float, tolerance: float, holds: bool = True) -> None:
         """Keeps the largest difference of a check, relative to what is allowed."""
         found = Check(
-            name=name, holds=holds, text=text, difference=finite(difference), tolerance=finite(max(0.0, tolerance))
+            name=name,
+            holds=bool(holds),
+            text=text,
+            difference=finite(difference),
+            tolerance=finite(max(0.0, tolerance)),
         )
         largest = self._checks.setdefault(name, found)
         if largest.holds and (not holds or _usage(found) > _usage(largest)):

@@ -153,7 +153,10 @@ def _table(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[list[str
         "verdict",
     ]
     is_gate = names is BEFORE_AFTER
-    return [head, *([*_cells(r, metric), _verdict_cell(r, report.machines is None, is_gate)] for r in report.results)]
+    texts = [_verdict_cell(r, report.machines is None, is_gate) for r in report.results]
+    if len(texts) > 1 and {r.reason for r in report.results} == {report.results[0].reason}:
+        texts = [text.partition(":")[0] for text in texts]  # the result gives the reason of all
+    return [head, *([*_cells(r, metric), text] for r, text in zip(report.results, texts))]
 
 
 def _cells(result: Result, metric: Metric) -> list[str]:

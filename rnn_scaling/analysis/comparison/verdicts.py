@@ -23,6 +23,7 @@ from rnn_scaling.records.parts import RunError
 
 ALPHA = 1 - confidence.LEVEL
 MOST_RUNS = 1000
+TOO_FEW = "fewer than 2 runs a side"
 ASSUMED_SPREADS = (0.01, 0.03)  # of rates between processes, where one run says nothing about it
 
 
@@ -75,7 +76,7 @@ def measure(configuration: Configuration, metric: Metric, paired: bool, two_sitt
         why = f"the runs {'before' if values[0] is None else 'after'} do not tell their {metric.title}"
         return Result(label, counts, *shown, None, reason=why, notes=notes)
     comparison = significance.judged(confidence.ratio(values[1], values[0]))
-    why = _too_few(counts) if comparison.verdict == "cannot judge" else ""
+    why = TOO_FEW if comparison.verdict == "cannot judge" else ""
     return Result(label, counts, *shown, comparison, reason=why, notes=notes)
 
 
@@ -215,7 +216,7 @@ def _in_pairs(label: str, sides: tuple[Runs, Runs], metric: Metric, notes: tuple
         ratio = confidence.paired_ratio(rates[0], rates[1]).printed(sum(digits))
         return Result(label, counts, means[0], means[1], significance.judged(ratio, paired=True), notes=notes)
     change = significance.judged(confidence.ratio(after[0], before[0]), paired=True)
-    return Result(label, counts, means[0], means[1], change, reason=_too_few(counts), notes=notes)
+    return Result(label, counts, means[0], means[1], change, reason=TOO_FEW, notes=notes)
 
 
 def _by_repeat(side: Runs, metric: Metric) -> dict[int, list[Interval]]:
@@ -235,10 +236,6 @@ def _grouped(files: Sequence[RunFile]) -> dict[int, list[RunFile]]:
     for file in matching.good(files):
         groups[matching.repeat(file.name)].append(file)
     return dict(groups)
-
-
-def _too_few(counts: Sequence[int]) -> str:
-    return f"{counts[0]} and {counts[1]} runs; two a side are the least, five or more are usual"
 
 
 def _not_ok(configuration: Configuration) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import sys
 import time
 
 from rnn_scaling.machine import clock_sampler, clock_sources
-from rnn_scaling.machine.clock_sources import Sample, Source
+from rnn_scaling.machine.clock_sources import ClockSource, Sample
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import gpu_ids, visible_gpus
 from rnn_scaling.settings import config as configs
@@ -26,7 +26,7 @@ from rnn_scaling.settings.thread_pools import pool_sizes
 class _Moving:
     """A source whose readings are never all the same, so that sampling does not end."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ClockSource) -> None:
         self._source, self._polls = source, 0
         self.name, self.devices = source.name, source.devices
 
@@ -60,7 +60,7 @@ def main() -> None:
         step()
     taken, cpu_s, source_name = 0, 0.0, ""
 
-    def open_source() -> Source | None:
+    def open_source() -> ClockSource | None:
         if engine.device_type == "GPU":
             return clock_sources.of_gpus(gpu_ids()[:count], own.interval)
         source = clock_sources.of_cpus(cores)

@@ -132,18 +132,18 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
     return tf.cast(inside, tf.float32)
 
 
-class _Forward(NamedTuple):
+class _LossForward(NamedTuple):
     logits: tf.Tensor  # [N, V]
     losses: tf.Tensor  # [N]
     d_logits: Callable[[], tf.Tensor]  # p - onehot(label), [N, V] in hidden's dtype
 
 
-def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor]) -> _Forward:
+def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor]) -> _LossForward:
     product = tf.matmul(hidden, projection)
     if operators.usable(hidden.dtype):
         logits = sum(biases, tf.cast(product, tf.float32)) if biases else product
         made = operators.load().rnn_scaling_softmax_loss(logits, labels)
-        return _Forward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype))
+        return _LossForward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype))
     logits = sum(biases, tf.cast(product, tf.float32))
     probabilities = tf.nn.softmax(logits)
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
@@ -155,11 +155,11 @@ def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases
         p = tf.cast(probabilities, hidden.dtype)
         return tf.tensor_scatter_nd_sub(p, at_label, tf.ones_like(losses, hidden.dtype))
 
-    return _Forward(logits, losses, d_logits)
+    return _LossForward(logits, losses, d_logits)
 
 
 def _gradients(
-    forward: _Forward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor, biases: Sequence[tf.Tensor]
+    forward: _LossForward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor, biases: Sequence[tf.Tensor]
 ) -> tuple[tf.Tensor, ...]:
     """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
     d_logits = forward.d_logits()
@@ -169,7 +169,7 @@ def _gradients(
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
 
-def _num_correct(forward: _Forward, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _num_correct(forward: _LossForward, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(_is_right(forward.logits, labels) * weights)
 
 

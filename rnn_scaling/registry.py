@@ -105,7 +105,7 @@ class Framework(Choice):
 
 
 @dataclasses.dataclass(frozen=True)
-class Report(Choice):
+class ReportFile(Choice):
     """One file of a report.
 
     Attributes:
@@ -291,18 +291,18 @@ ENGINES = _modules(
     *("local", "alone", "collective", "multi_worker", "horovod", "grpc_cluster", "coordinator"),
 )
 STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step")
-REPORTS: Mapping[str, Report] = {
-    "table": Report("rnn_scaling.reports.table", "the tables", file="table.md"),
-    "csv": Report("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),
-    "json": Report(
+REPORTS: Mapping[str, ReportFile] = {
+    "table": ReportFile("rnn_scaling.reports.table", "the tables", file="table.md"),
+    "csv": ReportFile("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),
+    "json": ReportFile(
         "rnn_scaling.reports.json_report", "everything as numbers (docs/report.md has the schema)", file="report.json"
     ),
-    "page": Report(
+    "page": ReportFile(
         "rnn_scaling.reports.page.document",
         "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
         file="report.html",
     ),
-    "plot": Report("rnn_scaling.reports.pictures.plot", "all curves", file="speedup.png", needs_rates=True),
+    "plot": ReportFile("rnn_scaling.reports.pictures.plot", "all curves", file="speedup.png", needs_rates=True),
 }
 IMPORTERS: Mapping[str, Importer] = {
     "tf_cnn_benchmarks": Importer("rnn_scaling.importers.tf_cnn_benchmarks", tells_rates=True),
@@ -377,14 +377,14 @@ def has_servers(mode: Any) -> bool:
     return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].has_servers
 
 
-class Reader(Protocol):
+class OptionReader(Protocol):
     """A row of a table, here or elsewhere, that says which options it reads."""
 
     @property
     def reads(self) -> tuple[str, ...]: ...
 
 
-def readers(table: Mapping[str, Reader]) -> dict[str, tuple[str, ...]]:
+def readers(table: Mapping[str, OptionReader]) -> dict[str, tuple[str, ...]]:
     """Option -> the choices of the table that read it, for the options that not all of them read."""
     options = dict.fromkeys(option for choice in table.values() for option in choice.reads)
     return {option: tuple(name for name, choice in table.items() if option in choice.reads) for option in options}

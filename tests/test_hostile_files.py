@@ -67,7 +67,9 @@ def work_with(runs):
         rendered = registry.load(registry.REPORTS, name).render(told)
         assert name != "json" or valid_json(rendered)
     list(auditing.outcomes(record_table.table([(each.name, each.record) for each in runs], "x"), Context()))
-    sides = [matching.Side(Path(name), tuple(files), ()) for name, files in (("a", runs[::2]), ("b", runs[1::2]))]
+    sides = [
+        matching.ComparedRuns(Path(name), tuple(files), ()) for name, files in (("a", runs[::2]), ("b", runs[1::2]))
+    ]
     try:
         report = judgement.judge(*sides, judgement.Question())
     except matching.InputError as e:

@@ -47,7 +47,7 @@ class Plain:
         """The loop has ended with this."""
 
 
-class Deferred:
+class DeferredProducts:
     """Products whose matrices get their gradients after the loop.
 
     The loop's body calls the products, writes `taken()` to the arrays that began as `empty()`, and what these hold

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
-from rnn_scaling.models.attention.loop_products import Deferred, Plain
+from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import VariableSpec
 
@@ -50,7 +50,7 @@ def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
 
 
 def step_scores(
-    config: ModelConfig, weights: Weights, memory: tf.Tensor, masked: tf.Tensor, products: Plain | Deferred
+    config: ModelConfig, weights: Weights, memory: tf.Tensor, masked: tf.Tensor, products: Plain | DeferredProducts
 ) -> Scores:
     """The scores inside of a loop over the target words.
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from rnn_scaling.models import kernels, seq2seq, stacks
 from rnn_scaling.models.attention import layers, scores
-from rnn_scaling.models.attention.loop_products import Deferred, Plain, repeated
+from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain, repeated
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import VariableSpec
@@ -95,7 +95,7 @@ class StepWise:
     ) -> tf.Tensor:
         """The loop over target words [T, B, E], which attend to memory [B, S, D], and what is made of its results."""
         num_steps, batch = (target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1))
-        products = Deferred(num_steps, batch) if self._is_fused else Plain()
+        products = DeferredProducts(num_steps, batch) if self._is_fused else Plain()
         rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items() if name.startswith("attention/")}
         score = scores.step_scores(self._config, rounded, memory, masked, products)
         weigh = products.product(memory)
@@ -126,12 +126,14 @@ class StepWise:
         rows = tf.reshape(tf.cast(tf.concat(results, axis=2), self._dtype), [-1, rounded[_OUTPUT].shape[0]])
         return tf.reshape(tf.tanh(tf.matmul(rows, rounded[_OUTPUT])), [num_steps, batch, self._config.num_units])
 
-    def _cells(self, weights: Mapping[str, tf.Tensor], target: tf.Tensor, products: Plain | Deferred) -> list[RunCell]:
+    def _cells(
+        self, weights: Mapping[str, tf.Tensor], target: tf.Tensor, products: Plain | DeferredProducts
+    ) -> list[RunCell]:
         """Each cell's step; the first one's has the embedded words as a part of its input."""
         all_weights = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), weights)
         first: list[tf.Tensor | None] = [target]
         known = first + [None] * (self._decoder.num_cells - 1)
-        if isinstance(products, Deferred):
+        if isinstance(products, DeferredProducts):
             shape = tf.shape(target)
             return [
                 _fused_cell(self._decoder, tf.cast(kernel, self._dtype), bias, words, shape, products)
@@ -167,7 +169,7 @@ def _run_loop(
     fed: tf.Tensor,
     num_steps: int | tf.Tensor,
     widths: Sequence[int],
-    products: Plain | Deferred,
+    products: Plain | DeferredProducts,
 ) -> list[tf.Tensor]:
     """Every step after the other -> what it gives, [T, B, width] each.
 
@@ -219,7 +221,7 @@ def _fused_cell(
     bias: tf.Tensor,
     words: tf.Tensor | None,
     shape: tf.Tensor,
-    products: Deferred,
+    products: DeferredProducts,
 ) -> RunCell:
     """An LSTM's cell whose gates are one product, and one operator on the way back.
 

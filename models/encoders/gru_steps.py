@@ -20,7 +20,7 @@ import tensorflow as tf
 from rnn_scaling.models import stacks
 
 
-class _Forward(NamedTuple):
+class _GruForward(NamedTuple):
     """Every step's gates, their nonlinearity applied, and outputs; each [T, B, U], float32."""
 
     r: tf.Tensor
@@ -65,7 +65,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     return stacks.run_layers(stack, run_cell)
 
 
-def _run_forward(x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor) -> _Forward:
+def _run_forward(x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor) -> _GruForward:
     num_steps, units = tf.shape(x)[0], h.shape[1]
     input_bias, state_bias = tf.split(bias, [3 * units, units])
     from_input = tf.cast(tf.reshape(x, [-1, x.shape[2]]) @ kernel, tf.float32) + input_bias
@@ -84,13 +84,13 @@ def _run_forward(x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Te
         h = n + u * (h - n)
         return t + 1, h, tuple(s.write(t, y) for s, y in zip(sequences, (r, u, n, state_n, h), strict=True))
 
-    sequences = tuple(tf.TensorArray(tf.float32, num_steps, element_shape=h.shape) for _ in _Forward._fields)
+    sequences = tuple(tf.TensorArray(tf.float32, num_steps, element_shape=h.shape) for _ in _GruForward._fields)
     *_, sequences = tf.while_loop(lambda t, *_: t < num_steps, body, (0, h, sequences), parallel_iterations=1)
-    return _Forward(*(s.stack() for s in sequences))
+    return _GruForward(*(s.stack() for s in sequences))
 
 
 def _run_backward(
-    forward: _Forward, h_prev: tf.Tensor, recurrent: tf.Tensor, d_sequence: tf.Tensor
+    forward: _GruForward, h_prev: tf.Tensor, recurrent: tf.Tensor, d_sequence: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of the input's products and of the state's [T * B, 3U], in the products' dtype, and of the first h.
 

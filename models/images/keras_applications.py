@@ -16,7 +16,7 @@ import tensorflow as tf
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.images import keras_normalization
 from rnn_scaling.models.images.classifier import ImageClassifier
-from rnn_scaling.models.images.network import Product, flops
+from rnn_scaling.models.images.network import LayerProduct, flops
 from rnn_scaling.models.workload import VariableSpec, Workload
 
 NUM_CLASSES = 1000
@@ -83,7 +83,7 @@ def _spec(variable: Any, kind: str) -> VariableSpec:
     return VariableSpec(variable.path, tuple(variable.shape), kind, initial[type(variable._initializer).__name__])
 
 
-def _products(model: Any) -> Iterator[Product]:
+def _products(model: Any) -> Iterator[LayerProduct]:
     """The model's convolutions and matrix products, the first of which is of the images."""
     of_images = True
     for layer in model.layers:
@@ -91,7 +91,7 @@ def _products(model: Any) -> Iterator[Product]:
             *positions, channels = layer.output.shape[1:]
             if isinstance(layer, keras.layers.Conv2D) and layer.data_format == "channels_first":
                 channels, *positions = layer.output.shape[1:]
-            yield Product(math.prod(positions), tuple(layer.kernel.shape), of_images)
+            yield LayerProduct(math.prod(positions), tuple(layer.kernel.shape), of_images)
             of_images = False
 
 

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.images.classifier import ImageClassifier
-from rnn_scaling.models.images.network import Product, flops
+from rnn_scaling.models.images.network import LayerProduct, flops
 from rnn_scaling.models.stacks import drop
 from rnn_scaling.models.workload import VariableSpec, Workload
 
@@ -45,7 +45,7 @@ class Layers:
         self._scope = ""
         self._dropped = 0
         self.moving: dict[str, tf.Tensor] = {}
-        self.products: list[Product] = []
+        self.products: list[LayerProduct] = []
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -78,7 +78,7 @@ class Layers:
         kernel = self._variable("kernel", (window, window, self.channels(x), channels), "he_normal")
         y = tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, padding, self._data_format)
         positions = math.prod(y.shape[1:]) // channels
-        self.products.append(Product(positions, tuple(kernel.shape), x is self._images))
+        self.products.append(LayerProduct(positions, tuple(kernel.shape), x is self._images))
         if biased:
             bias = self._variable("bias", (channels,), "zeros")
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
@@ -159,7 +159,7 @@ class Layers:
         """
         kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
         bias = self._variable("bias", (features,), "zeros")
-        self.products.append(Product(1, tuple(kernel.shape), x is self._images))
+        self.products.append(LayerProduct(1, tuple(kernel.shape), x is self._images))
         return tf.nn.bias_add(tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype))
 
     def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:

@@ -45,7 +45,7 @@ class Network(Protocol):
         ...
 
 
-class Product(NamedTuple):
+class LayerProduct(NamedTuple):
     """A convolution or a matrix product of a network.
 
     positions: of its output, height x width; 1 of a matrix. shape: [height, width, inputs, outputs] or [inputs,
@@ -57,7 +57,7 @@ class Product(NamedTuple):
     of_images: bool = False
 
 
-def flops(products: Iterable[Product]) -> float:
+def flops(products: Iterable[LayerProduct]) -> float:
     """FLOPs of forward and backward for one image.
 
     A product does a multiply-add of 2 FLOPs for each of its weights at each position, and backward is the same for the

@@ -65,7 +65,7 @@ MEANING = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class LossPart:
     """One share of the loss: `points` in percentage points of efficiency, `value` as the same share of the ideal.
 
     Both are None where a run is missing, and `commands` then supply it, if our trainer makes it. `is_told`: it can be
@@ -98,16 +98,16 @@ class Attribution:
     row: Row
     ideal: Interval
     loss: Interval
-    parts: tuple[Part, ...]
+    parts: tuple[LossPart, ...]
     residual: Interval
     loss_points: Interval
     residual_points: Interval
-    rest: Part
+    rest: LossPart
     rows: tuple[Row, ...]
     most: float = 1.0
 
     @property
-    def told(self) -> tuple[Part, ...]:
+    def told(self) -> tuple[LossPart, ...]:
         """The parts that can be told apart from 0, the largest loss first."""
         parts = [(part.points.value, part) for part in self.parts if part.is_told and part.points]
         return tuple(part for _, part in sorted(parts, key=lambda pair: -pair[0]))
@@ -125,13 +125,13 @@ class Attribution:
         return ends is not None and ends[1] >= 0 and (ends[0] > 0 or is_all)
 
     @property
-    def shown(self) -> tuple[Part, ...]:
+    def shown(self) -> tuple[LossPart, ...]:
         """What a table or a picture shows: the told parts, then the rest where there is one; empty without any."""
         points = self.rest.points
         return (*self.told, *([self.rest] if points and points.ends != (0.0, 0.0) else [])) if self.is_told else ()
 
     @property
-    def missing(self) -> tuple[Part, ...]:
+    def missing(self) -> tuple[LossPart, ...]:
         """The parts of a loss that our trainer would tell with runs which are missing; none where nothing is lost."""
         is_lost = (self.loss_points.ends or (self.loss_points.value,))[0] > 0
         return tuple(part for part in self.parts if part.commands and is_lost)
@@ -209,15 +209,15 @@ class _Attributor:
             most=most,
         )
 
-    def _part(self, name: str, level: Share | Missing) -> Part:
+    def _part(self, name: str, level: Share | Missing) -> LossPart:
         if isinstance(level, Missing):
             runs = level.runs if self._row.is_ours else ()
-            return Part(name, None, None, tuple(dict.fromkeys(command(self._row.config, **each) for each in runs)))
+            return LossPart(name, None, None, tuple(dict.fromkeys(command(self._row.config, **each) for each in runs)))
         points = self._points(level)
         if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
-            return Part(name, self._items(points), points)
+            return LossPart(name, self._items(points), points)
         may_be_load = min(map(abs, points.ends)) <= self._by_load(level)
-        return Part(name, self._items(points), points, is_told=not may_be_load, may_be_load=may_be_load)
+        return LossPart(name, self._items(points), points, is_told=not may_be_load, may_be_load=may_be_load)
 
     def _by_load(self, level: Share) -> float:
         """Points of efficiency by which the level may be wrong, for other processes slowed the rows it is made of."""

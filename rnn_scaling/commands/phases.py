@@ -14,7 +14,7 @@ from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 if TYPE_CHECKING:
-    from rnn_scaling.reports.phases import Run
+    from rnn_scaling.reports.phases import TracedRun
 
 USAGE = """\
 Where does a step go? For each tower: forward, backward, update, exchange that compute does not hide, waiting for other
@@ -62,7 +62,7 @@ class PhasesOptions:
     step: int | None = option(None, "the step to draw, from 0 (default: the one of middle length)", minimum=0)
 
 
-def _print(runs: Sequence[Run], options: PhasesOptions) -> str:
+def _print(runs: Sequence[TracedRun], options: PhasesOptions) -> str:
     from rnn_scaling.reports import phases
 
     if options.json:

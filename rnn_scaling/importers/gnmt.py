@@ -55,7 +55,7 @@ class _Step:
 
 
 @dataclasses.dataclass
-class _Run:
+class _GnmtRun:
     """One run of all ranks: the steps of each, and what the log says of it."""
 
     steps: dict[int | None, list[_Step]] = dataclasses.field(default_factory=dict)
@@ -75,7 +75,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
       LogError: if no TRAIN line is there.
     """
     problems = Problems()
-    runs, settings, count = [_Run()], {}, 0
+    runs, settings, count = [_GnmtRun()], {}, 0
     for line, rank, text in by_rank(lines):
         if "TRAIN [" in text:
             try:
@@ -105,7 +105,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return finish(FORMAT, source, [table, epochs] if runs else [], NOTES, problems, nothing, remarks)
 
 
-def _train(line: int, rank: int | None, text: str, runs: list[_Run]) -> list[_Run]:
+def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list[_GnmtRun]:
     """Takes one TRAIN line into the last run, or begins a new one.
 
     Raises:
@@ -124,19 +124,19 @@ def _train(line: int, rank: int | None, text: str, runs: list[_Run]) -> list[_Ru
         raise ValueError(f"expected Tok/s of a step, got {match[6][:40]!r}")
     before = runs[-1].steps.get(rank)
     if before and (step.epoch, step.step) <= (before[-1].epoch, before[-1].step):
-        runs = [*runs, _Run()]
+        runs = [*runs, _GnmtRun()]
     runs[-1].steps.setdefault(rank, []).append(step)
     return runs
 
 
-def _total(match: re.Match[str], run: _Run, line: int, problems: Problems) -> None:
+def _total(match: re.Match[str], run: _GnmtRun, line: int, problems: Problems) -> None:
     try:
         run.totals[int(match[1])] = positive(match[2], "Tok/s of an epoch")
     except ValueError as e:
         problems.add(line, f"{e}; line left out", "bad number")
 
 
-def _row(run: _Run, source: str, problems: Problems) -> tuple[ScalingRow | None, list[str]]:
+def _row(run: _GnmtRun, source: str, problems: Problems) -> tuple[ScalingRow | None, list[str]]:
     """The row of a run, None if it holds no step after the warm-up; and its steps that stand out."""
     kept = {rank: _measured(steps) for rank, steps in run.steps.items()}
     first = next(iter(run.steps.values()))[0]
@@ -179,7 +179,7 @@ def _measured(steps: Sequence[_Step]) -> list[_Step]:
     return [step for step in steps if step.step > 0 and (step.epoch - first) * step.of + step.step >= WARMUP_STEPS]
 
 
-def _devices(run: _Run, num_printing: int) -> int | None:
+def _devices(run: _GnmtRun, num_printing: int) -> int | None:
     """How many ranks there were: those that print, batch sizes, or the log's total over one rank's rate."""
     if num_printing > 1:
         return num_printing
@@ -210,7 +210,7 @@ def _slow_steps(source: str, kept: dict[int | None, list[_Step]]) -> list[str]:
     return sentences
 
 
-def _epochs(run: _Run) -> list[tuple[Value, ...]]:
+def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
     for rank, steps in run.steps.items():
         for epoch in dict.fromkeys(step.epoch for step in steps):

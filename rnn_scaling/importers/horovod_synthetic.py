@@ -33,7 +33,7 @@ NOTES = (
 
 
 @dataclasses.dataclass
-class _Stream:
+class _HorovodStream:
     """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number.
 
     is_on_cpus: a line says "per CPU" and not "per GPU".
@@ -69,12 +69,12 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     Raises:
       LogError: if no rate is there.
     """
-    reader = _Reader(source)
+    reader = _HorovodReader(source)
     groups = reader.read_all(lines)
     return reader.log(groups, [*NOTES, *rank_totals.note(groups, UNIT)], "no img/sec in this file")
 
 
-class _Reader(RankReader[_Stream]):
+class _HorovodReader(RankReader[_HorovodStream]):
     format, title = FORMAT, "Horovod synthetic benchmark"
 
     def __init__(self, source: str) -> None:
@@ -84,7 +84,7 @@ class _Reader(RankReader[_Stream]):
     def read(self, line: int, rank: int | None, text: str) -> None:
         if match := _TOTAL.fullmatch(text):
             stream = self._stream(rank)
-            self.streams[rank] = _Stream(settings=stream.settings)
+            self.streams[rank] = _HorovodStream(settings=stream.settings)
             usual = outliers.middle(stream.rates)
             self.remarks += [
                 f"{self.source}:{line}: iteration {i} of this run ran at {stream.rates[i]:.1f} images/s a rank, the "
@@ -103,18 +103,18 @@ class _Reader(RankReader[_Stream]):
         elif match := _SETTING.fullmatch(text):
             if match[1] == "Model":  # a new run begins
                 self.end_without_total(rank)
-                self.streams[rank] = _Stream()
+                self.streams[rank] = _HorovodStream()
                 self.num_runs += 1
             stream = self._stream(rank)
             stream.settings[match[1].partition(" of ")[0]] = match[2].strip()
             stream.is_on_cpus |= match[1].endswith("CPUs")
 
-    def _stream(self, rank: int | None) -> _Stream:
+    def _stream(self, rank: int | None) -> _HorovodStream:
         if rank not in self.streams:
-            self.streams[rank] = _Stream()
+            self.streams[rank] = _HorovodStream()
         return self.streams[rank]
 
-    def _total(self, match: re.Match[str], line: int, rank: int | None, stream: _Stream) -> Total:
+    def _total(self, match: re.Match[str], line: int, rank: int | None, stream: _HorovodStream) -> Total:
         devices = int(positive(match[1], "a number of devices"))
         rate = printed(match[3], "Total img/sec")
         stream.is_on_cpus |= match[2] == "CPU"
@@ -150,7 +150,9 @@ class _Reader(RankReader[_Stream]):
         self.cut.append(_row(self.source, line, stream, devices, rate, Cell(spread, 1, f"{spread:.1f}")))
 
 
-def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cell, spread: Cell | None) -> ScalingRow:
+def _row(
+    source: str, line: int, stream: _HorovodStream, devices: int | None, rate: Cell, spread: Cell | None
+) -> ScalingRow:
     extra: dict[str, Cell | None] = {"1.96 std of iterations (images/s)": spread}
     if stream.each is not None:
         extra["images/s of rank 0"] = parse_cell(stream.each[0])

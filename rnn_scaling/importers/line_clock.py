@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rnn_scaling.importers.log_formats import ARRIVAL, Reading, Terms
+from rnn_scaling.importers.log_formats import ARRIVAL, LogReading, Terms
 
 DELAY_S = 0.02  # that a line may take from the program to the sweep on a busy machine
 TOGETHER_S = 0.01  # lines that arrive within it came at once
@@ -38,7 +38,7 @@ class _Point:
     last: Event
 
 
-def read(events: Iterable[Event], format: str, terms: Terms) -> Reading:
+def read(events: Iterable[Event], format: str, terms: Terms) -> LogReading:
     """The rate of the steps by the arrival of their lines.
 
     What counts are stretches from line to line in which the step grows; a line that repeats a step is none. Where the
@@ -68,7 +68,7 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> Reading:
         raise ValueError(f"its steps were printed within {counted_s:.2g} s, which is too short to time; {why}")
     items = tuple(step * (terms.items_per_step or 1.0) for step in steps)
     loss = tuple(end.last.loss for _, end in pairs)
-    return Reading(
+    return LogReading(
         format,
         math.fsum(items[first:]) / counted_s,
         seconds=seconds,

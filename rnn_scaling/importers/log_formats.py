@@ -17,7 +17,7 @@ ARRIVAL, PROCESS = "arrival", "process"  # clocks of ours
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class LogReading:
     """What the log of one run tells.
 
     rate: items/s after the warm-up; unit: "" where it is not told; seconds, items, loss: of each batch, or stretch of
@@ -78,10 +78,10 @@ class Seen(NamedTuple):
     rate: float | None
 
 
-class Reader(NamedTuple):
+class LogReader(NamedTuple):
     """Reads logs. read: a ValueError says why the log tells nothing; watch: -> what a line says of how far a run is."""
 
-    read: Callable[[Path, Terms], Reading]
+    read: Callable[[Path, Terms], LogReading]
     watch: Callable[[Terms], Callable[[str], Seen | None]]
 
 

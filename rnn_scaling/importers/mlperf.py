@@ -48,7 +48,7 @@ _SETTINGS = (
 
 
 @dataclasses.dataclass
-class _Run:
+class _MlperfRun:
     """One run so far; times in milliseconds since the epoch."""
 
     line: int = 0
@@ -86,7 +86,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
       LogError: if no run started.
     """
     problems = Problems()
-    runs = [_Run()]
+    runs = [_MlperfRun()]
     nothing = "no run_start in this MLPerf log"
     for line, text in numbered(lines):
         begin = text.find(":::ML")
@@ -149,12 +149,12 @@ def _plain_value(text: str | None) -> Any:
         return text
 
 
-def _event(event: Mapping[str, Any], line: int, runs: list[_Run], problems: Problems) -> None:
+def _event(event: Mapping[str, Any], line: int, runs: list[_MlperfRun], problems: Problems) -> None:
     """Takes one event into the last run, or begins a new one."""
     key, value, metadata = event["key"], event.get("value"), event.get("metadata") or {}
     ms, run = _time_ms(event), runs[-1]
     if run.stop is not None and key in ("init_start", "run_start", "cache_clear", "submission_benchmark"):
-        run = _Run(settings={} if key == "submission_benchmark" else dict(run.settings))
+        run = _MlperfRun(settings={} if key == "submission_benchmark" else dict(run.settings))
         runs.append(run)
     if key == "init_start" and run.init_start is None:
         run.init_start = ms
@@ -179,14 +179,14 @@ def _time_ms(event: Mapping[str, Any]) -> float:
     return ms
 
 
-def _report(run: _Run, rates: Mapping[str, float]) -> None:
+def _report(run: _MlperfRun, rates: Mapping[str, float]) -> None:
     """Adds rates to the means of the run."""
     for name, rate in rates.items():
         count, mean = run.reports.get(name, (0, 0.0))
         run.reports[name] = count + 1, mean + (rate - mean) / (count + 1)
 
 
-def _stop(run: _Run, ms: float, metadata: Mapping[str, Any], line: int, problems: Problems) -> None:
+def _stop(run: _MlperfRun, ms: float, metadata: Mapping[str, Any], line: int, problems: Problems) -> None:
     if run.start is None:
         problems.add(line, "run_stop without a run_start", "stop without start")
     elif run.stop is None:
@@ -212,7 +212,7 @@ def _rates(key: str, value: Any) -> dict[str, float]:
     return rates
 
 
-def _progress(run: _Run, key: str, metadata: Mapping[str, Any]) -> None:
+def _progress(run: _MlperfRun, key: str, metadata: Mapping[str, Any]) -> None:
     """Keeps how far the run came: samples_count and epoch_num of blocks, evaluations and the end."""
     if run.start is None or key not in ("block_stop", "epoch_stop", "eval_accuracy", "eval_stop", "run_stop"):
         return
@@ -222,7 +222,7 @@ def _progress(run: _Run, key: str, metadata: Mapping[str, Any]) -> None:
             setattr(run, field, number)
 
 
-def _check(run: _Run, problems: Problems) -> None:
+def _check(run: _MlperfRun, problems: Problems) -> None:
     if run.stop is None:
         problems.add(run.line, "no score: a run without run_stop; it was killed, or the log is cut short", "no stop")
         run.status = "no run_stop"
@@ -245,7 +245,7 @@ def accelerators(settings: Mapping[str, Any]) -> int | None:
     return int(nodes * each) if nodes and each and nodes > 0 and each > 0 else None
 
 
-def _row(run: _Run) -> tuple:
+def _row(run: _MlperfRun) -> tuple:
     settings = run.settings
     init = (run.start - run.init_start) / 1e3 if run.start and run.init_start is not None else None
     status = run.status if run.status == "success" else f"{NO_SCORE} ({run.status})"
@@ -268,7 +268,7 @@ def _series(settings: Mapping[str, Any]) -> str:
     return ", ".join(text for text in (_text(settings.get("submission_benchmark")), machine) if text)
 
 
-def _scaling_row(run: _Run, source: str) -> ScalingRow:
+def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
     batch = finite(run.settings.get("global_batch_size"))
     extra: dict[str, Cell] = {}
     for name, number in (("trained samples", run.samples), ("epochs", run.epochs), ("last quality", run.quality)):
@@ -287,7 +287,7 @@ def _scaling_row(run: _Run, source: str) -> ScalingRow:
     )
 
 
-def _notes(runs: list[_Run]) -> list[str]:
+def _notes(runs: list[_MlperfRun]) -> list[str]:
     notes = []
     repeats = sum(run.repeats for run in runs)
     if repeats:

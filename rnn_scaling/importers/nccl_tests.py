@@ -24,7 +24,7 @@ _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
 
 
 @dataclasses.dataclass
-class _Run:
+class _NcclRun:
     """What the lines so far say about the run that the next numbers belong to."""
 
     operation: str = ""
@@ -53,7 +53,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """
     problems = Problems()
     measurements: list[Measurement] = []
-    runs = [_Run()]
+    runs = [_NcclRun()]
     for line, _, text in by_rank(lines):
         try:
             for one in _read(text, line, runs, problems):
@@ -70,15 +70,15 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return finish(FORMAT, source, [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
 
 
-def _read(text: str, line: int, runs: list[_Run], problems: Problems) -> list[Measurement]:
+def _read(text: str, line: int, runs: list[_NcclRun], problems: Problems) -> list[Measurement]:
     run = runs[-1]
     bare = text.lstrip("# ")
     if match := _CONFIG.fullmatch(text):
         if run.columns:  # numbers came before: another program starts
-            runs.append(_Run(operation=run.operation))
+            runs.append(_NcclRun(operation=run.operation))
     elif match := _RANK.fullmatch(text):
         if run.columns:
-            runs.append(_Run(operation=run.operation))
+            runs.append(_NcclRun(operation=run.operation))
         run = runs[-1]
         run.repeated_ranks += int(match[1]) in run.ranks
         run.ranks[int(match[1])] = int(match[2] or 0)
@@ -92,7 +92,7 @@ def _read(text: str, line: int, runs: list[_Run], problems: Problems) -> list[Me
         return _row(text, line, run)
     elif "_perf" in text and (name := operation_of(text)):
         if run.columns and "concluded" not in text:
-            runs.append(_Run())
+            runs.append(_NcclRun())
         runs[-1].operation = name
         runs[-1].is_own = text.rstrip().endswith("(rnn_scaling.links): medians")
     return []
@@ -112,7 +112,7 @@ def _columns(words: list[str]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _row(text: str, line: int, run: _Run) -> list[Measurement]:
+def _row(text: str, line: int, run: _NcclRun) -> list[Measurement]:
     """The out-of-place and the in-place half of one line of numbers."""
     words = _TIMESTAMP.sub("", text.rstrip()).split()
     columns = run.columns
@@ -133,7 +133,7 @@ def _row(text: str, line: int, run: _Run) -> list[Measurement]:
     return made
 
 
-def _measurement(named: dict[str, str], values: dict[str, str], place: str, line: int, run: _Run) -> Measurement:
+def _measurement(named: dict[str, str], values: dict[str, str], place: str, line: int, run: _NcclRun) -> Measurement:
     clock = "cputime" if "cputime" in values else "time"
     wrong = values.get("#wrong", values.get("error", "N/A"))
     return Measurement(
@@ -151,7 +151,7 @@ def _whole(text: str) -> int:
     return int(not_negative(text, "a size"))
 
 
-def _notes(runs: list[_Run]) -> list[str]:
+def _notes(runs: list[_NcclRun]) -> list[str]:
     texts = []
     if any(run.columns and not run.ranks for run in runs):
         texts.append("No 'Rank' lines: the number of ranks is not known, busbw could not be checked.")

@@ -13,7 +13,7 @@ from rnn_scaling import registry
 from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 from rnn_scaling.importers import any_format, line_clock, log_formats, pattern, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, LogError, numbered, read_lines
-from rnn_scaling.importers.log_formats import Reader, Reading, Seen, Terms
+from rnn_scaling.importers.log_formats import LogReader, LogReading, Seen, Terms
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
 LOWEST = 1e-6  # rate that is shown while the run goes on
@@ -21,7 +21,7 @@ LOOK_S = 0.2  # that a pattern may be looked for in one line while the run goes 
 END_S = 0.05  # after which the end of a process is seen
 
 
-def read(path: Path, terms: Terms) -> Reading:
+def read(path: Path, terms: Terms) -> LogReading:
     """What the log of a run tells.
 
     Raises:
@@ -52,17 +52,17 @@ def read(path: Path, terms: Terms) -> Reading:
     raise ValueError(f"its output is of no format that is read ({known}); --log_format=regex:PATTERN reads others")
 
 
-def _wall(terms: Terms) -> Reading:
+def _wall(terms: Terms) -> LogReading:
     """The rate of a run that is timed from outside, from the start of its program to its end."""
     _, whole_s, launch_s = terms.timing
     seconds = max(whole_s - launch_s, whole_s / 2)
     error = min((launch_s + END_S) / whole_s, MOST_ROUNDING)
     note = f"{log_formats.WALL}: the seconds are those of the whole process, with its start"
     rate = (terms.items or 1.0) / seconds
-    return Reading(log_formats.WALL, rate, rounding=error, clock=log_formats.PROCESS, notes=(note,))
+    return LogReading(log_formats.WALL, rate, rounding=error, clock=log_formats.PROCESS, notes=(note,))
 
 
-def _of_bar(path: Path, name: str, terms: Terms) -> Reading:
+def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
     """What a progress bar tells: by the arrival of its lines, or by the rates that it shows where that is too coarse.
 
     Raises:
@@ -123,7 +123,7 @@ def _searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
     return [*searches, *([printed_numbers.compiled(user_pattern).search] if user_pattern else [])]
 
 
-READER = Reader(read, watch)
+READER = LogReader(read, watch)
 
 
 def _value(text: str | None) -> float:
@@ -144,7 +144,7 @@ def _tried(path: Path, names: Sequence[str]) -> list[str]:
     return [name for name in wanted if name in detected]
 
 
-def _reading(log: ImportedLog) -> Reading:
+def _reading(log: ImportedLog) -> LogReading:
     """What a log of a known format tells of its one run.
 
     Raises:
@@ -158,7 +158,7 @@ def _reading(log: ImportedLog) -> Reading:
     row = rows[0]
     assert row.rate is not None
     notes = [problem.text(log.source) for problem in log.problems] + list(log.remarks)
-    return Reading(
+    return LogReading(
         format=log.format,
         rate=row.rate.value,
         unit=row.rate_unit.removesuffix("/s"),

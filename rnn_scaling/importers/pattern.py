@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rnn_scaling.importers import line_clock, printed_numbers
 from rnn_scaling.importers.common import numbered, untag
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.importers.log_formats import REGEX, Reading, Terms
+from rnn_scaling.importers.log_formats import REGEX, LogReading, Terms
 
 SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000
@@ -47,7 +47,7 @@ class _Match:
     steps: float
 
 
-def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
+def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     """What the matches tell.
 
     A launcher's tags of ranks are taken off, and of several ranks the first that matches counts: the others print the
@@ -77,7 +77,7 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
         lowest = steps / math.fsum(match.steps / (match.numbers["rate"] - match.halves["rate"]) for match in counted)
         mean = f"the mean of {len(counted)} printed rates" if len(counted) > 1 else "the last printed rate"
         how = "" if len(matches) == 1 else f"{REGEX} {mean}, {first} left out"
-        return Reading(format=REGEX + regex, rate=rate, rounding=1 - lowest / rate, notes=(how,) if how else ())
+        return LogReading(format=REGEX + regex, rate=rate, rounding=1 - lowest / rate, notes=(how,) if how else ())
     if "items" not in matches[0].numbers and terms.items_per_step is None:
         raise ValueError("the pattern's matches tell seconds alone; items have to match, too, or --items_per_step")
     seconds = tuple(_seconds(match, terms.items_per_step) for match in matches)
@@ -85,7 +85,7 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> Reading:
     rate = math.fsum(items[first:]) / math.fsum(seconds[first:])
     has_loss = any(each is not None for each in loss)
     note = f"{REGEX} a match of the pattern counts as a batch; its seconds are as exact as they were printed"
-    return Reading(
+    return LogReading(
         REGEX + regex,
         rate,
         seconds=seconds,

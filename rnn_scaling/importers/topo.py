@@ -19,10 +19,10 @@ _LEGEND = re.compile(r"\s*(X|NV#|[A-Z]{2,5}|NIC\d+)\s*[=:]\s*(\S.*)")
 
 
 @dataclasses.dataclass
-class _Matrix:
+class _TopologyMatrix:
     line: int
     header: topology_matrix.Header
-    rows: dict[str, topology_matrix.Row] = dataclasses.field(default_factory=dict)
+    rows: dict[str, topology_matrix.MatrixRow] = dataclasses.field(default_factory=dict)
 
     @property
     def devices(self) -> list[str]:
@@ -41,12 +41,12 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
       LogError: if no row of a matrix is there.
     """
     problems = Problems()
-    matrices: list[_Matrix] = []
+    matrices: list[_TopologyMatrix] = []
     legend: dict[str, str] = {}
     in_legend = False
     for number, _, text in by_rank(lines, longest=20_000):
         if (header := topology_matrix.read_header(text)) is not None:
-            matrices.append(_Matrix(number, header))
+            matrices.append(_TopologyMatrix(number, header))
             in_legend = False
         elif text.strip().endswith("Legend:"):
             in_legend = True
@@ -63,7 +63,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return finish(FORMAT, source, tables, _notes(matrices), problems, "no row of a topology matrix in this file")
 
 
-def _add_row(matrix: _Matrix, row: topology_matrix.Row, number: int, problems: Problems) -> None:
+def _add_row(matrix: _TopologyMatrix, row: topology_matrix.MatrixRow, number: int, problems: Problems) -> None:
     name, size = row.name, len(matrix.devices)
     if len(row.links) < size:
         problems.add(number, f"row {name} has {len(row.links)} of {size} cells; left out", "short row")
@@ -75,7 +75,7 @@ def _add_row(matrix: _Matrix, row: topology_matrix.Row, number: int, problems: P
         matrix.rows[name] = row
 
 
-def _check(matrix: _Matrix, legend: Mapping[str, str], problems: Problems) -> None:
+def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problems) -> None:
     missing = [name for name in matrix.devices if name not in matrix.rows]
     if missing:
         problems.add(matrix.line, f"the matrix lacks the row of {', '.join(missing)}: the file is cut short")
@@ -94,14 +94,14 @@ def _check(matrix: _Matrix, legend: Mapping[str, str], problems: Problems) -> No
                 problems.add(matrix.line, f"{first}-{second} is {relation}, but {second}-{first} is {other}", "uneven")
 
 
-def _matrix_table(matrix: _Matrix) -> Table:
+def _matrix_table(matrix: _TopologyMatrix) -> Table:
     rows: list[tuple[Value, ...]] = []
     for name, row in matrix.rows.items():
         rows.append((name, *row.links, *(cell or None for cell in row.extras)))
     return Table("Topology", ("Device", *matrix.devices, *matrix.header.extras), tuple(rows))
 
 
-def _groups_table(matrix: _Matrix) -> Table:
+def _groups_table(matrix: _TopologyMatrix) -> Table:
     gpus = [name for name in matrix.devices if name.startswith("GPU") and name in matrix.rows]
     links = [[matrix.rows[name].links[matrix.devices.index(other)] for other in gpus] for name in gpus]
     rows = []
@@ -111,7 +111,7 @@ def _groups_table(matrix: _Matrix) -> Table:
     return Table("GPUs connected by this kind of link or a nearer one", ("Link", "Groups of GPUs"), tuple(rows))
 
 
-def _notes(matrices: list[_Matrix]) -> list[str]:
+def _notes(matrices: list[_TopologyMatrix]) -> list[str]:
     notes = ["The matrix names the farthest part of the way between two devices; it holds no bandwidth."]
     cells = {cell for matrix in matrices for row in matrix.rows.values() for cell in row.links}
     if "SOC" in cells:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.inspection import phases
-from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
+from rnn_scaling.inspection.events import COPY, WAIT, KernelEvent, TracedStep
 from rnn_scaling.records.step_names import EXPOSED, SHARED_OWN, STARVED, WAITS
 
 APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice
@@ -87,13 +87,13 @@ def _first_track(tower: int | None) -> dict[str, int]:
     return {"pid": _process(tower), "tid": _process(tower)}
 
 
-def _lane(kernel: Kernel) -> str:
+def _lane(kernel: KernelEvent) -> str:
     # A GPU's streams have the same names as another one's.
     device = kernel.device.rpartition("/")[2].removeprefix("device:")
     return f"{device} {kernel.lane}" + (", launches" if kernel.dispatched else "")
 
 
-def _kernel(kernel: Kernel, step: int, tracks: dict[tuple[int, str], int], zero: int) -> dict[str, Any]:
+def _kernel(kernel: KernelEvent, step: int, tracks: dict[tuple[int, str], int], zero: int) -> dict[str, Any]:
     process = _process(kernel.tower)
     args = _args(kernel, step)
     if kernel.kind == COPY:
@@ -103,7 +103,7 @@ def _kernel(kernel: Kernel, step: int, tracks: dict[tuple[int, str], int], zero:
     return {"ph": "X", "name": kernel.type, "cat": kernel.phase, **where, **times, "args": args}
 
 
-def _wait(kernel: Kernel, step: int, number: str, zero: int) -> Iterator[dict[str, Any]]:
+def _wait(kernel: KernelEvent, step: int, number: str, zero: int) -> Iterator[dict[str, Any]]:
     """Waits overlap each other, which complete events of a track must not: these get tracks of their own."""
     name = {"name": f"{kernel.type} (waits)", "cat": f"{kernel.phase}, waits", "id2": {"local": number}}
     where = _first_track(kernel.tower)
@@ -111,7 +111,7 @@ def _wait(kernel: Kernel, step: int, number: str, zero: int) -> Iterator[dict[st
     yield {"ph": "e", **name, **where, "ts": _us(kernel.end_ns - zero)}
 
 
-def _args(kernel: Kernel, step: int) -> dict[str, Any]:
+def _args(kernel: KernelEvent, step: int) -> dict[str, Any]:
     return {"operator": kernel.name, "device": kernel.device, "phase": kernel.phase, "step": step}
 
 

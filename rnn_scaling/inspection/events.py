@@ -12,7 +12,7 @@ kernel on a GPU; copy: a copy to, from or on a GPU, or a fill of its memory; wai
 start to its end, on no core (a collective, or a tensor to be received)."""
 
 
-class Kernel(NamedTuple):
+class KernelEvent(NamedTuple):
     """One execution of one kernel. Times are integer nanoseconds from the start of the trace."""
 
     name: str  # of the operator that it belongs to, "" where the trace does not say
@@ -33,4 +33,4 @@ class TracedStep:
 
     start_ns: int
     end_ns: int
-    kernels: Sequence[Kernel]  # that started within the step, by start
+    kernels: Sequence[KernelEvent]  # that started within the step, by start

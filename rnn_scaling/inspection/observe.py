@@ -89,7 +89,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     return build(Trace, fields)
 
 
-def _of_towers(trace: xplane.Trace, num_towers: int) -> xplane.Trace:
+def _of_towers(trace: xplane.XplaneTrace, num_towers: int) -> xplane.XplaneTrace:
     """The trace with what runs here for towers of other processes, whose kernels run elsewhere, as everybody's."""
     steps = [
         dataclasses.replace(

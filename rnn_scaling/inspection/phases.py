@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnn_scaling.inspection.events import COPY, WAIT, Kernel, TracedStep
+from rnn_scaling.inspection.events import COPY, WAIT, KernelEvent, TracedStep
 from rnn_scaling.inspection.operators import RECEIVES
 from rnn_scaling.records.step_names import (
     BACKWARD,
@@ -38,7 +38,7 @@ from rnn_scaling.records.step_names import (
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
 
 
-class Segment(NamedTuple):
+class PhaseSegment(NamedTuple):
     """A stretch of a tower's time in one part."""
 
     part: str
@@ -89,7 +89,7 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     }
 
 
-def segments(step: TracedStep, num_towers: int) -> list[list[Segment]]:
+def segments(step: TracedStep, num_towers: int) -> list[list[PhaseSegment]]:
     """The parts of each tower's time one after the other, without a gap. Raises what `split` raises."""
     sweep = _sweep(step, num_towers)
     by_tower = []
@@ -98,7 +98,7 @@ def segments(step: TracedStep, num_towers: int) -> list[list[Segment]]:
         ends = np.append(starts[1:], len(parts))
         by_tower.append(
             [
-                Segment(PARTS[parts[i]], int(sweep.points[i]), int(sweep.points[j]))
+                PhaseSegment(PARTS[parts[i]], int(sweep.points[i]), int(sweep.points[j]))
                 for i, j in zip(starts.tolist(), ends.tolist())
             ]
         )
@@ -125,7 +125,7 @@ def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
     return _partition(points, active, num_towers)
 
 
-def _activity(kernel: Kernel) -> tuple[int | None, str] | None:
+def _activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
     """(tower, phase) that a kernel is activity of; None for one that only waits, or launches work of a GPU."""
     if kernel.dispatched:
         return None

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
+from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
 from rnn_scaling.inspection.operators import Node
 from rnn_scaling.inspection.scopes import Owner, owner
 from rnn_scaling.records.step_names import CONTROL_FLOW, EXCHANGE, OTHER
@@ -38,21 +38,21 @@ class _Executed(NamedTuple):
     """A kernel on the host and the execution of a function that ran it."""
 
     execution: int | None
-    kernel: Kernel
+    kernel: KernelEvent
 
 
 class TraceError(ValueError):
     """A trace does not hold what it should; the message is a line for a person."""
 
 
-class Trace(NamedTuple):
+class XplaneTrace(NamedTuple):
     """A trace as read."""
 
     steps: list[TracedStep]
     foreign: int  # kernels within the steps that belong to other functions: those of tf.data
 
 
-def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) -> Trace:
+def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) -> XplaneTrace:
     """The kernels of each traced step.
 
     Args:
@@ -65,7 +65,7 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
     executed: list[_Executed] = []
     waits: list[_Executed] = []
     foreign: list[int] = []
-    kernels: list[Kernel] = []
+    kernels: list[KernelEvent] = []
     for plane in space.planes:
         if plane.name == HOST_PLANE:
             windows += _windows(plane)
@@ -87,10 +87,10 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
     windows.sort()
     kernels.sort(key=lambda kernel: kernel.start_ns)
     inside = sum(start <= at < end for at in foreign for start, end in windows)
-    return Trace(_within(windows, kernels), inside)
+    return XplaneTrace(_within(windows, kernels), inside)
 
 
-def _within(windows: Sequence[tuple[int, int]], kernels: Sequence[Kernel]) -> list[TracedStep]:
+def _within(windows: Sequence[tuple[int, int]], kernels: Sequence[KernelEvent]) -> list[TracedStep]:
     """Gives each kernel to the step in which it started; what lies between steps is no step's."""
     steps: list[TracedStep] = []
     position = 0
@@ -124,7 +124,7 @@ def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], executed: list[
         node = nodes.get(operator)
         start, end = _times(line, event)
         if node is not None and node.type == kind:
-            kernel = Kernel(operator, kind, node.device, *node.owner, start, end, lane, HOST, _launches(node))
+            kernel = KernelEvent(operator, kind, node.device, *node.owner, start, end, lane, HOST, _launches(node))
             executed.append(_Executed(executions.at(start), kernel))
         elif kind not in PLUMBING:
             foreign.append(start)
@@ -172,7 +172,7 @@ def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]
         for index, start in enumerate(sorted(begun)):
             end = max(start, done[index]) if index < len(done) else start
             yield _Executed(
-                execution, Kernel(name, node.type, node.device, *node.owner, start, end, "", WAIT, _launches(node))
+                execution, KernelEvent(name, node.type, node.device, *node.owner, start, end, "", WAIT, _launches(node))
             )
 
 
@@ -181,7 +181,7 @@ def _launches(node: Node) -> bool:
     return ":GPU:" in node.device and node.type not in CONTROL_FLOW
 
 
-def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]) -> Iterator[Kernel]:
+def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]) -> Iterator[KernelEvent]:
     """A real GPU's plane; several logical devices may share it, so the operator says which of them a kernel is of."""
     for line in plane.lines:
         if not STREAM.match(line.name):
@@ -199,7 +199,7 @@ def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str
             device = nodes[name].device if name in nodes else plane.name
             start, end = _times(line, event)
             copies = metadata.name.startswith(COPIES)
-            yield Kernel(
+            yield KernelEvent(
                 name or transfer, kind or metadata.name, device, *who, start, end, line.name, COPY if copies else DEVICE
             )
 

@@ -18,7 +18,7 @@ BUDGET_S = 3.0  # of one shape
 Clock = Callable[[], float]
 
 
-class Work:
+class ComputeWork:
     """One product, the same on every device at once, ready to be timed."""
 
     def __init__(self, devices: Sequence[str], shape: Shape, dtype: str, clock: Clock = time.perf_counter) -> None:
@@ -78,7 +78,7 @@ def measure(
       dtypes: "float32", "bfloat16", "float16".
       cores_per_device: of a CPU device; 0 of GPUs.
     """
-    work: dict[str, list[Work]] = {}
+    work: dict[str, list[ComputeWork]] = {}
     notes: dict[str, tuple[str, ...]] = {}
     for dtype in dtypes:
         work[dtype], rate = [], 0.0
@@ -87,7 +87,7 @@ def measure(
                 notes[dtype] = ("larger products would take more than 2 s each and were left out",)
                 break
             tell(0, repeats, f"products of {dtype}, first calls")
-            work[dtype].append(Work(devices, shape, dtype))
+            work[dtype].append(ComputeWork(devices, shape, dtype))
             rate = gemm.flops(shape) / work[dtype][-1].warm_up()
     everything = [each for of_type in work.values() for each in of_type]
     times = rounds.in_rounds(

@@ -8,7 +8,7 @@ from typing import TextIO
 from rnn_scaling.files.terminal import Board
 
 
-class Display:
+class LinksDisplay:
     """Told of every measurement that starts and of its rounds."""
 
     def __init__(self, enabled: bool, total: int, stream: TextIO | None = None) -> None:

@@ -12,10 +12,10 @@ from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, rows, series, table
-from rnn_scaling.links.display import Display
+from rnn_scaling.links.display import LinksDisplay
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
-from rnn_scaling.links.processes import Outcome
+from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
 from rnn_scaling.machine import peaks, topology
@@ -32,8 +32,8 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
     Raises:
       KeyboardInterrupt: if it came before the first measurement had ended.
     """
-    display = Display(wanted.options.progress, len(wanted.tasks))
-    outcomes: list[tuple[str, Outcome]] = []
+    display = LinksDisplay(wanted.options.progress, len(wanted.tasks))
+    outcomes: list[tuple[str, WorkerOutcome]] = []
     interrupted = ""
     try:
         for task in wanted.tasks:
@@ -43,7 +43,7 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
             try:
                 outcome = processes.run(task.request, wanted.options.timeout, display.rounds, worker)
             except OSError as e:  # no room for its files: what was measured before is not lost
-                outcome = Outcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
+                outcome = WorkerOutcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
             outcomes.append((_name(task), outcome))
             display.rows(rows.of(outcome, task.what))
     except KeyboardInterrupt:
@@ -55,11 +55,11 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
     return dataclasses.replace(collect(outcomes, wanted), interrupted=interrupted)
 
 
-def _name(task: plan.Task) -> str:
+def _name(task: plan.LinkTask) -> str:
     return (task.request.get("algorithm") or NOTHING) if task.request["what"] == "all_reduce" else task.what
 
 
-def collect(outcomes: Sequence[tuple[str, Outcome]], wanted: Plan) -> Measurements:
+def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Measurements:
     """All series, the passes of an algorithm as one."""
     parts: dict[str, list[Series]] = {}
     gradient_bytes: dict[str, int] = {}

@@ -56,7 +56,7 @@ class LinkOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class LinkTask:
     """One process: `what` in words, and what `worker.main` is asked for."""
 
     what: str
@@ -82,7 +82,7 @@ class Plan:
     num_devices: int
     devices: str
     sizes: tuple[int, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[LinkTask, ...]
     left_out: tuple[str, ...]
 
 
@@ -174,7 +174,7 @@ def _tasks(
     options: LinkOptions,
     num_gpus: int,
     num_cores: int,
-) -> tuple[list[Task], list[str], list[int]]:
+) -> tuple[list[LinkTask], list[str], list[int]]:
     """(what to run, what is left out and why, sizes of the all-reduce)."""
     free, ranks, tasks = fitting_sizes.free_bytes(), common["num_devices"], []
     left_out: list[str] = []
@@ -182,7 +182,7 @@ def _tasks(
         wanted = sizes_between(min(max(bounds[0], SMALLEST_MEMORY), bounds[1]), bounds[1], FINE_STEP)
         sizes = [s for s in wanted if MEMORY_BUFFERS * s <= fitting_sizes.SHARE * free]
         left_out += _too_large("host memory", wanted, sizes, MEMORY_BUFFERS * bounds[1], free)
-        tasks += [Task("host memory", {**common, "what": "memory", "sizes": sizes})] if sizes else []
+        tasks += [LinkTask("host memory", {**common, "what": "memory", "sizes": sizes})] if sizes else []
     if COPIES in parts:
         on_gpus = common["device"] == "gpu"
         wanted = sizes_between(*bounds, FINE_STEP if on_gpus else options.step_factor)
@@ -208,19 +208,19 @@ def _tasks(
     return tasks, left_out, sizes
 
 
-def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) -> list[Task]:
+def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) -> list[LinkTask]:
     """The links of all GPUs with the host, then those of each GPU with the later ones: --timeout is for one of them."""
     request = {**common, "what": "gpu_copies", "sizes": list(sizes)}
     gpus = list(range(num_gpus))
-    with_host = Task("copies between host and GPUs", {**request, "devices": gpus, "origin": None})
+    with_host = LinkTask("copies between host and GPUs", {**request, "devices": gpus, "origin": None})
     between = [{**request, "devices": gpus[gpu:], "origin": gpu} for gpu in gpus[:-1]]
-    return [with_host, *(Task(f"copies between GPU {each['origin']} and later ones", each) for each in between)]
+    return [with_host, *(LinkTask(f"copies between GPU {each['origin']} and later ones", each) for each in between)]
 
 
-def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> Task:
+def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> LinkTask:
     """Of logical CPUs two are enough: all are the same memory."""
     two = {"num_devices": 2, "inter_op_threads": 2}
-    return Task("copies between logical CPU devices", {**common, **two, "what": "cpu_copies", "sizes": list(sizes)})
+    return LinkTask("copies between logical CPU devices", {**common, **two, "what": "cpu_copies", "sizes": list(sizes)})
 
 
 def _too_large(
@@ -233,7 +233,7 @@ def _too_large(
     return [f"{what} of {sizes}: needs {size_text(needed)} {where}, {size_text(free)} are free; lower --max_bytes"]
 
 
-def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int], passes: int) -> list[Task]:
+def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int], passes: int) -> list[LinkTask]:
     """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike.
 
     Args:
@@ -245,11 +245,11 @@ def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence
         for name in order:
             what = f"all-reduce by {name}" if name else "the call with nothing exchanged"
             shown = f"{what}, pass {turn + 1} of {passes}" if passes > 1 else what
-            tasks.append(Task(shown, {**common, "what": "all_reduce", "algorithm": name, "sizes": list(sizes)}))
+            tasks.append(LinkTask(shown, {**common, "what": "all_reduce", "algorithm": name, "sizes": list(sizes)}))
     return tasks
 
 
-def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num_cores: int) -> list[Task]:
+def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num_cores: int) -> list[LinkTask]:
     """Matrix products by one device, and by all of them at once; as many as there really are."""
     on_gpus, cores = common["device"] == "gpu", options.cpu_cores_per_device
     real = num_gpus if on_gpus else num_cores // cores
@@ -259,7 +259,7 @@ def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num
     for count in sorted({1, min(options.num_devices or real, real)}):
         pools = dict(zip(("inter_op_threads", "intra_op_threads"), threads(common["device"], count, num_cores, cores)))
         what = f"matrix products on {count} device{'' if count == 1 else 's'}"
-        tasks.append(Task(what, {**request, "num_devices": count, **pools}))
+        tasks.append(LinkTask(what, {**request, "num_devices": count, **pools}))
     return tasks
 
 

@@ -19,7 +19,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class WorkerOutcome:
     """What a measurement gave: all of it, or with `error` what there was before it failed."""
 
     series: tuple[Series, ...] = ()
@@ -28,7 +28,7 @@ class Outcome:
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequence[str] = WORKER) -> Outcome:
+def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequence[str] = WORKER) -> WorkerOutcome:
     """Measures what `request` asks for.
 
     Args:
@@ -61,7 +61,7 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
     elif not any(content.values()):
         error = "it ended without a result"
     facts = {name: value for name, value in content.items() if name != "series"}
-    return Outcome(tuple(from_json(fields) for fields in content["series"]), error, ended.timed_out, facts)
+    return WorkerOutcome(tuple(from_json(fields) for fields in content["series"]), error, ended.timed_out, facts)
 
 
 def _why(ended: process.Ended) -> str:

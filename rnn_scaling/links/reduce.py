@@ -25,7 +25,7 @@ Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class ReduceCase:
     """One size: a function over variables that hold the inputs, a rank on each device."""
 
     num_bytes: int
@@ -47,7 +47,7 @@ def values(rank: int, start: int, stop: int) -> np.ndarray:
     return ((np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1).astype(np.float32)
 
 
-def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
+def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> ReduceCase:
     """The case of one size.
 
     Args:
@@ -76,7 +76,7 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
                 last.append(result[-1])
         return results, last
 
-    return Case(num_bytes, function)
+    return ReduceCase(num_bytes, function)
 
 
 def count_wrong(results: Sequence[tf.Tensor]) -> int:

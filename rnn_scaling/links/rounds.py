@@ -16,7 +16,7 @@ LONG_S = 0.01  # a transfer this long needs no other before it to find its code 
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class RoundJob:
     """One size of one link.
 
     Attributes:
@@ -37,7 +37,7 @@ class Job:
         return (clock() - start) / self.calls
 
 
-def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> Job:
+def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> RoundJob:
     """Warms the call up and finds how many in a row make a repeat of TARGET_S; 1 for one that takes long itself."""
     shortest = 0.0
     for turn in range(WARM_CALLS):
@@ -47,7 +47,7 @@ def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> Jo
         shortest = took if turn == 0 else min(shortest, took)
         if took > LONG_S and turn:
             break
-    return Job(call, max(1, min(MOST_CALLS, int(TARGET_S / max(shortest, 1e-9)))))
+    return RoundJob(call, max(1, min(MOST_CALLS, int(TARGET_S / max(shortest, 1e-9)))))
 
 
 def in_rounds(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rnn_scaling.links import gemm
-from rnn_scaling.links.processes import Outcome
+from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import ALL_REDUCE, Series, size_text
 from rnn_scaling.links.table import GIGA
 
 NOTHING = "nothing"  # the series of the call in which nothing is exchanged
 
 
-def of(outcome: Outcome, what: str) -> list[str]:
+def of(outcome: WorkerOutcome, what: str) -> list[str]:
     """A line for each series and product of a measurement, and for its failure."""
     lines = [_line(series) for series in outcome.series if series.points]
     for fields in outcome.facts.get("products", ()):

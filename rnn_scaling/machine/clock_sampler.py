@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.machine import clock_sources
-from rnn_scaling.machine.clock_sources import Sample, Source
+from rnn_scaling.machine.clock_sources import ClockSource, Sample
 from rnn_scaling.machine.gpus import gpu_ids
 
 INTERVAL_S = 0.5
@@ -33,7 +33,7 @@ class ClockSampler:
 
     def __init__(
         self,
-        open_source: Callable[[], Source | None],
+        open_source: Callable[[], ClockSource | None],
         interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -43,7 +43,7 @@ class ClockSampler:
           clock: returns seconds.
         """
         self._open, self._interval_s, self._clock, self._started = open_source, interval_s, clock, clock()
-        self._source: Source | None = None
+        self._source: ClockSource | None = None
         self._samples: list[dict[str, Any]] = []
         self._taken, self._every, self._cpu_s, self._error = 0, 1, 0.0, ""
         self._lock, self._ended = threading.Lock(), threading.Event()

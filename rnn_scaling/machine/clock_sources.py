@@ -16,7 +16,7 @@ from rnn_scaling.processes import tether
 
 Sample = list[dict[str, Any]]  # one mapping a device
 TETHER = tether.__file__
-# nvidia-smi's fields, without the reasons, which have two names. Source: `nvidia-smi --help-query-gpu`.
+# nvidia-smi's fields, without the reasons, which have two names. ClockSource: `nvidia-smi --help-query-gpu`.
 _STATIC = {"index": "index", "uuid": "uuid", "name": "name"}
 _LIMITS = {"clocks.max.sm": "max_sm_mhz", "clocks.max.mem": "max_memory_mhz", "power.limit": "power_limit_w"}
 _NOW = {
@@ -30,7 +30,7 @@ _ANSWER_S = 10  # nvidia-smi loads the driver first where no persistence daemon 
 _PIECE = 1 << 16
 
 
-class Source(Protocol):
+class ClockSource(Protocol):
     """Something that tells clocks."""
 
     name: str
@@ -43,7 +43,7 @@ class Source(Protocol):
         """Ends it, with every process that it started."""
 
 
-def of_gpus(ids: Sequence[str], interval_s: float, start: Callable[[], Any | None] = nvml.start) -> Source | None:
+def of_gpus(ids: Sequence[str], interval_s: float, start: Callable[[], Any | None] = nvml.start) -> ClockSource | None:
     """Clocks of GPUs: from NVML, else from nvidia-smi; None: neither tells.
 
     Args:
@@ -60,7 +60,7 @@ def of_gpus(ids: Sequence[str], interval_s: float, start: Callable[[], Any | Non
     return _Smi.start(ids, interval_s)
 
 
-def of_cpus(cores: Sequence[int], root: str = "/") -> Source | None:
+def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
     """Clocks of these CPU cores; None: the system does not tell."""
     frequencies = [Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq") for core in cores]
     for source in (_CpuFreq(cores, frequencies), _CpuInfo(cores, Path(root, "proc/cpuinfo"))):

@@ -15,7 +15,7 @@ MOST = 1e18  # FLOP/s that a record can hold
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class PeakPlace:
     """What decides how fast one device multiplies matrices.
 
     Attributes:
@@ -37,7 +37,7 @@ class Place:
 class Peak:
     """The best rate of `num_devices` such devices at once, in FLOP/s together, and its quartiles over the repeats."""
 
-    place: Place
+    place: PeakPlace
     num_devices: int
     flops_per_second: float
     lower_quartile: float
@@ -55,7 +55,7 @@ def path(variables: Mapping[str, str] = os.environ) -> Path | None:
     return Path(cache, "rnn_scaling", "peaks.json")
 
 
-def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores: int, dtype: str) -> Place | None:
+def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores: int, dtype: str) -> PeakPlace | None:
     """The place of a run, or of a measurement that is to be found by runs; None where its devices have no one name.
 
     Args:
@@ -64,9 +64,9 @@ def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores:
     """
     if device_type == "CPU":
         units = tuple(environment.get("cpu_vector_units") or ())
-        return Place(str(environment["cpu"]), units, onednn, cores, dtype)
+        return PeakPlace(str(environment["cpu"]), units, onednn, cores, dtype)
     names = {str(gpu.get("name")) for gpu in environment.get("gpus") or ()}
-    return Place(names.pop(), (), False, 0, dtype) if len(names) == 1 else None
+    return PeakPlace(names.pop(), (), False, 0, dtype) if len(names) == 1 else None
 
 
 def of_run(
@@ -104,7 +104,7 @@ def as_text(known: Iterable[Peak], measured: Iterable[Peak]) -> str:
     return input_files.json_text({"schema": SCHEMA, "peaks": entries})
 
 
-def flops_per_second(peaks: Sequence[Peak], where: Place | None, num_devices: int) -> float | None:
+def flops_per_second(peaks: Sequence[Peak], where: PeakPlace | None, num_devices: int) -> float | None:
     """FLOP/s that so many devices have together; None where neither they nor one of them was measured.
 
     Devices that were measured together count as they were then: they may clock lower than one alone.
@@ -127,6 +127,6 @@ def _peak(entry: Any) -> Peak | None:
         if not all(1 <= rate <= MOST for rate in rates):
             return None
         hash(tuple(fields.values()))  # places are looked up
-        return Peak(Place(vector_units=units, **fields), int(entry["num_devices"]), *rates)
+        return Peak(PeakPlace(vector_units=units, **fields), int(entry["num_devices"]), *rates)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None

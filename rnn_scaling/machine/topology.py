@@ -19,7 +19,7 @@ from rnn_scaling.machine.topology_matrix import (
     LEVELS,
     MEANING,
     Header,
-    Row,
+    MatrixRow,
     connected,
     level_of,
     levels,
@@ -106,7 +106,7 @@ def parse(text: str) -> Topology:
       TopologyError: if the matrix of GPUs is not whole, uneven, or has words that are no links.
     """
     header: Header | None = None
-    rows: dict[str, Row] = {}
+    rows: dict[str, MatrixRow] = {}
     for line in text.splitlines():
         if (first_line := read_header(line)) is not None:
             if header is not None:
@@ -202,7 +202,7 @@ def merge(smi: Topology, other: Topology) -> Topology:
     )
 
 
-def _checked(header: Header, rows: dict[str, Row]) -> Topology:
+def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
     names = [name for name in header.devices if re.fullmatch(r"GPU\d+", name)]
     nics = [name for name in header.devices if name not in names]
     at = {name: header.devices.index(name) for name in header.devices}

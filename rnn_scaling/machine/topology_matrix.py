@@ -37,7 +37,7 @@ class Header:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """One line of a matrix; `extras` are "" where the line says nothing."""
 
     name: str
@@ -55,7 +55,7 @@ def read_header(line: str) -> Header | None:
     return Header(devices, names[len(devices) :])
 
 
-def read_row(line: str, header: Header) -> Row | None:
+def read_row(line: str, header: Header) -> MatrixRow | None:
     """One device's line of the matrix; None: the line is something else. A line that is cut has fewer links."""
     line = _ANSI.sub("", line)
     words, size = line.split(), len(header.devices)
@@ -69,7 +69,7 @@ def read_row(line: str, header: Header) -> Row | None:
     else:
         extras = rest.split()
     width = len(header.extras)
-    return Row(words[0], words[1 : size + 1], (extras + [""] * width)[:width])
+    return MatrixRow(words[0], words[1 : size + 1], (extras + [""] * width)[:width])
 
 
 def level_of(link: str) -> str:

@@ -1,4 +1,4 @@
-"""Counts of operators and kernels as sections and data; `report` prints and writes them."""
+"""StepCounts of operators and kernels as sections and data; `report` prints and writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rnn_scaling.analysis.metrics import common_unit, one_of
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import counts, encoder_difference, growth
-from rnn_scaling.analysis.steps.counts import Counts, Group, Inspection
+from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
 from rnn_scaling.files.terminal import tell
@@ -69,7 +69,7 @@ def content(inspection: Inspection) -> dict[str, Any]:
     return {"schema": SCHEMA, "groups": groups, "growth": lines, **others}
 
 
-def _counts_data(configuration: Counts) -> dict[str, Any]:
+def _counts_data(configuration: StepCounts) -> dict[str, Any]:
     fields = dataclasses.asdict(configuration)
     return {fields.pop("unit"): fields.pop("items"), **fields, "kernels": configuration.kernels}
 
@@ -88,7 +88,7 @@ def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
     return [*made, Section("Do the runs agree?", notes=tuple(counts.agreement(inspection)))]
 
 
-def _detailed_grids(group: Group) -> Iterator[Grid]:
+def _detailed_grids(group: CountGroup) -> Iterator[Grid]:
     yield graphs_grid(group)
     columns = _ordered(group)
     phases = [phase for phase in PHASES if any(column.kernels_by_phase.get(phase) for column in columns)]
@@ -101,7 +101,7 @@ def _detailed_grids(group: Group) -> Iterator[Grid]:
     yield types_grid([column for column in columns if column.num_devices == fewest])
 
 
-def seed_grids(group: Group) -> list[Grid]:
+def seed_grids(group: CountGroup) -> list[Grid]:
     """The seed's two tables."""
     return [
         _compared("Operators in the graph that runs", group, lambda c: c.operators, lambda c: f"{c.operators:,}"),
@@ -114,7 +114,9 @@ def seed_grids(group: Group) -> list[Grid]:
     ]
 
 
-def _compared(caption: str, group: Group, value: Callable[[Counts], int], shown: Callable[[Counts], str]) -> Grid:
+def _compared(
+    caption: str, group: CountGroup, value: Callable[[StepCounts], int], shown: Callable[[StepCounts], str]
+) -> Grid:
     """A row for each number of devices, a column for each encoder, and the ratio of the last to the first."""
     encoders = group.encoders
     ratio_head = [f"{encoders[-1]} / {encoders[0]}"] if len(encoders) > 1 else []
@@ -129,7 +131,7 @@ def _compared(caption: str, group: Group, value: Callable[[Counts], int], shown:
     return Grid(caption, ["Devices", *encoders, *ratio_head], rows)
 
 
-def reasons(group: Group) -> list[Statement]:
+def reasons(group: CountGroup) -> list[Statement]:
     """Why the encoders differ, on the smallest number of devices that both ran on."""
     encoders = group.encoders
     for number in group.device_counts if len(encoders) > 1 else ():
@@ -139,7 +141,7 @@ def reasons(group: Group) -> list[Statement]:
     return []
 
 
-def graphs_grid(group: Group) -> Grid:
+def graphs_grid(group: CountGroup) -> Grid:
     """A line for each encoder and number of devices: operators of every graph, kernels per step and per item."""
     unit = common_unit(counted.unit for counted in group.counts)
     head = ["Encoder", "Devices", "Python operators", "optimized", "in the partitions that run"]
@@ -159,7 +161,7 @@ def graphs_grid(group: Group) -> Grid:
     return Grid("From Python to kernels", [*head, *optional.values()], rows)
 
 
-def types_grid(columns: Sequence[Counts], top: int = TOP_TYPES) -> Grid:
+def types_grid(columns: Sequence[StepCounts], top: int = TOP_TYPES) -> Grid:
     """A line for each of the `top` types of any column, and a line for all others."""
     head = ["Type"]
     largest: dict[str, int] = {}
@@ -176,7 +178,7 @@ def types_grid(columns: Sequence[Counts], top: int = TOP_TYPES) -> Grid:
     return Grid(caption, head, [*rows, ["all", *_type_cells(columns, order)]])
 
 
-def _type_cells(columns: Sequence[Counts], kinds: Sequence[str]) -> list[str]:
+def _type_cells(columns: Sequence[StepCounts], kinds: Sequence[str]) -> list[str]:
     kernels = [sum(column.kernels_by_type.get(kind, 0) for kind in kinds) for column in columns]
     cells = []
     for column, number in zip(columns, kernels):
@@ -184,7 +186,7 @@ def _type_cells(columns: Sequence[Counts], kinds: Sequence[str]) -> list[str]:
     return [*cells, f"{kernels[-1] - kernels[0]:+,}"] if len(columns) > 1 else cells
 
 
-def _growth(groups: Sequence[Group]) -> list[Section]:
+def _growth(groups: Sequence[CountGroup]) -> list[Section]:
     grown = growth.lines(groups)
     if not grown:
         return []
@@ -205,5 +207,5 @@ def _growth(groups: Sequence[Group]) -> list[Section]:
     return [Section("Growth with the sequence length T", (Grid("", [*(["Runs"] if has_titles else []), *head], rows),))]
 
 
-def _ordered(group: Group) -> list[Counts]:
+def _ordered(group: CountGroup) -> list[StepCounts]:
     return sorted(group.counts, key=lambda counted: (counted.encoder, counted.num_devices))

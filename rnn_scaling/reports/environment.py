@@ -25,7 +25,7 @@ _SHARED = [field.name for field in dataclasses.fields(Environment) if field.name
 
 
 @dataclasses.dataclass(frozen=True)
-class Fact:
+class EnvironmentFact:
     """One property of the environment: its different values, each with the number of runs that had it."""
 
     name: str
@@ -41,7 +41,7 @@ class Fact:
         return "; ".join([*shown, *([f"{rest} more"] if rest > 0 else [])])
 
 
-def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
+def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
     alike: dict[tuple[Any, ...], list[RunRecord]] = {}
     for record in records:  # most runs share all parts but their load: look at those once
@@ -52,7 +52,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[Fact, ...]:
         for name, value in (*_facts(group[0]), *_cluster(group[0])):
             values = counts.setdefault(name, {})
             values[value] = values.get(value, 0) + len(group)
-    listed = [Fact(name, tuple(values.items())) for name, values in counts.items()]
+    listed = [EnvironmentFact(name, tuple(values.items())) for name, values in counts.items()]
     return (*listed, *_load(records), *_sampled_clocks(records))
 
 
@@ -200,15 +200,15 @@ def _cluster(record: RunRecord) -> list[tuple[str, str]]:
     return _present(named)
 
 
-def _load(records: Sequence[RunRecord]) -> list[Fact]:
+def _load(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
     loads = [load.others + load.steal for record in records if (load := record.environment.load)]
     if not loads:
         return []
     text = f"{sum(loads) / len(loads):.1%} of the run's cores on average, {max(loads):.1%} at most"
-    return [Fact("Load of other processes", ((text, len(loads)),))]
+    return [EnvironmentFact("Load of other processes", ((text, len(loads)),))]
 
 
-def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
+def _sampled_clocks(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
     clocks: dict[str, list[float]] = {}
     count = 0
     for record in records:
@@ -221,7 +221,7 @@ def _sampled_clocks(records: Sequence[RunRecord]) -> list[Fact]:
         low, high = f"{min(values):.0f}", f"{max(values):.0f}"
         shown.append(f"{kind} {low if low == high else f'{low} to {high}'} MHz")
     name = "Clocks during the batches (medians of each device)"
-    return [Fact(name, ((", ".join(shown), count),))] if shown else []
+    return [EnvironmentFact(name, ((", ".join(shown), count),))] if shown else []
 
 
 def _throttled(gpu: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rnn_scaling.analysis import shares
-from rnn_scaling.analysis.attribution import REST, Attribution, Part
+from rnn_scaling.analysis.attribution import REST, Attribution, LossPart
 from rnn_scaling.analysis.disturbance import load
 from rnn_scaling.analysis.statements import Statement, interval_values
 
@@ -56,7 +56,7 @@ def rounded_up(points: float) -> str:
     return f"{math.ceil(round(points / place, 9)) * place:.{max(0, round(-math.log10(place)))}f}"
 
 
-def _part(part: Part) -> Statement:
+def _part(part: LossPart) -> Statement:
     if part.points is None:
         raise ValueError("expected a measured part")
     if part.points.value > 0:
@@ -101,5 +101,5 @@ def _missing(loss: Attribution) -> list[Statement]:
     return [Statement("parts-need-runs", values={"parts": names})] if names else []
 
 
-def _value(part: Part) -> float:
+def _value(part: LossPart) -> float:
     return part.points.value if part.points else 0.0

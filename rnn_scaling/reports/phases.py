@@ -28,7 +28,7 @@ SCHEMA = "rnn_scaling.phases/1"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Run:
+class TracedRun:
     """One run; `parts`: None of a run of several processes that was not traced."""
 
     path: Path
@@ -44,9 +44,9 @@ class Run:
         return f"{', '.join(word for word in words if word)} ({self.path})"
 
 
-def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
     """The traced runs at these paths and those with ranks, and a line for everything that could not be used."""
-    runs: list[Run] = []
+    runs: list[TracedRun] = []
     problems: list[str] = []
     for path in paths:
         try:
@@ -65,14 +65,14 @@ def read(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     return runs, problems
 
 
-def _run(path: Path, found: RunRecord) -> Run | None:
+def _run(path: Path, found: RunRecord) -> TracedRun | None:
     """The run, if it was traced or has ranks to show."""
     parts = step_parts.of([found])
     has_ranks = found.workers is not None and bool(found.workers.ranks)
-    return Run(path, found, parts) if parts is not None or has_ranks else None
+    return TracedRun(path, found, parts) if parts is not None or has_ranks else None
 
 
-def _read_file(path: Path) -> Run:
+def _read_file(path: Path) -> TracedRun:
     found = record.read(path)
     if run := _run(path, found):
         return run
@@ -80,7 +80,7 @@ def _read_file(path: Path) -> Run:
     raise RecordError(str(path), [f"the run was not traced{state}; {_remedy()}"])
 
 
-def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
+def _read_folder(path: Path) -> tuple[list[TracedRun], list[str]]:
     files = folder.read(path)
     runs = [run for file in files.runs if (run := _run(path / file.name, file.record))]
     problems = list(files.left_out)
@@ -93,7 +93,7 @@ def _read_folder(path: Path) -> tuple[list[Run], list[str]]:
     return runs, problems
 
 
-def text(runs: Sequence[Run], step: int | None) -> str:
+def text(runs: Sequence[TracedRun], step: int | None) -> str:
     """The tables of the runs, and one step of each traced run from left to right.
 
     Args:
@@ -105,13 +105,13 @@ def text(runs: Sequence[Run], step: int | None) -> str:
     return markdown([*sections, *filter(None, started)], level=3)
 
 
-def _series(runs: Sequence[Run]) -> list[list[Row]]:
+def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
     """The series that these runs make, machine by machine."""
     machines = by_machine([run.record for run in runs])
     return [series for records in machines.values() for series in by_series(with_baselines(records))]
 
 
-def _run_sections(run: Run, step: int | None) -> list[Section]:
+def _run_sections(run: TracedRun, step: int | None) -> list[Section]:
     sections = _step_sections(run.title, run.parts, run.record, step) if run.parts else []
     seconds = Grid("Seconds of the run", *cluster.phases_grid(run.record))
     title = "" if sections else run.title
@@ -152,7 +152,7 @@ def _cautions(run: RunRecord) -> list[str]:
     return [*environment.cautions([run]), *sentences]
 
 
-def as_json(runs: Sequence[Run]) -> str:
+def as_json(runs: Sequence[TracedRun]) -> str:
     """The numbers of the runs, for a program."""
     documents: list[dict[str, Any]] = [
         {
@@ -172,7 +172,7 @@ def as_json(runs: Sequence[Run]) -> str:
     return input_files.json_text(whole)
 
 
-def picture(runs: Sequence[Run], step: int | None, format: str) -> bytes:
+def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
     """One step of each traced run, drawn.
 
     Args:

@@ -134,7 +134,7 @@ class Summary:
     series: tuple[SeriesSummary, ...]
     failures: tuple[Failure, ...]
     left_out: tuple[str, ...]
-    facts: tuple[environment.Fact, ...]
+    facts: tuple[environment.EnvironmentFact, ...]
     differences: tuple[Difference, ...]
     unjudged: int  # runs whose steady state was not looked for, and rows without attribution, beyond MOST
     runs: int

@@ -25,7 +25,7 @@ _FLAG = "--all_reduce_spec="
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment:
+class SpecSegment:
     """Tensors of up to `max_bytes` bytes (None: of any size) are reduced by `algorithm` in `shards` pieces."""
 
     algorithm: str
@@ -33,7 +33,7 @@ class Segment:
     max_bytes: int | None = None
 
 
-def parse(text: str) -> tuple[Segment, ...]:
+def parse(text: str) -> tuple[SpecSegment, ...]:
     """The segments that `text` means, in the order of their limits.
 
     `auto` stands alone and comes back as one segment of that name: put `resolve_auto`'s text in its place.
@@ -59,7 +59,7 @@ def parse(text: str) -> tuple[Segment, ...]:
             rule = f"is {limits[index]} bytes, not above the limit before it, {parts[2 * index - 1]}"
             _fail(text, 2 * index + 2, parts[2 * index + 1], rule, "write the limits in increasing order")
     algorithms = [_algorithm(text, number, parts[number - 1]) for number in range(1, len(parts) + 1, 2)]
-    return tuple(Segment(*algorithm, limit) for algorithm, limit in zip(algorithms, [*limits, None], strict=True))
+    return tuple(SpecSegment(*algorithm, limit) for algorithm, limit in zip(algorithms, [*limits, None], strict=True))
 
 
 def _algorithm(text: str, number: int, part: str) -> tuple[str, int]:
@@ -96,7 +96,7 @@ def _fail(text: str, number: int, part: str, rule: str, remedy: str) -> NoReturn
     raise ValueError(f"{_FLAG}{shown}: part {number}, {part!r}, {rule}; {remedy}")
 
 
-def format(segments: Sequence[Segment]) -> str:
+def format(segments: Sequence[SpecSegment]) -> str:
     """The shortest text that parses to `segments`."""
     parts = []
     for segment in segments:
@@ -106,7 +106,7 @@ def format(segments: Sequence[Segment]) -> str:
     return ":".join(parts)
 
 
-def _algorithm_text(segment: Segment) -> str:
+def _algorithm_text(segment: SpecSegment) -> str:
     return segment.algorithm if segment.shards == 1 else f"{segment.algorithm}#{segment.shards}"
 
 
@@ -117,7 +117,7 @@ def _limit_text(num_bytes: int) -> str:
     return str(num_bytes)
 
 
-def select(segments: Sequence[Segment], num_bytes: int) -> Segment:
+def select(segments: Sequence[SpecSegment], num_bytes: int) -> SpecSegment:
     """The segment that reduces a tensor of `num_bytes` bytes."""
     return next(s for s in segments if s.max_bytes is None or num_bytes <= s.max_bytes)
 
@@ -138,7 +138,7 @@ def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
     return "nccl" if num_physical >= num_devices > 1 else "psgpu"
 
 
-def problems(segments: Sequence[Segment], device_type: str, num_devices: int, num_physical: int) -> list[str]:
+def problems(segments: Sequence[SpecSegment], device_type: str, num_devices: int, num_physical: int) -> list[str]:
     """Every conflict between the spec and the devices, a line each.
 
     Args:

@@ -81,7 +81,7 @@ class Case:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
+class ConflictRule:
     """One conflict.
 
     Attributes:
@@ -99,32 +99,32 @@ _TRANSLATING = either([name for name, workload in WORKLOADS.items() if "src_max_
 
 RULES = (
     # Devices and batches.
-    Rule(
+    ConflictRule(
         lambda c: bool(c.global_batch_size) and "batch_size" in c.given,
         "--global_batch_size={global_batch_size} and --batch_size={batch_size} contradict each other: "
         "strong or weak scaling; leave one out",
     ),
-    Rule(
+    ConflictRule(
         lambda c: 0 < c.global_batch_size < c.towers and "batch_size" not in c.given,
         "--global_batch_size={global_batch_size} must be at least --num_devices={num_devices}{times_workers}: "
         "every tower needs a {sample}",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.device == "gpu" and not c.num_gpus,
         "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu (or check CUDA_VISIBLE_DEVICES)",
     ),
     # Several workers.
-    Rule(
+    ConflictRule(
         lambda c: c.has_workers and c.mode.one_tower_on_cpus and c.device == "cpu" and c.num_devices > 1,
         "--num_devices={num_devices}: MultiWorkerMirroredStrategy has one tower per worker on CPUs; "
         "use --num_devices=1 and more workers, or collective_all_reduce",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_workers and c.until_steady and not has_servers(c.variable_update),
         "--until_steady=true ends each of --num_workers={num_workers} by its own clock, and they must end together; "
         "use --num_batches",
     ),
-    Rule(
+    ConflictRule(
         lambda c: (
             c.has_workers
             and c.mode.engine == "collective"
@@ -136,33 +136,33 @@ RULES = (
         reads="tgt_vocab_size",
     ),
     # A coordinator that hands each step to any free worker.
-    Rule(
+    ConflictRule(
         lambda c: c.mode.has_coordinator and c.num_devices > 1,
         "--num_devices={num_devices}: with --variable_update={variable_update} a step has one tower; "
         "use --num_devices=1 --num_workers={towers}",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.mode.has_coordinator and bool(c.global_batch_size % c.num_workers),
         "--global_batch_size={global_batch_size} must be a multiple of --num_workers={num_workers} "
         "with --variable_update={variable_update}: any worker may run any step",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.mode.has_coordinator and c.data_source not in ("device", *KNOWN_ANSWERS),
         "--data_source={data_source}: with --variable_update={variable_update} a step draws its own batch on any "
         f"worker; use --data_source={_ANY_STEP}",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.mode.has_coordinator and c.workload.has_moving,
         "--model={model}: its batch normalisation keeps averages on a tower, but with "
         "--variable_update={variable_update} any free worker runs a step; "
         "use --variable_update=distributed_parameter_server",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.mode.has_coordinator and bool(c.trace_batches),
         "--trace_batches={trace_batches}: with --variable_update={variable_update} the profiler does not see the "
         "steps; trace --variable_update=distributed_parameter_server",
     ),
-    Rule(
+    ConflictRule(
         lambda c: (
             bool(c.checkpoint_dir)
             and c.mode.engine != "local"
@@ -172,133 +172,133 @@ RULES = (
         "together; use another mode, such as --variable_update=collective_all_reduce, or leave it out",
     ),
     # The model.
-    Rule(
+    ConflictRule(
         lambda c: bool(c.workload.datasets) and c.preset not in c.workload.batch_sizes,
         "--preset={preset} is of text, and --model={model} is trained on images; use --preset={presets}",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.direction_alias in ("bi", "uni") and not is_read(c.config, "direction"),
         "--encoder_type={direction_alias} names a direction, which --model={model} does not read; use dynamic_rnn",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.direction_alias in ("bi", "uni") and c.direction != c.direction_alias,
         "--encoder_type={direction_alias} and --direction={direction} contradict each other; leave one out",
         reads="direction",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.starts_from_states and c.direction == "bi" and bool(c.num_encoder_layers % 2),
         "--num_encoder_layers={num_encoder_layers} must be even with --direction=bi: "
         "two cells, one per direction, make a layer",
         reads="direction",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.starts_from_states and c.num_encoder_layers != c.num_decoder_layers,
         "--num_decoder_layers={num_decoder_layers} must equal --num_encoder_layers={num_encoder_layers}: "
         "each decoder cell starts from the state of one encoder cell",
         reads="num_decoder_layers",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.normalize_attention and c.attention != "bahdanau",
         "--normalize_attention=true needs --attention=bahdanau, got {attention}, whose scores have no "
         "vector to normalise; use --normalize_attention=false",
         reads="attention",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.biases_per_gate == 2 and c.unit_type != "lstm",
         "--biases_per_gate=2 needs --unit_type=lstm, got {unit_type}; use --biases_per_gate=1",
         reads="attention",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.share_embedding and c.src_vocab_size != c.tgt_vocab_size,
         "--share_embedding=true needs one vocabulary, got --src_vocab_size={src_vocab_size} and "
         "--tgt_vocab_size={tgt_vocab_size}; make them equal",
         reads="share_embedding",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.share_embedding and is_read(c.config, "src_vocab_file") and c.src_vocab_file != c.tgt_vocab_file,
         "--share_embedding=true needs one vocabulary, got --src_vocab_file={src_vocab_file} and "
         "--tgt_vocab_file={tgt_vocab_file}; give both the same file",
         reads="share_embedding",
     ),
     # Updates and measurement.
-    Rule(lambda c: c.learning_rate <= 0, "--learning_rate={learning_rate} must be above 0"),
-    Rule(
+    ConflictRule(lambda c: c.learning_rate <= 0, "--learning_rate={learning_rate} must be above 0"),
+    ConflictRule(
         lambda c: (
             bool(c.given.get("independent_replica"))
             and c.given.get("variable_update", "replicated") not in ("replicated", "independent")
         ),
         "--independent_replica=true goes with --variable_update=replicated, got {variable_update}; leave it out",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.param_server_device == "gpu" and c.device == "cpu",
         "--param_server_device=gpu needs GPUs, got --device=cpu; use --param_server_device=cpu",
         reads="param_server_device",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.partition_large_variables and c.param_server_device == "cpu",
         "--partition_large_variables=true needs variables spread over GPUs; "
         "use --param_server_device=gpu or leave it out",
         reads="param_server_device",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.staged_vars and c.variable_consistency == "relaxed",
         "--staged_vars=true and --variable_consistency=relaxed are each one step stale; "
         "together they would be two: give one of them",
         reads="param_server_device",
     ),
-    Rule(
+    ConflictRule(
         lambda c: bool(c.gradient_repacking and c.agg_small_grads_max_bytes),
         "--gradient_repacking={gradient_repacking} already concatenates every dense gradient; "
         "leave out --agg_small_grads_max_bytes={agg_small_grads_max_bytes}",
         reads="all_reduce_spec",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.until_steady and c.max_batches < c.fewest,
         "--max_batches={max_batches} must be at least --num_warmup_batches + --num_batches = {fewest}",
     ),
     # Data.
-    Rule(
+    ConflictRule(
         lambda c: c.use_synthetic_data and c.data_source != "device",
         "--use_synthetic_data=true means --data_source=device, got {data_source}; leave one out",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_fitting_data and not c.data_dir,
         "--data_source={data_source} needs --data_dir, the folder of the files",
         reads="data_dir",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_fitting_data and is_read(c.config, "src_vocab_size") and c.unk_id >= c.src_vocab_size,
         "--unk_id={unk_id} must be below --src_vocab_size={src_vocab_size}",
         reads="tgt_file_name",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_fitting_data and is_read(c.config, "tgt_vocab_size") and c.unk_id >= c.tgt_vocab_size,
         "--unk_id={unk_id} must be below --tgt_vocab_size={tgt_vocab_size}",
         reads="tgt_file_name",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_fitting_data and c.tgt_max_len < 2,
         "--tgt_max_len={tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word",
         reads="tgt_file_name",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_known_answer and not is_read(c.config, "src_max_len"),
         "--data_source={data_source} has a sentence and its translation; it needs --model=" + _TRANSLATING,
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_known_answer and c.src_max_len != c.tgt_max_len,
         "--data_source={data_source} has the same number of words on both sides, got --src_max_len={src_max_len} "
         "and --tgt_max_len={tgt_max_len}; give both the same",
         reads="src_max_len",
     ),
-    Rule(
+    ConflictRule(
         lambda c: c.has_known_answer and c.src_max_len == c.tgt_max_len < 2,
         "--data_source={data_source} needs --tgt_max_len of at least 2, a word and the end-of-sentence word; "
         "got {tgt_max_len}",
         reads="src_max_len",
     ),
     # Outputs.
-    Rule(
+    ConflictRule(
         lambda c: bool(c.result_file) and c.result_file == c.log_dir,
         "--result_file={result_file} and --log_dir={log_dir} must differ: a file and a folder",
     ),

@@ -17,7 +17,7 @@ from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import open_new
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.importers import log_formats
-from rnn_scaling.importers.log_formats import Reading, Timing
+from rnn_scaling.importers.log_formats import LogReading, Timing
 from rnn_scaling.machine import gpus, load
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
@@ -182,7 +182,7 @@ class CommandTrainer(Trainer[CommandRun]):
             end = problem
         return dataclasses.replace(written, config={**config, **run.options}, resolved=resolved, unit=unit, ended=end)
 
-    def _from_log(self, run: CommandRun, reading: Reading, ended: Ended) -> RunRecord:
+    def _from_log(self, run: CommandRun, reading: LogReading, ended: Ended) -> RunRecord:
         """The record of a run that left only a log; a failed one where the log contradicts the sweep.
 
         Raises:

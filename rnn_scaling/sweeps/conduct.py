@@ -58,7 +58,7 @@ class ConductOptions(flags.FileOptions):
 
 
 @dataclasses.dataclass
-class Outcome:
+class SweepOutcome:
     """What became of the jobs.
 
     Attributes:
@@ -87,13 +87,13 @@ def conduct(
     again: Sequence[str],
     trainer: Trainer[Any],
     before: Sequence[Made] | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Runs the jobs that are not finished; prints on stderr what stops it.
 
     Args:
       before: runs of earlier rounds, for a command that chooses its runs round by round; None: there are no rounds.
     """
-    outcome = Outcome()
+    outcome = SweepOutcome()
     input_files.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
@@ -126,7 +126,7 @@ def _conduct(
     holds: Sequence[Hold],
     before: Sequence[Made] | None,
 ) -> int | None:
-    """Runs what is not finished, and fills `records`; returns as `Outcome.exit_status`."""
+    """Runs what is not finished, and fills `records`; returns as `SweepOutcome.exit_status`."""
     earlier = [job for job, _ in before or ()]
     survey = folder.survey(jobs, retry_failed=options.retry_failed, force=options.force, before=earlier)
     records.update(survey.finished)
@@ -195,7 +195,7 @@ def _run_pending(
     estimator = _estimator(jobs, survey, trainer)
     for job, result in before:
         _learn(estimator, job, result)
-    shown = display.Display(len(before) + len(jobs), len(survey.finished), begun=len(before))
+    shown = display.SweepDisplay(len(before) + len(jobs), len(survey.finished), begun=len(before))
     pending = [job.identity for job in survey.pending]
     shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
     try:

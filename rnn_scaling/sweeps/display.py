@@ -16,7 +16,7 @@ REDRAW_S = 0.3
 BAR = 22  # characters of the bar and around it, without the two numbers of runs
 
 
-class Display:
+class SweepDisplay:
     """Shows runs and their output. `left_s`: seconds for all runs that are not done; NaN: unknown."""
 
     def __init__(self, total: int, done: int, stream: TextIO | None = None, begun: int = 0) -> None:

@@ -42,7 +42,7 @@ GROUPS = (AbOptions, ConductOptions, TrainerOptions)
 
 
 @dataclasses.dataclass(frozen=True)
-class Side:
+class Setting:
     """One side: flags of this suite's trainer, of a command of the user's, and values of its axes."""
 
     flags: dict[str, Any]
@@ -50,7 +50,7 @@ class Side:
     axes: dict[str, list[str]]
 
 
-def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[Side]]:
+def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[Setting]]:
     """Command line -> (options of ab, how runs are made, sides a and b).
 
     Raises:
@@ -64,7 +64,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
     except flags.FlagErrors as e:
         common, lines = e.given, e.lines
     single = {name: common.pop(name) for name in own_fields if name in common}
-    sides: list[Side] = []
+    sides: list[Setting] = []
     for side in ("a", "b"):
         if side not in single:
             lines.append(f'--{side}="..." is missing; "" uses only the common flags')
@@ -89,7 +89,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
         except flags.FlagErrors as e:
             lines += [f"--{side}: {line}" for line in e.lines]
             continue
-        sides.append(Side(both, theirs, {**common_axes, **axes}))
+        sides.append(Setting(both, theirs, {**common_axes, **axes}))
     reserved = [name for name in RESERVED if any(name in side.flags for side in sides)]
     lines += [f"--{name} is set by ab; leave it out" for name in reserved]
     own, how = flags.build(GROUPS[:2], single, lines)
@@ -111,7 +111,7 @@ def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
     return jobs
 
 
-def runs(sides: Sequence[Side]) -> list[AnyRun]:
+def runs(sides: Sequence[Setting]) -> list[AnyRun]:
     """The run of each side, both of this suite's trainer or both of a user's command.
 
     Raises:
@@ -131,7 +131,7 @@ def runs(sides: Sequence[Side]) -> list[AnyRun]:
     return made
 
 
-def _ours(side: Side) -> Run:
+def _ours(side: Setting) -> Run:
     num_gpus, given = visible_gpus(), side.flags
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
     lines = command_plan.missing_trainer(side.theirs, side.axes)
@@ -141,7 +141,7 @@ def _ours(side: Side) -> Run:
     return Run("-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]), given, config)
 
 
-def _theirs(side: Side) -> CommandRun:
+def _theirs(side: Setting) -> CommandRun:
     lists = {"num_devices": [1], **{name: [value] for name, value in side.flags.items()}}
     planned = command_plan.plan(
         side.theirs, side.axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores())

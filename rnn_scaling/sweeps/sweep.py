@@ -18,7 +18,7 @@ from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.sweeps import certificates, command_plan, folder
 from rnn_scaling.sweeps.command_plan import TrainerOptions
 from rnn_scaling.sweeps.command_trainer import CommandTrainer
-from rnn_scaling.sweeps.conduct import ConductOptions, Outcome, conduct
+from rnn_scaling.sweeps.conduct import ConductOptions, SweepOutcome, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, interleave, plan
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
@@ -54,9 +54,9 @@ class Made:
     """
 
     out: Path
-    outcome: Outcome
+    outcome: SweepOutcome
     exit_status: int | None = None
-    certified: Outcome | None = None
+    certified: SweepOutcome | None = None
     configurations: Sequence[AnyRun] = ()
     rounds: int = 0
 
@@ -95,7 +95,7 @@ def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) 
     """
     axes, other_words = command_plan.split_axes(words)
     (options, how, command_options), lists = sweep_options.split(other_words, GROUPS)
-    made = Made(Path(options.out), Outcome())
+    made = Made(Path(options.out), SweepOutcome())
     runs: Sequence[AnyRun]
     trainer: Trainer[Any]
     if command_options.trainer:
@@ -129,7 +129,7 @@ def require_no_suite_options(how: ConductOptions, certify: bool = False) -> None
 
 def _certify(
     runs: Sequence[Run], out: Path, how: ConductOptions, words: Sequence[str], verifier: Sequence[str]
-) -> Outcome:
+) -> SweepOutcome:
     """The verification of each configuration."""
     jobs = certificates.jobs(runs, out)
     print(f"certifying {len(jobs)} configuration{'s' if len(jobs) > 1 else ''}", file=sys.stderr)

@@ -267,4 +267,4 @@ def _updated(
 
 
 if __name__ == "__main__":
-    loop.start(loop.Framework("jax", build, kernel))
+    loop.start(loop.FrameworkTrainer("jax", build, kernel))

@@ -262,4 +262,4 @@ def kernel(work: Work) -> str:
 
 
 if __name__ == "__main__":
-    loop.start(loop.Framework("keras", build, kernel))
+    loop.start(loop.FrameworkTrainer("keras", build, kernel))

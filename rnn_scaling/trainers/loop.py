@@ -38,7 +38,7 @@ It returns when the devices have finished, the update included.
 """
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """How the processes of a framework with one a device meet."""
 
     def host(self, num_ranks: int) -> str:
@@ -53,7 +53,7 @@ class Group(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Framework:
+class FrameworkTrainer:
     """One framework.
 
     Attributes:
@@ -67,7 +67,7 @@ class Framework:
     name: str
     build: Callable[[Work, int], Step]
     kernel: Callable[[Work], str]
-    group: Group | None = None
+    group: ProcessGroup | None = None
 
 
 class RefusedError(Exception):
@@ -78,14 +78,14 @@ class NotFiniteError(Exception):
     """A loss is infinite or not a number."""
 
 
-def start(framework: Framework) -> NoReturn:
+def start(framework: FrameworkTrainer) -> NoReturn:
     """The whole process of a framework's file: trains the work that the command line names, and ends."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     entry.leave(lambda: run(framework, handoff.read(sys.argv[1])), at_once=True)
 
 
-def run(framework: Framework, work: Work) -> int:
+def run(framework: FrameworkTrainer, work: Work) -> int:
     """Trains, and writes the record whatever happens; returns the exit status."""
     rank = int(os.environ.get(RANK, "0"))
     if rank:  # rank 0 answers Ctrl-C, and takes the others with it
@@ -96,10 +96,10 @@ def run(framework: Framework, work: Work) -> int:
             folder = os.environ.get(_FOLDER) or stack.enter_context(tempfile.TemporaryDirectory())
             os.environ[_FOLDER] = folder
             work = dataclasses.replace(work, result_file=os.path.join(folder, "run.json"))
-        return _Run(framework, work, rank, stack.close).main()
+        return _TrainerRun(framework, work, rank, stack.close).main()
 
 
-def _towers_of(framework: Framework, work: Work, rank: int) -> range:
+def _towers_of(framework: FrameworkTrainer, work: Work, rank: int) -> range:
     """Numbers of the towers that a process trains."""
     return range(rank, rank + 1) if framework.group else range(work.num_devices)
 
@@ -125,10 +125,10 @@ def check(step: Step, work: Work, towers: range) -> None:
             )
 
 
-class _Run:
+class _TrainerRun:
     """One process of a run."""
 
-    def __init__(self, framework: Framework, work: Work, rank: int, leave: Callable[[], None]) -> None:
+    def __init__(self, framework: FrameworkTrainer, work: Work, rank: int, leave: Callable[[], None]) -> None:
         self._framework, self._work, self._rank, self._leave = framework, work, rank, leave
         self._towers = _towers_of(framework, work, rank)
         self._num_ranks = work.num_devices if framework.group else 1
@@ -179,7 +179,7 @@ class _Run:
         recorder.recording.parameters.update(work.parameters)
         return recorder
 
-    def _meet(self, group: Group, recorder: Recorder) -> None:
+    def _meet(self, group: ProcessGroup, recorder: Recorder) -> None:
         if self._rank == 0:
             address = group.host(self._num_ranks)
             self._ranks = Ranks(self._num_ranks, address, sys.argv[1], lambda cause: self._give_up(recorder, cause))

@@ -114,7 +114,7 @@ def _set_up(work: Work, device: torch.device) -> None:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not is_reference
 
 
-class Group:
+class TorchGroup:
     """Ranks meet at a port of rank 0 that the system chooses."""
 
     def __init__(self) -> None:
@@ -141,4 +141,4 @@ def kernel(work: Work) -> str:
 
 
 if __name__ == "__main__":
-    loop.start(loop.Framework("torch", build, kernel, Group()))
+    loop.start(loop.FrameworkTrainer("torch", build, kernel, TorchGroup()))

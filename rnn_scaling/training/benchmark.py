@@ -130,7 +130,7 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
     if resolved["device_type"] == "CPU" and not resolved["onednn"] and ONEDNN_VARIABLE not in os.environ:
         entry.note(f"oneDNN is off by default on this processor; {ONEDNN_VARIABLE}=1 may be faster")
     if config.update.all_reduce_spec == all_reduce_spec.AUTO and resolved["all_reduce"]:
-        segments = [all_reduce_spec.Segment(**segment) for segment in resolved["all_reduce"]]
+        segments = [all_reduce_spec.SpecSegment(**segment) for segment in resolved["all_reduce"]]
         entry.note(f"all-reduce auto is {all_reduce_spec.format(segments)} here")
     mode, source = config.update.variable_update, config.data.data_source
     if registry.VARIABLE_UPDATES[mode].has_global_batch and not registry.reads(

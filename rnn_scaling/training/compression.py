@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from rnn_scaling.training.all_reduce.collective import Group
+from rnn_scaling.training.all_reduce.collective import CollectiveGroup
 
 HALVES = {"bfloat16": tf.bfloat16, "float16": tf.float16}
 GATHERED = "int8"  # no all-reduce adds these: every tower gets every other's
@@ -45,7 +45,11 @@ class Compression(Protocol):
 
 
 def build(
-    kind: str, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: Group | None, num_towers: int
+    kind: str,
+    shapes: Mapping[str, Sequence[int]],
+    devices: Sequence[str],
+    group: CollectiveGroup | None,
+    num_towers: int,
 ) -> Compression:
     """What --compress_gradients names.
 
@@ -74,7 +78,9 @@ class Whole:
 class Half:
     """Half precision, in which the all-reduce adds too."""
 
-    def __init__(self, dtype: tf.DType, devices: Sequence[str], num_towers: int, group: Group | None = None) -> None:
+    def __init__(
+        self, dtype: tf.DType, devices: Sequence[str], num_towers: int, group: CollectiveGroup | None = None
+    ) -> None:
         """group: of them and those of other workers; None: there are no others."""
         self._dtype, self._devices, self._group = dtype, list(devices), group
         self._scales = dtype == tf.float16  # bfloat16 has the range of float32
@@ -137,7 +143,9 @@ class Half:
 class Quantised:
     """int8; keeps what each step loses of dense gradients for the next."""
 
-    def __init__(self, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: Group | None) -> None:
+    def __init__(
+        self, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: CollectiveGroup | None
+    ) -> None:
         """shapes: of the dense gradients, by name.
         group: of them and those of other workers; None: there are no others.
         """

@@ -253,7 +253,7 @@ def run_on(devices: Sequence[str], tower: Callable[[int], T]) -> list[T]:
     return results
 
 
-class Deferred:
+class DeferredGradients:
     """Holds one tower's gradients back for exactly one step; the first step yields zeros."""
 
     def __init__(self, specs: Specs, device: str) -> None:

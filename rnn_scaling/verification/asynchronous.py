@@ -19,7 +19,7 @@ from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import finite
 from rnn_scaling.verification.gradients import SerialGradients, summed
-from rnn_scaling.verification.rule import Arrays, Rule
+from rnn_scaling.verification.rule import Arrays, UpdateRule
 from rnn_scaling.verification.serial import norm
 
 ALLOWED = 0.25  # of what the smallest step does: one that is lost, or counts twice, is four times as much
@@ -45,7 +45,7 @@ class AsynchronousCertifier:
         done = sorted(self._step.done, key=lambda step: step.number)
         numbers, staleness = [step.number for step in done], [step.staleness for step in done]
         scales_loss = self._config.model.compute_dtype == "float16"
-        rule, changes = Rule(self._config.training, scales_loss, self._config.num_towers), []
+        rule, changes = UpdateRule(self._config.training, scales_loss, self._config.num_towers), []
         for number in range(max(numbers) + 1):  # a data source gives its batches in order
             towers = self._gradients.towers(number)
             if number in numbers:

@@ -19,7 +19,7 @@ RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class CheckOutcome:
     """What came of all batches.
 
     Attributes:
@@ -44,7 +44,7 @@ class Outcome:
     checks: tuple[Check, ...] = ()
 
 
-def right(outcome: Outcome) -> Certificate:
+def right(outcome: CheckOutcome) -> Certificate:
     """The certificate of a run in which nothing is wrong."""
     if 2 * len(outcome.hidden) > outcome.variables:
         values = {
@@ -69,7 +69,7 @@ def right(outcome: Outcome) -> Certificate:
     return _certificate(outcome, verdict, True, [*statements, *_limits(outcome), Statement("verify-not-covered")])
 
 
-def right_by_steps(outcome: Outcome, first: int) -> Certificate:
+def right_by_steps(outcome: CheckOutcome, first: int) -> Certificate:
     """The certificate of a run whose weights leave those of serial training though each of its updates is right.
 
     Args:
@@ -80,7 +80,7 @@ def right_by_steps(outcome: Outcome, first: int) -> Certificate:
     return _certificate(outcome, "right step by step", True, statements)
 
 
-def wrong(outcome: Outcome, faults: Sequence[Statement], first: int) -> Certificate:
+def wrong(outcome: CheckOutcome, faults: Sequence[Statement], first: int) -> Certificate:
     """The certificate of a run that does not do what its mode promises; the first fault's subject is the verdict."""
     statements = [Statement("verify-wrong", values={"batch": first}), *faults]
     optimizer = outcome.config.training.optimizer
@@ -124,7 +124,7 @@ def _cell(difference: float | None) -> str:
     return "n/a" if difference is None else short(difference)
 
 
-def _certificate(outcome: Outcome, verdict: str, holds: bool, statements: Sequence[Statement]) -> Certificate:
+def _certificate(outcome: CheckOutcome, verdict: str, holds: bool, statements: Sequence[Statement]) -> Certificate:
     return Certificate(
         verdict=verdict,
         holds=holds,
@@ -155,7 +155,7 @@ def compared(config: RunConfig, num_batches: int) -> str:
     )
 
 
-def _limits(outcome: Outcome) -> list[Statement]:
+def _limits(outcome: CheckOutcome) -> list[Statement]:
     """What could be wrong and would not show."""
     training = outcome.config.training
     hiding = ["--optimizer=adam"] if training.optimizer == "adam" else []

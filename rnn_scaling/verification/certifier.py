@@ -18,7 +18,7 @@ from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import batch_check, certificates, diagnosis, guarantees, network_check, replay
 from rnn_scaling.verification.certificates import finite
 from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient
-from rnn_scaling.verification.gradients import Part, SerialGradients, Towers
+from rnn_scaling.verification.gradients import GradientPart, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays
 from rnn_scaling.verification.serial import Serial, Step, Training, norm
 
@@ -89,7 +89,7 @@ class Certifier:
 
     def end(self) -> Certificate:
         """The certificate of all batches."""
-        outcome = certificates.Outcome(
+        outcome = certificates.CheckOutcome(
             config=self._config,
             guarantee=self._guarantee,
             replicas=[replica.name for replica in self._before],
@@ -117,12 +117,12 @@ class Certifier:
         if (is_plain and update.compress_gradients != "int8") or self._findings.are_right:
             return []
         causes: dict[str, replay.Cause | None] = {replica.name: None for replica in self._before}
-        updates: dict[str, list[replay.Update]] = {name: [] for name in causes}
+        updates: dict[str, list[replay.ReplayedUpdate]] = {name: [] for name in causes}
         for number, (towers, before, stale, after) in enumerate(self._history):
             parts = self._parts(number, towers, stale if self._guarantee.staged else before)
             for old, new in zip(before, after):
                 change = {name: new.weights[name] - value for name, value in old.weights.items()}
-                updates[old.name].append(replay.Update(parts, _shares(towers), change, old.weights))
+                updates[old.name].append(replay.ReplayedUpdate(parts, _shares(towers), change, old.weights))
         for replica in self._before if self._history else []:
             causes[replica.name] = replay.cause(self._config, self._guarantee, replica.tower, updates[replica.name])
         found = {name: cause for name, cause in causes.items() if cause is not None}
@@ -330,13 +330,13 @@ class Certifier:
         self._previous = self._right(fresh, towers)
         self._explained += 1
 
-    def _right(self, parts: Mapping[int, Part], towers: Towers) -> list[Gradient]:
+    def _right(self, parts: Mapping[int, GradientPart], towers: Towers) -> list[Gradient]:
         """What a mode without staleness applies to each replica, of these parts of the towers."""
         return [
             diagnosis.right_gradient(self._guarantee, replica.tower, parts, _shares(towers)) for replica in self._before
         ]
 
-    def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, Part]:
+    def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, GradientPart]:
         """Each tower's part at the weights of its replica, of other processes' towers at those of one of these."""
         by_tower = {replica.tower: replica.weights for replica in replicas}
         some = replicas[0].weights

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.verification.gradients import Part, summed
+from rnn_scaling.verification.gradients import GradientPart, summed
 from rnn_scaling.verification.guarantees import Guarantee
-from rnn_scaling.verification.rule import Arrays, Rule
+from rnn_scaling.verification.rule import Arrays, UpdateRule
 from rnn_scaling.verification.serial import norm
 
 ROUNDING = 2.0**-23  # of a weight's size: what one update and its difference may be off by in float32
@@ -74,11 +74,11 @@ class Evidence:
     tower: int | None
     change: Arrays
     before: Arrays
-    rule: Rule
-    fresh: Mapping[int, Part]
+    rule: UpdateRule
+    fresh: Mapping[int, GradientPart]
     shares: Mapping[int, float]
     previous: Gradient | None
-    stale: Callable[[], Mapping[int, Part]]
+    stale: Callable[[], Mapping[int, GradientPart]]
 
     @functools.cached_property
     def farthest(self) -> float:
@@ -87,7 +87,7 @@ class Evidence:
 
 
 def right_gradient(
-    guarantee: Guarantee, tower: int | None, parts: Mapping[int, Part], shares: Mapping[int, float]
+    guarantee: Guarantee, tower: int | None, parts: Mapping[int, GradientPart], shares: Mapping[int, float]
 ) -> Gradient:
     """What a mode without staleness applies.
 
@@ -216,7 +216,7 @@ def _candidates(evidence: Evidence, guarantee: Guarantee) -> Iterator[tuple[Labe
 
 
 def _tower_candidates(
-    parts: Mapping[int, Part], shares: Mapping[int, float], several: Gradient
+    parts: Mapping[int, GradientPart], shares: Mapping[int, float], several: Gradient
 ) -> Iterator[tuple[Label, Gradient]]:
     """Explanations in which a tower's gradient is missing or another's stands in its place."""
     for number, part in parts.items():

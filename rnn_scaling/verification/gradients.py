@@ -37,7 +37,7 @@ class Towers:
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class GradientPart:
     """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages.
 
     rows: (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
@@ -94,7 +94,7 @@ class SerialGradients:
         columns = (tf.split(part, sizes, self._workload.layout.sample_axis(part)) for part in batch)
         return [type(batch)(*parts) for parts in zip(*columns)]
 
-    def part(self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays | None = None) -> Part:
+    def part(self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays | None = None) -> GradientPart:
         """One tower's loss, and the gradient of `factor` times it.
 
         Args:
@@ -107,7 +107,7 @@ class SerialGradients:
             found = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
         loss_sum, gradient, following, rows = found
         touched = {name: (ids.numpy(), values.numpy()) for name, (ids, values) in rows.items()}
-        return Part(float(loss_sum), _arrays(gradient), _arrays(following), touched)
+        return GradientPart(float(loss_sum), _arrays(gradient), _arrays(following), touched)
 
     def _build_part(
         self,

@@ -15,7 +15,7 @@ from rnn_scaling import registry
 from rnn_scaling.models import kernels, stacks
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec
-from rnn_scaling.settings.all_reduce_spec import Segment
+from rnn_scaling.settings.all_reduce_spec import SpecSegment
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.certificates import finite
 
@@ -98,7 +98,7 @@ def all_reduces_on(engine: Engine) -> Iterator[Check]:
     devices, device_type = engine.devices, engine.device_type.lower()
     for name in registry.ALL_REDUCES:
         check = f"all-reduce {name}"
-        if impossible := all_reduce_spec.problems([Segment(name)], device_type, len(devices), engine.num_physical):
+        if impossible := all_reduce_spec.problems([SpecSegment(name)], device_type, len(devices), engine.num_physical):
             yield Check(name=check, holds=None, text=impossible[0].partition(": ")[2])
             continue
         random = np.random.default_rng(0)

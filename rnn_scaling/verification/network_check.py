@@ -31,7 +31,7 @@ SEED = 7
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class NetworkComparison:
     """One part of the network and its reference.
 
     Attributes:
@@ -46,20 +46,20 @@ class Comparison:
     faults: tuple[Statement, ...] = ()
 
 
-def comparisons(model: ModelConfig, engine: Engine, seed: int) -> tuple[Comparison, ...]:
+def comparisons(model: ModelConfig, engine: Engine, seed: int) -> tuple[NetworkComparison, ...]:
     """The parts of the network, each beside what its paper says."""
     return _compared(model, engine.device_type, (engine.own_devices or (engine.host,))[0], seed)
 
 
 @functools.lru_cache(maxsize=8)
-def _compared(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[Comparison, ...]:
+def _compared(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[NetworkComparison, ...]:
     return tuple(_comparisons(model, device_type, device, seed))
 
 
-def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -> Iterator[Comparison]:
+def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -> Iterator[NetworkComparison]:
     workload = workloads.load(model.model).build(model, device_type)
     faults = tuple(_first_weights(workload.variables, seed))
-    yield Comparison("initial weights", "variables with a wrong range or equal values", len(faults), 0.0, faults)
+    yield NetworkComparison("initial weights", "variables with a wrong range or equal values", len(faults), 0.0, faults)
     if model.dropout:
         yield _dropout(model.dropout)
     if model.model not in network.LAST_LAYERS:
@@ -84,7 +84,7 @@ def _small(model: ModelConfig) -> ModelConfig:
     return dataclasses.replace(model, **small)
 
 
-def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Comparison]:
+def _recurrent(model: ModelConfig, device_type: str) -> Iterator[NetworkComparison]:
     random = np.random.default_rng(SEED)
     workload = workloads.load(model.model).build(model, device_type)
     weights = {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in workload.variables}
@@ -95,11 +95,13 @@ def _recurrent(model: ModelConfig, device_type: str) -> Iterator[Comparison]:
     items = [found["items"], found["counted"]]
     wrong_items = [Statement("network-items", "wrong items", {"expected": words, "got": float(items[0])})]
     off = max(abs(count - words) for count in items)
-    yield Comparison("counted words", "words of a small batch", float(off), 0.0, tuple(wrong_items if off else ()))
+    yield NetworkComparison(
+        "counted words", "words of a small batch", float(off), 0.0, tuple(wrong_items if off else ())
+    )
     off = float(max(abs(found[name] - expected) / expected for name in ("loss", "joined loss")))
     is_near = off <= TOLERANCE
     faults = () if is_near else (_wrong_forward(model, device_type, off, random),)
-    yield Comparison("network loss", "a small network against float64 NumPy, relative", off, TOLERANCE, faults)
+    yield NetworkComparison("network loss", "a small network against float64 NumPy, relative", off, TOLERANCE, faults)
     if is_near:
         yield _gradient(model, weights, batch, found["gradient"])
 
@@ -109,13 +111,15 @@ def _gradient(
     weights: Mapping[str, np.ndarray],
     batch: Mapping[str, np.ndarray],
     gradient: Mapping[str, np.ndarray],
-) -> Comparison:
+) -> NetworkComparison:
     """The gradient of each variable against central differences of the reference's loss."""
     off = {name: _gradient_difference(model, weights, batch, name, gradient[name]) for name in weights}
     wrong = [name for name, difference in off.items() if not difference <= TOLERANCE]
     part = "attention" if all(name.startswith("attention/") for name in wrong) else "network"
     faults = (Statement("network-gradient", "wrong gradient", {"variables": wrong, "part": part}),) if wrong else ()
-    return Comparison("network gradient", "the same against central differences", max(off.values()), TOLERANCE, faults)
+    return NetworkComparison(
+        "network gradient", "the same against central differences", max(off.values()), TOLERANCE, faults
+    )
 
 
 def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
@@ -246,7 +250,7 @@ def _named(spec: VariableSpec, name: str) -> VariableSpec:
     return dataclasses.replace(spec, name=name)
 
 
-def _dropout(rate: float) -> Comparison:
+def _dropout(rate: float) -> NetworkComparison:
     """Of many ones a share is 0, the others are 1 / (1 - rate), and another seed or stream draws others."""
     ones = tf.ones([100, 200])
     draws = [stacks.drop(ones, rate, tf.constant(seed), stream).numpy() for seed, stream in (([3, 1], 0), ([4, 1], 0))]
@@ -259,10 +263,10 @@ def _dropout(rate: float) -> Comparison:
         faults.append(Statement("network-dropout", "wrong dropout", {"rate": rate}))
     if any(np.array_equal(draws[0], draw) for draw in draws[1:]):
         faults.append(Statement("network-dropout-repeats", "wrong dropout"))
-    return Comparison("dropout", "share of 20,000 elements against --dropout", off, allowed, tuple(faults))
+    return NetworkComparison("dropout", "share of 20,000 elements against --dropout", off, allowed, tuple(faults))
 
 
-def _images(workload: Any) -> Iterator[Comparison]:
+def _images(workload: Any) -> Iterator[NetworkComparison]:
     """The loss of random logits, and a batch normalisation's outputs and averages, where the network has such."""
     from rnn_scaling.models.batch import ImageBatch
 
@@ -272,15 +276,15 @@ def _images(workload: Any) -> Iterator[Comparison]:
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
     off = float(np.abs(found - loss.cross_entropy(logits, labels)).max())
     faults = (Statement("network-image-loss", "wrong loss"),) if off > TOLERANCE else ()
-    yield Comparison("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, faults)
+    yield NetworkComparison("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, faults)
     items = float(workload.loss_items(batch))
     faults = (Statement("network-image-items", "wrong items", {"got": items}),) if items != 6.0 else ()
-    yield Comparison("counted images", "images of a small batch", abs(items - 6.0), 0.0, faults)
+    yield NetworkComparison("counted images", "images of a small batch", abs(items - 6.0), 0.0, faults)
     if workload.moving:
         yield from _normalization(random)
 
 
-def _normalization(random: np.random.Generator) -> Iterator[Comparison]:
+def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
     """A batch normalisation's outputs and averages, of Keras' networks or of ours: arXiv:1502.03167."""
     x, first = (
         random.normal(2.0, 3.0, (4, 2, 2, 3)),
@@ -310,10 +314,10 @@ def _normalization(random: np.random.Generator) -> Iterator[Comparison]:
     batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
     off = float(np.abs(y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)).max())
     faults = (Statement("network-normalisation", "wrong normalisation"),) if off > 10 * TOLERANCE else ()
-    yield Comparison("normalisation", "a batch against its own mean and variance", off, 10 * TOLERANCE, faults)
+    yield NetworkComparison("normalisation", "a batch against its own mean and variance", off, 10 * TOLERANCE, faults)
     for name, value in following.items():
         expected = decay * first[name] + (1.0 - decay) * batch[name]
         off = float(np.abs(value.numpy() - expected).max() / np.abs(expected).max())
         fault = Statement("network-moving", "other averages", {"average": name, "decay": decay})
         faults = (fault,) if off > TOLERANCE else ()
-        yield Comparison(f"moving {name}", "after a batch, relative", off, TOLERANCE, faults)
+        yield NetworkComparison(f"moving {name}", "after a batch, relative", off, TOLERANCE, faults)

@@ -13,19 +13,21 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.verification.gradients import Part, summed
+from rnn_scaling.verification.gradients import GradientPart, summed
 from rnn_scaling.verification.guarantees import Guarantee
-from rnn_scaling.verification.rule import RIGHT, Arrays, Constants, Rule, clipped
+from rnn_scaling.verification.rule import RIGHT, Arrays, Constants, UpdateRule, clipped
 from rnn_scaling.verification.serial import exchange_of, norm
 
 ROUNDING = 2.0**-20  # of a weight's size: a few roundings in float32
 LEAST_FACTOR = 0.003  # what another factor must differ by from 1
 LARGEST_SHARE = 0.04  # of a change: a candidate that is off by more explains nothing
-Sum = Callable[[Mapping[int, Part], Mapping[int, float]], Arrays]  # towers' parts, shares of the items -> gradient
+Sum = Callable[
+    [Mapping[int, GradientPart], Mapping[int, float]], Arrays
+]  # towers' parts, shares of the items -> gradient
 
 
 @dataclasses.dataclass(frozen=True)
-class Update:
+class ReplayedUpdate:
     """What one replica did with one batch.
 
     Attributes:
@@ -35,7 +37,7 @@ class Update:
       weights: of each variable before.
     """
 
-    parts: Mapping[int, Part]
+    parts: Mapping[int, GradientPart]
     shares: Mapping[int, float]
     change: Arrays
     weights: Arrays
@@ -54,7 +56,9 @@ class Cause:
     factor: float = 1.0  # of what int8 sends
 
 
-def cause(config: RunConfig, guarantee: Guarantee, tower: int | None, updates: Sequence[Update]) -> Cause | None:
+def cause(
+    config: RunConfig, guarantee: Guarantee, tower: int | None, updates: Sequence[ReplayedUpdate]
+) -> Cause | None:
     """The change that explains all updates best; None: none does.
 
     Args:
@@ -132,9 +136,11 @@ def _with(name: str, value: float) -> Constants:
     return dataclasses.replace(RIGHT, **changed)
 
 
-def _factors(config: RunConfig, guarantee: Guarantee, tower: int | None, updates: Sequence[Update]) -> Iterator[Cause]:
+def _factors(
+    config: RunConfig, guarantee: Guarantee, tower: int | None, updates: Sequence[ReplayedUpdate]
+) -> Iterator[Cause]:
     """That by which the first update is larger than it should be, as the learning rate's or as that of int8's scale."""
-    rule = Rule(config.training, config.model.compute_dtype == "float16", config.num_towers)
+    rule = UpdateRule(config.training, config.model.compute_dtype == "float16", config.num_towers)
     exchange = exchange_of(config)
     if guarantee.late or not updates:
         return
@@ -155,7 +161,7 @@ def _factors(config: RunConfig, guarantee: Guarantee, tower: int | None, updates
 
 def _clippings(longest: float, num_towers: int) -> Iterator[Cause]:
     def of_towers(scaled: bool, num_towers: int = 1) -> Sum:
-        def sum_of(parts: Mapping[int, Part], shares: Mapping[int, float]) -> Arrays:
+        def sum_of(parts: Mapping[int, GradientPart], shares: Mapping[int, float]) -> Arrays:
             bounds = {tower: longest * (shares[tower] if scaled else 1.0) / num_towers for tower in parts}
             return summed([dict(clipped(part.gradient, bounds[tower])) for tower, part in parts.items()])
 
@@ -184,9 +190,11 @@ def _twice(number: int) -> Sum:
     return lambda parts, shares: summed([*(part.gradient for part in parts.values()), parts[number].gradient])
 
 
-def _off(config: RunConfig, guarantee: Guarantee, tower: int | None, tried: Cause, updates: Sequence[Update]) -> float:
+def _off(
+    config: RunConfig, guarantee: Guarantee, tower: int | None, tried: Cause, updates: Sequence[ReplayedUpdate]
+) -> float:
     """The largest difference of a variable's changes, over all updates, as a share of them."""
-    rule = Rule(config.training, config.model.compute_dtype == "float16", config.num_towers, tried.constants)
+    rule = UpdateRule(config.training, config.model.compute_dtype == "float16", config.num_towers, tried.constants)
     exchange = exchange_of(config, tried.keeps, tried.factor)
     wrong: dict[str, float] = {}
     moved: dict[str, float] = {}
@@ -205,7 +213,7 @@ def _off(config: RunConfig, guarantee: Guarantee, tower: int | None, tried: Caus
 
 
 def _gradient(
-    guarantee: Guarantee, tower: int | None, tried: Cause, update: Update, exchanged: Callable[..., Arrays]
+    guarantee: Guarantee, tower: int | None, tried: Cause, update: ReplayedUpdate, exchanged: Callable[..., Arrays]
 ) -> Arrays:
     if not guarantee.shares_one_model and tower is not None:
         share = np.float32(update.shares[tower])

@@ -49,7 +49,7 @@ class Constants:
 RIGHT = Constants()
 
 
-class Rule:
+class UpdateRule:
     """What becomes of a complete gradient. loss_scale: what the loss is multiplied by before it is differentiated."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Rule:
         self.has_clipped = False  # whether any gradient of an update was longer than it may be
         self._slots: dict[str, tuple[np.ndarray, ...]] = {}
 
-    def snapshot(self) -> Rule:
+    def snapshot(self) -> UpdateRule:
         """The rule as it is now; later updates of this one do not reach it."""
         return copy.copy(self)
 

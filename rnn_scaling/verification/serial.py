@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.verification.gradients import Part, SerialGradients, Towers, summed
+from rnn_scaling.verification.gradients import GradientPart, SerialGradients, Towers, summed
 from rnn_scaling.verification.guarantees import Guarantee
 from rnn_scaling.verification.reference import int8
-from rnn_scaling.verification.rule import Arrays, Rule
+from rnn_scaling.verification.rule import Arrays, UpdateRule
 
 FLIPPED = 0.002  # of the elements that travel in 8 bits: those that another rounding takes to the next number
 
@@ -33,7 +33,7 @@ class Training:
     towers: Sequence[int]
     weights: dict[str, np.ndarray]
     stale: dict[str, np.ndarray]
-    rule: Rule
+    rule: UpdateRule
     late: dict[str, np.ndarray] | None
     way: dict[str, float]
     lost: dict[str, float]
@@ -49,9 +49,9 @@ class Step:
       rule: as it was before the update.
     """
 
-    parts: Mapping[int, Part]
+    parts: Mapping[int, GradientPart]
     change: Arrays
-    rule: Rule
+    rule: UpdateRule
 
 
 class Serial:
@@ -79,7 +79,7 @@ class Serial:
                 towers=group,
                 weights=dict(weights),
                 stale=dict(weights),
-                rule=Rule(config.training, scales_loss, self._gradients.num_towers),
+                rule=UpdateRule(config.training, scales_loss, self._gradients.num_towers),
                 late=dict(zeros) if guarantee.late else None,
                 way=dict.fromkeys(weights, 0.0),
                 lost=dict.fromkeys(weights, 0.0),
@@ -121,7 +121,7 @@ class Serial:
         weights: Mapping[int, Arrays],
         loss_scale: float = 1.0,
         moving: Mapping[int, Arrays] | None = None,
-    ) -> dict[int, Part]:
+    ) -> dict[int, GradientPart]:
         """By tower: its loss, and its part of the gradient of the mean loss over all the towers in `weights`.
 
         Args:
@@ -140,7 +140,7 @@ class Serial:
             parts[tower] = part
         return parts
 
-    def _lose(self, training: Training, parts: Mapping[int, Part], shrink: float) -> None:
+    def _lose(self, training: Training, parts: Mapping[int, GradientPart], shrink: float) -> None:
         """Where the rounding of float32 turns that of 8-bit numbers, a few elements differ, until the next step."""
         for name in training.lost:
             largest = sum(float(np.abs(part.gradient[name]).max(initial=0.0)) for part in parts.values())
@@ -162,11 +162,11 @@ class Exchange:
         self._quantises, self._gathers, self._fault = quantises, gathers, (keeps, factor)
         self._towers: dict[int, int8.Feedback] = {}
 
-    def sum(self, parts: Mapping[int, Part]) -> dict[str, np.ndarray]:
+    def sum(self, parts: Mapping[int, GradientPart]) -> dict[str, np.ndarray]:
         """The gradient that is applied, of these parts by tower; to be asked once a step."""
         return summed([self._arrived(tower, part) for tower, part in parts.items()])
 
-    def _arrived(self, tower: int, part: Part) -> Arrays:
+    def _arrived(self, tower: int, part: GradientPart) -> Arrays:
         if not self._quantises:
             return part.gradient
         feedback = self._towers.setdefault(tower, int8.Feedback(*self._fault))

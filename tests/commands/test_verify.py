@@ -67,8 +67,8 @@ def test_the_learning_rate_that_is_told_is_the_one_that_was_scaled():
 
 def _verify_half_the_rate(words):
     """(exit status, stdout) of a verification whose serial side moves half as far: two towers then seem summed."""
-    change = rule.Rule._of_one
-    rule.Rule._of_one = lambda self, name, gradient: change(self, name, gradient * np.float32(0.5))
+    change = rule.UpdateRule._of_one
+    rule.UpdateRule._of_one = lambda self, name, gradient: change(self, name, gradient * np.float32(0.5))
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         status = verify.main(words)
     return status, printed.getvalue()

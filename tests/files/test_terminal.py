@@ -10,7 +10,7 @@ import sys
 
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.files.terminal import Board, tell, three_digits
-from rnn_scaling.links.display import Display
+from rnn_scaling.links.display import LinksDisplay
 from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display
@@ -94,7 +94,7 @@ def test_without_a_terminal_tqdm_is_not_loaded():
 def test_links_show_rounds_as_parts_of_a_measurement():
     bar, lines = Terminal(), io.StringIO()
     for stream in (bar, lines):
-        shown = Display(True, 2, stream)
+        shown = LinksDisplay(True, 2, stream)
         shown.start("memory")
         shown.rounds(1, 2, "memory")
         shown.start("copies")
@@ -133,7 +133,7 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
     good = RunRecord("ok", None, {}, throughput=Throughput(items=9000, seconds=2.0, items_per_second=4500.0))
     bad = RunRecord("failed", RunError(type="Signal", message="killed by SIGKILL"), {})
     for stream in (bar, lines):
-        shown = display.Display(3, 1, stream)
+        shown = display.SweepDisplay(3, 1, stream)
         for label, run in (("a", good), ("b", bad)):
             shown.start(label, 100.0)
             shown.output("measuring: 2/5 batches, 9 words/s")

@@ -9,7 +9,7 @@ import pytest
 
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.inspection import chrome, phases
-from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, Kernel, TracedStep
+from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_names import (
     BACKWARD,
@@ -29,7 +29,9 @@ COMPUTE = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)
 
 
 def kernel(tower, phase, start_ms, end_ms, kind=HOST, op="MatMul", dispatched=False, lane="1"):
-    return Kernel(f"{phase}/x", op, "/device:CPU:0", tower, phase, start_ms * MS, end_ms * MS, lane, kind, dispatched)
+    return KernelEvent(
+        f"{phase}/x", op, "/device:CPU:0", tower, phase, start_ms * MS, end_ms * MS, lane, kind, dispatched
+    )
 
 
 def step(*kernels, end_ms=10, start_ms=0):

@@ -156,7 +156,7 @@ def test_short_calls_are_repeated_within_a_repeat():
     job = rounds.prepared(lambda: None, clock=now)
     assert job.calls == 19 or job.calls == 20
     calls = []
-    counted = rounds.Job(lambda: calls.append(1), 10)
+    counted = rounds.RoundJob(lambda: calls.append(1), 10)
     assert counted.seconds(clock=itertools.count(0.0, 5.0).__next__) == pytest.approx(0.5)
     assert len(calls) == 11  # one before the clock starts
     long = rounds.prepared(lambda: None, clock=itertools.count(0.0, 1.0).__next__)

@@ -30,7 +30,7 @@ def test_devices_and_shapes_in_words():
 
 
 def test_the_whole_product_is_made_on_every_device(tf, devices):
-    work = compute.Work(devices[:2], SMALL, "float32")
+    work = compute.ComputeWork(devices[:2], SMALL, "float32")
     results, elements = work.function()
     for rank, result in enumerate(results):
         a, b = (variable.numpy() for variable in work.pairs[rank])
@@ -42,16 +42,16 @@ def test_the_whole_product_is_made_on_every_device(tf, devices):
 
 
 def test_a_repeat_is_the_mean_of_its_calls(tf, devices):
-    work = compute.Work(devices[:1], SMALL, "bfloat16", clock=itertools.count(0.0, 6.0).__next__)
+    work = compute.ComputeWork(devices[:1], SMALL, "bfloat16", clock=itertools.count(0.0, 6.0).__next__)
     calls, function = [], work.function
     work.calls, work.function = 3, lambda: calls.append(1) or function()
     assert work.seconds() == 2.0 and len(calls) == 3
 
 
 def test_short_products_are_repeated_and_long_ones_are_not(tf, devices):
-    short = compute.Work(devices[:1], SMALL, "float32", clock=itertools.count(0.0, 0.005).__next__)
+    short = compute.ComputeWork(devices[:1], SMALL, "float32", clock=itertools.count(0.0, 0.005).__next__)
     assert short.warm_up() == pytest.approx(0.005) and short.calls == 10
-    long = compute.Work(devices[:1], SMALL, "float32", clock=itertools.count(0.0, 9.0).__next__)
+    long = compute.ComputeWork(devices[:1], SMALL, "float32", clock=itertools.count(0.0, 9.0).__next__)
     assert long.warm_up() == 9.0 and long.calls == 1
 
 

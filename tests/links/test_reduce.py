@@ -104,7 +104,7 @@ def test_waits_for_an_element_of_every_rank():
         def numpy(self):
             fetched.append(self.rank)
 
-    case = reduce.Case(4, lambda: (["a", "b", "c"], [Element(rank) for rank in range(3)]))
+    case = reduce.ReduceCase(4, lambda: (["a", "b", "c"], [Element(rank) for rank in range(3)]))
     assert case.run() == ["a", "b", "c"] and fetched == [0, 1, 2]
 
 

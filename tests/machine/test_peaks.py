@@ -10,13 +10,13 @@ import pytest
 
 from rnn_scaling.machine import peaks
 from rnn_scaling.machine.environment import read_environment
-from rnn_scaling.machine.peaks import Peak, Place
+from rnn_scaling.machine.peaks import Peak, PeakPlace
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training.state import RunState
 
 CPU = {"cpu": "Some CPU", "cpu_vector_units": ["avx2", "fma"], "gpus": []}
-HERE = Place("Some CPU", ("avx2", "fma"), True, 1, "float32")
+HERE = PeakPlace("Some CPU", ("avx2", "fma"), True, 1, "float32")
 ONE, FOUR = Peak(HERE, 1, 100.0, 90.0, 110.0), Peak(HERE, 4, 300.0, 290.0, 310.0)
 
 
@@ -64,7 +64,7 @@ def test_the_place_of_a_run():
     assert peaks.place(CPU, "CPU", True, 1, "float32") == HERE
     assert peaks.place({**CPU, "cpu_vector_units": None}, "CPU", True, 1, "float32").vector_units == ()
     h100, other = {"name": "H100"}, {"name": "A100"}
-    where = Place("H100", (), False, 0, "bfloat16")
+    where = PeakPlace("H100", (), False, 0, "bfloat16")
     assert peaks.place({**CPU, "gpus": [h100, h100]}, "GPU", True, 1, "bfloat16") == where
     assert peaks.place({**CPU, "gpus": [h100, other]}, "GPU", True, 1, "float32") is None
     assert peaks.place(CPU, "GPU", True, 1, "float32") is None
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_read_is_as_if_nothing_was_measured(tmp_path):
 
 def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    gpus = [Peak(Place("H100", (), False, 0, "float32"), n, 1000.0 * n, 1.0, 1.0) for n in (1, 2)]
+    gpus = [Peak(PeakPlace("H100", (), False, 0, "float32"), n, 1000.0 * n, 1.0, 1.0) for n in (1, 2)]
     file = peaks.path()
     file.parent.mkdir()
     file.write_text(peaks.as_text([ONE, FOUR], gpus))

@@ -208,7 +208,7 @@ def test_trainers_that_may_do_other_work_are_not_called_faster():
 def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work(tmp_path):
     def said(**options):
         sides = [
-            matching.Side(tmp_path / name, tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs)), ())
+            matching.ComparedRuns(tmp_path / name, tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs)), ())
             for name, runs in (("a", repeated(100, **options)), ("b", repeated(120, trainer="yours", **options)))
         ]
         report = judgement.judge(*sides, judgement.Question())
@@ -227,7 +227,7 @@ def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_no
     def said(before, after):
         runs = (repeated(100, **before), repeated(120, **after))
         files = [tuple(RunFile(f"{k}.json", run) for k, run in enumerate(side)) for side in runs]
-        report = judgement.judge(*(matching.Side(tmp_path, side, ()) for side in files), judgement.Question())
+        report = judgement.judge(*(matching.ComparedRuns(tmp_path, side, ()) for side in files), judgement.Question())
         return comparison.render_text(report)
 
     text = said(told, {})
@@ -240,7 +240,7 @@ def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_no
 def test_runs_of_equal_options_that_count_different_things_are_compared_apart():
     tokens = theirs(100)
     sentences = dataclasses.replace(theirs(7, unit="sentences"), config=tokens.config)  # shared, as by a folder's runs
-    side = matching.Side(Path("a"), (RunFile("0.json", tokens), RunFile("1.json", sentences)), ())
+    side = matching.ComparedRuns(Path("a"), (RunFile("0.json", tokens), RunFile("1.json", sentences)), ())
     labels = [each.label for each in matching.match(side, side).configurations]
     assert [label.rpartition(", ")[2] for label in labels] == ["tokens", "sentences"]
 
@@ -308,7 +308,10 @@ def test_words_of_ours_are_names_of_their_own_in_every_report():
         conclusions.lead(made),
     ):
         assert "its_own" in text
-    sides = [matching.Side(Path(name), tuple(RunFile(f"{k}.json", r) for k, r in enumerate(runs)), ()) for name in "ab"]
+    sides = [
+        matching.ComparedRuns(Path(name), tuple(RunFile(f"{k}.json", r) for k, r in enumerate(runs)), ())
+        for name in "ab"
+    ]
     assert comparison.render_text(judgement.judge(*sides, judgement.Question()))
 
 

@@ -75,7 +75,7 @@ def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():
 
 
 def test_a_kind_of_report_is_a_row(monkeypatch):
-    row = registry.Report("rnn_scaling.reports.csv_table", "the same again", file="again.csv")
+    row = registry.ReportFile("rnn_scaling.reports.csv_table", "the same again", file="again.csv")
     monkeypatch.setitem(registry.REPORTS, "again", row)
     files = report_files.files_of(of(series()))
     assert {report.file for report in registry.REPORTS.values()} <= files.keys() and "again.csv" in files

@@ -11,20 +11,23 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.registry import ALL_REDUCES
 from rnn_scaling.settings import all_reduce_spec
-from rnn_scaling.settings.all_reduce_spec import Segment
+from rnn_scaling.settings.all_reduce_spec import SpecSegment
 
 
 @pytest.mark.parametrize(
     ("text", "segments"),
     [
-        ("nccl", (Segment("nccl", 1, None),)),
-        ("xring#2", (Segment("xring", 2, None),)),
-        ("pscpu:32k:xring", (Segment("pscpu", 1, 32768), Segment("xring", 1, None))),
-        ("pscpu#2:1K:rechd:3M:nccl", (Segment("pscpu", 2, 1024), Segment("rechd", 1, 3 << 20), Segment("nccl"))),
-        ("psgpu:7:nccl:1G:xring:2T:collective", (
-            Segment("psgpu", 1, 7), Segment("nccl", 1, 1 << 30), Segment("xring", 1, 2 << 40), Segment("collective"),
+        ("nccl", (SpecSegment("nccl", 1, None),)),
+        ("xring#2", (SpecSegment("xring", 2, None),)),
+        ("pscpu:32k:xring", (SpecSegment("pscpu", 1, 32768), SpecSegment("xring", 1, None))),
+        ("pscpu#2:1K:rechd:3M:nccl", (
+            SpecSegment("pscpu", 2, 1024), SpecSegment("rechd", 1, 3 << 20), SpecSegment("nccl"),
         )),
-        ("auto", (Segment("auto", 1, None),)),
+        ("psgpu:7:nccl:1G:xring:2T:collective", (
+            SpecSegment("psgpu", 1, 7), SpecSegment("nccl", 1, 1 << 30),
+            SpecSegment("xring", 1, 2 << 40), SpecSegment("collective"),
+        )),
+        ("auto", (SpecSegment("auto", 1, None),)),
     ],
 )  # fmt: skip
 def test_parse(text, segments):
@@ -84,7 +87,7 @@ def test_format_then_parse_is_the_identity(seed):
     sizes = [1, 7, 1023, 1024, 1025, 3 << 20, 5 << 30, (5 << 30) + 1024, 1 << 40, 1 << 52]
     limits = sorted(rng.sample(sizes, rng.randint(0, 5)))
     segments = tuple(
-        Segment(rng.choice(list(ALL_REDUCES)), rng.choice([1, 1, 2, 8]), limit) for limit in [*limits, None]
+        SpecSegment(rng.choice(list(ALL_REDUCES)), rng.choice([1, 1, 2, 8]), limit) for limit in [*limits, None]
     )
     text = all_reduce_spec.format(segments)
     assert all_reduce_spec.parse(text) == segments

@@ -7,7 +7,7 @@ from typing import Any
 
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.images.classifier import ImageClassifier
-from rnn_scaling.models.images.network import Product, flops
+from rnn_scaling.models.images.network import LayerProduct, flops
 from rnn_scaling.models.workload import VariableSpec
 
 SIZE, NUM_CLASSES, CHANNELS = 6, 5, 4
@@ -28,7 +28,9 @@ class TinyNetwork:
         VariableSpec("norm/moving_mean", (CHANNELS,), "moving", "zeros"),
         VariableSpec("norm/moving_variance", (CHANNELS,), "moving", "ones"),
     )
-    flops_an_image = flops([Product(16, (3, 3, 3, CHANNELS), of_images=True), Product(1, (CHANNELS, NUM_CLASSES))])
+    flops_an_image = flops(
+        [LayerProduct(16, (3, 3, 3, CHANNELS), of_images=True), LayerProduct(1, (CHANNELS, NUM_CLASSES))]
+    )
 
     def logits(self, weights: Mapping[str, Any], images: Any, seed: Any) -> tuple[Any, Mapping[str, Any]]:
         import tensorflow as tf

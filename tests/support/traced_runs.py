@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from rnn_scaling.inspection import phases
-from rnn_scaling.inspection.events import HOST, Kernel, TracedStep
+from rnn_scaling.inspection.events import HOST, KernelEvent, TracedStep
 from rnn_scaling.records.record import RunRecord
 from tests.support.records import make_record
 
 MS = 1_000_000
 
 
-def kernel(tower: int | None, phase: str, start_ms: float, end_ms: float) -> Kernel:
+def kernel(tower: int | None, phase: str, start_ms: float, end_ms: float) -> KernelEvent:
     times = (round(start_ms * MS), round(end_ms * MS))
-    return Kernel(f"{phase}/x", "MatMul", "/device:CPU:0", tower, phase, *times, "1", HOST)
+    return KernelEvent(f"{phase}/x", "MatMul", "/device:CPU:0", tower, phase, *times, "1", HOST)
 
 
 def step(scale: float = 1.0) -> dict[str, Any]:

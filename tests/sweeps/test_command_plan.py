@@ -351,7 +351,7 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
     board = types.SimpleNamespace(has_bar=True, elapsed_s=0.0, columns=200, line=shown.append)
     board.move = lambda done, postfix: shown.append(postfix)
     monkeypatch.setattr(display, "Board", lambda *args, **options: board)
-    watched = display.Display(4, 0)
+    watched = display.SweepDisplay(4, 0)
     watched.start("x-1", math.nan)
     for board.elapsed_s, seen in ((10.0, Seen(5, 20, 35.25)), (11.0, Seen(6, None, None))):
         watched.output(failure.progress(seen, "words"))

@@ -14,13 +14,13 @@ import pytest
 
 from rnn_scaling import entry
 from rnn_scaling.sweeps.netlab import calibrate, network
-from rnn_scaling.sweeps.netlab.network import Link
+from rnn_scaling.sweeps.netlab.network import NetworkLink
 from rnn_scaling.sweeps.netlab.run import parse_delay, parse_rate
 from tests.support.faults import alive as runs
 from tests.support.faults import wait_until
 from tests.support.paths import ROOT
 
-LINK = Link(2e8)
+LINK = NetworkLink(2e8)
 
 
 def can_make_namespaces() -> bool:
@@ -58,8 +58,8 @@ def test_delays():
 
 
 def test_a_bucket_holds_8_ms_and_a_packet_at_least():
-    assert Link(1e9).burst_bytes == 1_000_000 and Link(1e6).burst_bytes == 66_000
-    assert Link(1e9).queue_bytes == 1_000_000 + 6_250_000
+    assert NetworkLink(1e9).burst_bytes == 1_000_000 and NetworkLink(1e6).burst_bytes == 66_000
+    assert NetworkLink(1e9).queue_bytes == 1_000_000 + 6_250_000
     assert [calibrate.megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
         "200 Mbit/s",
         "50 Mbit/s",
@@ -157,7 +157,7 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
 def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_else():
     code = (
         "import subprocess, time\nfrom rnn_scaling.sweeps.netlab import network\n"
-        "with network.network(['worker0', 'worker1'], network.Link(1e8)) as nodes:\n"
+        "with network.network(['worker0', 'worker1'], network.NetworkLink(1e8)) as nodes:\n"
         "    child = subprocess.Popen(nodes[0].command(['setsid', 'sleep', '1000']))\n"
         "    while not network.processes(nodes[0].namespace): time.sleep(0.01)\n"
         "    print(child.pid, flush=True); time.sleep(1000)"
@@ -194,7 +194,7 @@ def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
     monkeypatch.setattr(calibrate, "FULL", ("-t", "1"))  # a second; a full bucket is a tenth of what it carries
     if delay_s and shutil.which("wirefilter") is None:
         pytest.skip("needs vde2")
-    with network.network(["worker0", "worker1"], Link(5e6, delay_s)) as nodes:
+    with network.network(["worker0", "worker1"], NetworkLink(5e6, delay_s)) as nodes:
         found = calibrate.measure(nodes)
         switch = nodes[0].namespace.replace("worker0", "switch")
         assert network.delay_folder(switch).exists() == bool(delay_s)

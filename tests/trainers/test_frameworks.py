@@ -64,7 +64,7 @@ def replaying(work, towers=range(2), **wrong):
         count = iter(range(1000))
         return lambda: wrong.get(f"step_{next(count)}", next(losses))
 
-    return loop.Framework("torch", build, lambda work: "replayed")
+    return loop.FrameworkTrainer("torch", build, lambda work: "replayed")
 
 
 def test_the_work_comes_out_as_it_went_in(tmp_path):
@@ -136,7 +136,7 @@ def test_a_step_that_fails_while_it_is_measured_is_a_failed_record(tmp_path, cap
 
         return step
 
-    assert loop.run(loop.Framework("torch", build, lambda work: ""), work) == 1
+    assert loop.run(loop.FrameworkTrainer("torch", build, lambda work: ""), work) == 1
     result = record.read(work.result_file)
     assert (result.status, result.error.type) == ("failed", kind)
     assert result.throughput is None
@@ -260,7 +260,7 @@ def build(work, rank):
     return step
 
 
-loop.start(loop.Framework("torch", build, lambda work: "stand-in", Group()))
+loop.start(loop.FrameworkTrainer("torch", build, lambda work: "stand-in", Group()))
 """  # a framework without a network: it tells the losses that it is handed, in a process for each device
 
 

@@ -71,13 +71,13 @@ def test_large_variables_are_split_into_consecutive_rows_no_larger_than_a_share(
 
 
 def test_deferred_gradients_come_out_one_step_later_zeros_first(tf):
-    from rnn_scaling.training.replica import Deferred
+    from rnn_scaling.training.replica import DeferredGradients
 
     specs = [
         types.SimpleNamespace(name="dense", shape=(2,), kind="dense"),
         types.SimpleNamespace(name="table", shape=(4, 2), kind="embedding"),
     ]
-    deferred = Deferred(specs, "CPU:0")
+    deferred = DeferredGradients(specs, "CPU:0")
 
     @tf.function(autograph=False)
     def step(dense, rows, indices):

@@ -7,8 +7,8 @@ import pytest
 
 from rnn_scaling.settings import config as configs
 from rnn_scaling.verification import diagnosis, guarantees
-from rnn_scaling.verification.gradients import Part
-from rnn_scaling.verification.rule import Rule
+from rnn_scaling.verification.gradients import GradientPart
+from rnn_scaling.verification.rule import UpdateRule
 
 RATE = 0.5
 KERNEL = np.float32([3.0, -4.0])
@@ -22,13 +22,13 @@ def explained(bias_gradient, bias_change, bias=0.0):
         num_cores=2,
     )
     half = {"kernel": KERNEL / 2, "bias": np.float32(bias_gradient) / 2}
-    parts = {tower: Part(1.0, half, {}) for tower in range(2)}
+    parts = {tower: GradientPart(1.0, half, {}) for tower in range(2)}
     change = {"kernel": -np.float32(RATE) * KERNEL, "bias": np.float32(bias_change)}
     evidence = diagnosis.Evidence(
         tower=None,
         change=change,
         before={"kernel": np.zeros_like(KERNEL), "bias": np.zeros_like(change["bias"]) + np.float32(bias)},
-        rule=Rule(config.training),
+        rule=UpdateRule(config.training),
         fresh=parts,
         shares={0: 0.5, 1: 0.5},
         previous=None,

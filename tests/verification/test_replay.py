@@ -9,8 +9,8 @@ import pytest
 
 from rnn_scaling.settings import config as configs
 from rnn_scaling.verification import guarantees, replay
-from rnn_scaling.verification.gradients import Part
-from rnn_scaling.verification.rule import RIGHT, Constants, Rule, clipped
+from rnn_scaling.verification.gradients import GradientPart
+from rnn_scaling.verification.rule import RIGHT, Constants, UpdateRule, clipped
 from rnn_scaling.verification.serial import exchange_of
 
 SHAPES = {"kernel": (12, 16), "bias": (16,)}
@@ -53,15 +53,17 @@ def updates_of(config, constants, **exchange):
     """What a replica does whose rule and exchange are these."""
     random, rule, exchanged = (
         np.random.default_rng(0),
-        Rule(config.training, False, 2, constants),
+        UpdateRule(config.training, False, 2, constants),
         exchange_of(config, **exchange),
     )
     made = []
     for _ in range(UPDATES):
         draws = [{name: random.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()} for _ in "ab"]
-        parts = {tower: Part(1.0, each, {}) for tower, each in enumerate(draws)}
+        parts = {tower: GradientPart(1.0, each, {}) for tower, each in enumerate(draws)}
         change = rule.update(exchanged.sum(parts))
-        made.append(replay.Update(parts, {0: 0.5, 1: 0.5}, change, {name: np.zeros(s) for name, s in SHAPES.items()}))
+        made.append(
+            replay.ReplayedUpdate(parts, {0: 0.5, 1: 0.5}, change, {name: np.zeros(s) for name, s in SHAPES.items()})
+        )
     return made
 
 

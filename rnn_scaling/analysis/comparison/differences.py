@@ -115,7 +115,7 @@ def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) 
     """
     if not records_a or not records_b:
         raise ValueError(f"expected runs on both sides, got {len(records_a)} and {len(records_b)}")
-    a, b = [_Run(record) for record in records_a], [_Run(record) for record in records_b]
+    a, b = [_RunFacts(record) for record in records_a], [_RunFacts(record) for record in records_b]
     unordered = _options(a, b) + _programs(a, b) + _variables(a, b) + _loads(a, b)
     for fact in FACTS:
         common = {run.options(fact.follows) for run in a} & {run.options(fact.follows) for run in b}
@@ -131,7 +131,7 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
       Differences whose `a` is what most of the runs have, and `b` what the others have; load that all runs had is on
       both sides.
     """
-    runs = [_Run(record) for record in records]
+    runs = [_RunFacts(record) for record in records]
     unordered = _loads_within(runs)
     is_any_on_gpu = any(run.on_gpu for run in runs)
     groups = {follows: _grouped(runs, follows) for follows in {fact.follows for fact in FACTS}}
@@ -150,7 +150,7 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     return _in_order(unordered, runs)
 
 
-class _Run:
+class _RunFacts:
     """A record with its options as they count."""
 
     def __init__(self, record: RunRecord) -> None:
@@ -171,15 +171,15 @@ class _Run:
         return self._options[names]
 
 
-def _grouped(runs: Sequence[_Run], follows: tuple[str, ...]) -> list[list[_Run]]:
+def _grouped(runs: Sequence[_RunFacts], follows: tuple[str, ...]) -> list[list[_RunFacts]]:
     """The runs that have these options in common, in the order of their first."""
-    groups: dict[tuple[str, ...], list[_Run]] = {}
+    groups: dict[tuple[str, ...], list[_RunFacts]] = {}
     for run in runs:
         groups.setdefault(run.options(follows), []).append(run)
     return [*groups.values()]
 
 
-def _in_order(unordered: Sequence[Difference], runs: Sequence[_Run]) -> list[Difference]:
+def _in_order(unordered: Sequence[Difference], runs: Sequence[_RunFacts]) -> list[Difference]:
     """Each once, the grave first; effects speak of what the runs count."""
     names = {difference.what for difference in unordered}
     implied = {fact.what for fact in FACTS if fact.unless in names}
@@ -189,7 +189,7 @@ def _in_order(unordered: Sequence[Difference], runs: Sequence[_Run]) -> list[Dif
     return sorted(once, key=lambda difference: (difference.severity != INCOMPARABLE, difference.a == UNKNOWN))
 
 
-def _compare_fact(fact: Fact, a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+def _compare_fact(fact: Fact, a: Sequence[_RunFacts], b: Sequence[_RunFacts]) -> list[Difference]:
     runs = [*a, *b]
     if not a or not b or (fact.gpu_only and not all(run.on_gpu for run in runs)):
         return []
@@ -213,7 +213,7 @@ def _differ(fact: Fact, a: list[Any], b: list[Any]) -> bool:
     return abs(middle_a - middle_b) > fact.tolerance * max(middle_a, middle_b)
 
 
-def _usual_and_others(fact: Fact, runs: list[_Run]) -> tuple[list[_Run], list[_Run]]:
+def _usual_and_others(fact: Fact, runs: list[_RunFacts]) -> tuple[list[_RunFacts], list[_RunFacts]]:
     """The runs that have what most have, and the rest; runs that do not tell are among the rest."""
     values = [fact.read(run.record) for run in runs]
     if len({*values}) == 1:
@@ -245,7 +245,7 @@ def _some(words: Sequence[str]) -> str:
     return " or ".join([*words[:MAX_SHOWN], *rest])
 
 
-def _options(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+def _options(a: Sequence[_RunFacts], b: Sequence[_RunFacts]) -> list[Difference]:
     sides = []
     for runs in (a, b):
         values: dict[str, dict[str, None]] = {}
@@ -266,7 +266,7 @@ def _options(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     return [dataclasses.replace(d, effect=SAME_DEVICES, severity=CAUTION) if d.what in spread else d for d in unlike]
 
 
-def _programs(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+def _programs(a: Sequence[_RunFacts], b: Sequence[_RunFacts]) -> list[Difference]:
     """That the sides are of different trainers; whether they do the same work, the options say where they are told."""
     names = [list(dict.fromkeys(str(run.config.get(TRAINER, OURS)) for run in side)) for side in (a, b)]
     if set(names[0]) & set(names[1]):
@@ -295,7 +295,7 @@ def option_difference(name: str, a: str, b: str) -> Difference:
     return Difference(f"--{name}", a, b, MEASURING_OPTIONS.get(name, effect), CAUTION)
 
 
-def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+def _variables(a: Sequence[_RunFacts], b: Sequence[_RunFacts]) -> list[Difference]:
     in_a, in_b = ("recorded" if all(run.knows_variables for run in side) else UNKNOWN for side in (a, b))
     if UNKNOWN in (in_a, in_b):
         return [Difference("environment variables", in_a, in_b, UNKNOWN_EFFECT, CAUTION)]
@@ -309,7 +309,7 @@ def _variables(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
     return unlike
 
 
-def _shares(runs: Sequence[_Run], name: str) -> list[float | None]:
+def _shares(runs: Sequence[_RunFacts], name: str) -> list[float | None]:
     """Of each run; of several workers that of the most disturbed one, for which the others wait."""
     loads = [run.record.environment.load for run in runs]
     shares = [None if load is None else getattr(load, name) for load in loads]
@@ -328,13 +328,13 @@ class _Taken:
     felt: float
 
 
-def _taken(runs: Sequence[_Run], name: str, is_felt: bool = True) -> list[_Taken]:
+def _taken(runs: Sequence[_RunFacts], name: str, is_felt: bool = True) -> list[_Taken]:
     """What others ("others") or the hypervisor ("steal") took of each run that tells it."""
     shares = [(run, share) for run, share in zip(runs, _shares(runs, name)) if share is not None]
     return [_Taken(share, disturbance.felt(run.record, share) if is_felt else share) for run, share in shares]
 
 
-def _loads(a: Sequence[_Run], b: Sequence[_Run]) -> list[Difference]:
+def _loads(a: Sequence[_RunFacts], b: Sequence[_RunFacts]) -> list[Difference]:
     """Load is grave where one side had more of it than the other, and a caution where both had it."""
     loads = []
     # Of one device on as many; machines that differ in devices have the same load if they lose the same share.
@@ -358,7 +358,7 @@ def _one_had_more(a: Sequence[_Taken], b: Sequence[_Taken]) -> bool:
     return abs(statistics.fmean(felt[0]) - statistics.fmean(felt[1])) > max(NOTICEABLE, 2 * error)
 
 
-def _loads_within(runs: Sequence[_Run]) -> list[Difference]:
+def _loads_within(runs: Sequence[_RunFacts]) -> list[Difference]:
     loads = []
     for name, (what, effect) in SHARES.items():
         known = _taken(runs, name)

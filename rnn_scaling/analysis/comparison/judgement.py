@@ -10,7 +10,7 @@ from pathlib import Path
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences, matching, verdicts
 from rnn_scaling.analysis.comparison.differences import Difference
-from rnn_scaling.analysis.comparison.matching import Change, InputError, Matched, Side
+from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, InputError, Matched
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
@@ -115,7 +115,7 @@ def plain_name(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
-def read(before: Path, after: Path) -> tuple[Side, Side]:
+def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
     """Both sets of runs.
 
     Raises:
@@ -134,7 +134,7 @@ def read(before: Path, after: Path) -> tuple[Side, Side]:
     return sides[0], sides[1]
 
 
-def judge(before: Side, after: Side, question: Question) -> Report:
+def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
     """Matches, judges and finds what makes the runs incomparable.
 
     Raises:
@@ -175,7 +175,9 @@ def judge(before: Side, after: Side, question: Question) -> Report:
     )
 
 
-def _in_common(before: Side, after: Side, matched: Matched, metric: Metric) -> list[matching.Configuration]:
+def _in_common(
+    before: ComparedRuns, after: ComparedRuns, matched: Matched, metric: Metric
+) -> list[matching.Configuration]:
     """The configurations of both sides; of a metric relative to one device, those with several devices.
 
     Raises:
@@ -287,7 +289,7 @@ def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:
     return entry.EXIT_USAGE if stopped or any(result.gate != "ok" for result in results) else entry.EXIT_OK
 
 
-def _nothing_in_common(before: Side, after: Side, matched: Matched) -> str:
+def _nothing_in_common(before: ComparedRuns, after: ComparedRuns, matched: Matched) -> str:
     labels = [
         [c.label for c in matched.configurations if c.before],
         [c.label for c in matched.configurations if c.after],

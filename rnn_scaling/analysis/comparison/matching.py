@@ -40,7 +40,7 @@ class InputError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Side:
+class ComparedRuns:
     """The runs before, or after: `left_out` has a line for each file that is no good record."""
 
     path: Path
@@ -98,7 +98,7 @@ class Matched:
     configurations: tuple[Configuration, ...]
 
 
-def read(path: Path) -> Side:
+def read(path: Path) -> ComparedRuns:
     """Reads a folder of records, or one record.
 
     Raises:
@@ -114,17 +114,17 @@ def read(path: Path) -> Side:
             hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
             why = f" ({content.left_out[0]})" if content.left_out else ""
             raise InputError(f"{path}: {content.nothing}{why}{hint}")
-        return Side(path, content.runs, content.left_out)
+        return ComparedRuns(path, content.runs, content.left_out)
     try:
         run = record.read(path)
     except OSError as e:
         raise InputError(f"{path}: {e.strerror or e}") from None
     except record.RecordError as e:
         raise InputError(str(e)) from None
-    return Side(path, (RunFile(path.name, run),), ())
+    return ComparedRuns(path, (RunFile(path.name, run),), ())
 
 
-def match(before: Side, after: Side) -> Matched:
+def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
     """Finds the change, and the configurations that are the same but for it."""
     sides = [_by_key(side.runs) for side in (before, after)]
     changed = _changed(*sides)
@@ -152,7 +152,7 @@ def _changes(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: Collecti
     return tuple(Change(name, *(_value(side, name, absent) for side in sides)) for name in named)
 
 
-def match_machines(before: Side, after: Side) -> Matched:
+def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
     """The series that both machines ran, each as two configurations: on as many devices, and on the most of each.
 
     Raises:
@@ -203,7 +203,7 @@ def in_time(files: Iterable[RunFile]) -> list[RunFile]:
     return sorted(files, key=lambda file: file.record.environment.started or "")
 
 
-def two_sittings(before: Side, after: Side) -> bool:
+def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:
     """Whether all good runs of one side started before those of the other; False where the records do not tell."""
     starts = [[file.record.environment.started for file in good(side.runs)] for side in (before, after)]
     known = [[start for start in side if start] for side in starts]

@@ -29,7 +29,7 @@ MOST_NAMED = 5  # types named in a line about a difference
 
 
 @dataclasses.dataclass(frozen=True)
-class Counts:
+class StepCounts:
     """One encoder on one number of devices; the numbers are those of a step of all towers."""
 
     encoder: str
@@ -58,12 +58,12 @@ class Counts:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class CountGroup:
     """Configurations that differ in the encoder and the number of devices alone."""
 
     title: str
     config: Mapping[str, Any]  # of its first run
-    counts: tuple[Counts, ...]
+    counts: tuple[StepCounts, ...]
 
     @property
     def encoders(self) -> list[str]:
@@ -74,7 +74,7 @@ class Group:
     def device_counts(self) -> list[int]:
         return sorted({counted.num_devices for counted in self.counts})
 
-    def find(self, encoder: str, num_devices: int) -> Counts | None:
+    def find(self, encoder: str, num_devices: int) -> StepCounts | None:
         """The counts of an encoder on a number of devices, if they were made."""
         for counted in self.counts:
             if (counted.encoder, counted.num_devices) == (encoder, num_devices):
@@ -93,7 +93,7 @@ class Inspection:
       left_out: a line for each run that has no counts.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[CountGroup, ...]
     differences: tuple[str, ...]
     varying: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -104,7 +104,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     left_out: list[str] = []
     differences: list[str] = []
     varying: list[str] = []
-    cells_of: dict[tuple, dict[tuple[str, int], list[tuple[str, Counts]]]] = {}
+    cells_of: dict[tuple, dict[tuple[str, int], list[tuple[str, StepCounts]]]] = {}
     first: dict[tuple, Mapping[str, Any]] = {}
     for name, record in records.items():
         if not (record.status == "ok" and record.graph and record.trace):
@@ -123,7 +123,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
             unlike = [line for other in runs[1:] for line in _differences(runs[0], other)]
             (varying if varies(first[key]) else differences).extend(unlike)
         same = [dataclasses.replace(runs[0][1], runs=len(runs)) for runs in cells.values()]
-        groups.append(Group(title, first[key], tuple(same)))
+        groups.append(CountGroup(title, first[key], tuple(same)))
     return Inspection(tuple(groups), tuple(differences), tuple(varying), tuple(left_out))
 
 
@@ -167,7 +167,7 @@ def _key(config: Mapping[str, Any]) -> tuple:
 
 def _counts(
     name: str, record: RunRecord, graph: Graph, trace: Trace, config: Mapping[str, Any]
-) -> tuple[Counts, list[str]]:
+) -> tuple[StepCounts, list[str]]:
     """The counts of one run, and what in them is not as it must be."""
     partitions, kernels = graph.partitions, trace.kernels
     last, wrong = kernels.steps[-1], []
@@ -182,7 +182,7 @@ def _counts(
     by_phase: Counter[str] = Counter()
     for part in kernels.by_phase:
         by_phase[part.phase] += part.kernels
-    counts = Counts(
+    counts = StepCounts(
         encoder=network(config),
         kernel=record.resolved.encoder_kernel or "",
         num_devices=config["num_devices"],
@@ -219,7 +219,7 @@ def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:
     return lines
 
 
-def _differences(one: tuple[str, Counts], other: tuple[str, Counts]) -> list[str]:
+def _differences(one: tuple[str, StepCounts], other: tuple[str, StepCounts]) -> list[str]:
     """A line for each count that two runs of one configuration do not share."""
     (here, left), (there, right) = one, other
     lines = []

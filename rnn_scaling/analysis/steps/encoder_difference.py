@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.analysis.steps.counts import Counts
+from rnn_scaling.analysis.steps.counts import StepCounts
 from rnn_scaling.records.step_names import CONTROL_FLOW
 
 FAMILIES: Mapping[str, Callable[[str], bool]] = {
@@ -16,12 +16,12 @@ OTHERS = "others"
 PHASES = ("forward", "backward")
 
 
-def loops(counts: Counts) -> int:
+def loops(counts: StepCounts) -> int:
     """While loops in the partitions: each has one LoopCond on each of its devices."""
     return counts.operators_by_type.get("LoopCond", 0)
 
 
-def iterations(counts: Counts) -> int:
+def iterations(counts: StepCounts) -> int:
     """How often the loops' bodies run in a step, together: a loop asks its condition once more than its body runs.
 
     Holds for loops that lie in no other loop, as all of the models' do.
@@ -35,7 +35,7 @@ def families(by_type: Mapping[str, int]) -> dict[str, int]:
     return {**counts, OTHERS: sum(by_type.values()) - sum(counts.values())}
 
 
-def statements(few: Counts, many: Counts) -> list[Statement]:
+def statements(few: StepCounts, many: StepCounts) -> list[Statement]:
     """What makes `many` more kernels than `few`; both on the same number of devices."""
     ratios = {
         "devices": few.num_devices,
@@ -78,7 +78,7 @@ def statements(few: Counts, many: Counts) -> list[Statement]:
     ]
 
 
-def _loops(counts: Counts) -> Statement:
+def _loops(counts: StepCounts) -> Statement:
     if not loops(counts):
         return Statement("no-loops", counts.encoder)
     times, control = iterations(counts), families(counts.kernels_by_type)["control"]
@@ -92,6 +92,6 @@ def _loops(counts: Counts) -> Statement:
     return Statement("loops", counts.encoder, values)
 
 
-def _by_phase(counts: Counts) -> dict[str, int]:
+def _by_phase(counts: StepCounts) -> dict[str, int]:
     kernels = {phase: counts.kernels_by_phase.get(phase, 0) for phase in PHASES}
     return {**kernels, OTHERS: counts.kernels - sum(kernels.values())}

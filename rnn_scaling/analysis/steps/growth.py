@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from rnn_scaling.analysis.rows import work_key
-from rnn_scaling.analysis.steps.counts import HOW_MEASURED, Counts, Group, varies
+from rnn_scaling.analysis.steps.counts import HOW_MEASURED, CountGroup, StepCounts, varies
 
 LENGTHS = ("src_max_len", "tgt_max_len")
 PARTS = ("all", "forward", "backward")
@@ -52,11 +52,11 @@ class Line:
         return self.formula if self.exact else "not linear"
 
 
-def lines(groups: Sequence[Group]) -> list[Line]:
+def lines(groups: Sequence[CountGroup]) -> list[Line]:
     """A line for each encoder, number of devices and phase whose runs differ in one side's length alone."""
     grown = []
     for option in LENGTHS:
-        families: dict[tuple, list[Group]] = {}
+        families: dict[tuple, list[CountGroup]] = {}
         for group in groups:
             if not varies(group.config):  # then sentences have exactly these lengths
                 families.setdefault(_family(group.config, option), []).append(group)
@@ -67,7 +67,7 @@ def lines(groups: Sequence[Group]) -> list[Line]:
     return grown
 
 
-def _of_family(members: Sequence[Group], option: str) -> list[Line]:
+def _of_family(members: Sequence[CountGroup], option: str) -> list[Line]:
     grown = []
     for encoder in dict.fromkeys(e for group in members for e in group.encoders):
         for number in sorted({n for group in members for n in group.device_counts}):
@@ -82,7 +82,7 @@ def _of_family(members: Sequence[Group], option: str) -> list[Line]:
     return grown
 
 
-def _title(group: Group, option: str) -> str:
+def _title(group: CountGroup, option: str) -> str:
     """ "replicated" of "replicated, src_max_len=10"."""
     return ", ".join(word for word in group.title.split(", ") if not word.startswith(f"{option}="))
 
@@ -94,7 +94,7 @@ def _family(config: Mapping[str, Any], option: str) -> tuple:
     return (own_decoder, *(item for item in key if item[0] not in HOW_MEASURED))
 
 
-def _kernels(counts: Counts, phase: str) -> int:
+def _kernels(counts: StepCounts, phase: str) -> int:
     return counts.kernels if phase == "all" else counts.kernels_by_phase.get(phase, 0)
 
 

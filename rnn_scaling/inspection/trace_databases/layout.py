@@ -48,7 +48,7 @@ class Events:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class DatabaseLayout:
     """One database in common terms.
 
     schema: "nsys" or "nvprof". tool: who wrote it, in words. versions: as the file states them.

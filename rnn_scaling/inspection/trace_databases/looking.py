@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rnn_scaling.inspection.trace_databases import nsys, nvprof, report, summary
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, TraceDbError, opened
-from rnn_scaling.inspection.trace_databases.layout import Layout
-from rnn_scaling.inspection.trace_databases.summary import Window
+from rnn_scaling.inspection.trace_databases.layout import DatabaseLayout
+from rnn_scaling.inspection.trace_databases.summary import TraceWindow
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
@@ -76,7 +76,7 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
         return report.markdown(summarised, str(options.file), db.problems, options.top), db.problems
 
 
-def _recognized(db: TraceDatabase) -> Layout:
+def _recognized(db: TraceDatabase) -> DatabaseLayout:
     """The layout of the database by the first schema that knows its tables.
 
     Raises:
@@ -92,7 +92,7 @@ def _recognized(db: TraceDatabase) -> Layout:
     )
 
 
-def _window_of(options: TraceDbOptions, span: tuple[int, int]) -> Window:
+def _window_of(options: TraceDbOptions, span: tuple[int, int]) -> TraceWindow:
     """The window of the command line.
 
     Raises:
@@ -107,4 +107,4 @@ def _window_of(options: TraceDbOptions, span: tuple[int, int]) -> Window:
     if start > span[1] or (end is not None and end <= span[0]):
         wanted = f"--from={options.from_ or 0}" + (f" and --to={options.to}" if options.to else "")
         raise TraceDbError(options.file, f"nothing of the trace is in the window of {wanted}; {length}")
-    return Window(start, end)
+    return TraceWindow(start, end)

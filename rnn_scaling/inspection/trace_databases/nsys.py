@@ -15,8 +15,8 @@ from rnn_scaling.inspection.trace_databases.layout import (
     COPY,
     KERNEL,
     MEMSET,
+    DatabaseLayout,
     Events,
-    Layout,
     first_column,
     string_lookup,
     usable_events,
@@ -33,7 +33,7 @@ def detect(db: TraceDatabase) -> bool:
     return db.has(STRINGS, "id", "value")
 
 
-def describe(db: TraceDatabase) -> Layout:
+def describe(db: TraceDatabase) -> DatabaseLayout:
     """The layout of this file, from the tables and columns that it has."""
     tables = [
         _device(db, "CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, name=("demangledName", "shortName", "mangledName")),
@@ -44,7 +44,7 @@ def describe(db: TraceDatabase) -> Layout:
         Events("CUPTI_ACTIVITY_KIND_DRIVER", "api", name=first_column(db, "CUPTI_ACTIVITY_KIND_DRIVER", "nameId")),
         _ranges(db),
     ]  # fmt: skip
-    return Layout(
+    return DatabaseLayout(
         schema="nsys",
         tool="Nsight Systems (SQLite export)",
         versions=_versions(db),

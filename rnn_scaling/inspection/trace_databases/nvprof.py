@@ -15,8 +15,8 @@ from rnn_scaling.inspection.trace_databases.layout import (
     COPY,
     KERNEL,
     MEMSET,
+    DatabaseLayout,
     Events,
-    Layout,
     first_column,
     string_lookup,
     usable_events,
@@ -37,7 +37,7 @@ def detect(db: TraceDatabase) -> bool:
     return db.has(STRINGS, "_id_", "value")
 
 
-def describe(db: TraceDatabase) -> Layout:
+def describe(db: TraceDatabase) -> DatabaseLayout:
     """The layout of this file, from the tables and columns that it has."""
     tables = [
         _device(db, "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", KERNEL),
@@ -51,7 +51,7 @@ def describe(db: TraceDatabase) -> Layout:
     events = list(usable_events(db, tables))
     if db.has(MARKER, "id", "flags", "timestamp", "name"):
         events.append(Events(MARKER, "range", "start_ns", "end_ns", name="name", open_ended=True, query=RANGES))
-    return Layout(
+    return DatabaseLayout(
         schema="nvprof",
         tool="nvprof",
         versions=_versions(db),

@@ -8,7 +8,7 @@ from typing import Any
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table, Value, markdown_table, shown
 from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
-from rnn_scaling.inspection.trace_databases.summary import CopyTotal, Summary, Total
+from rnn_scaling.inspection.trace_databases.summary import CopyTotal, NameTotal, TraceSummary
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap
 
 SCHEMA = "rnn_scaling.trace_db/2"
@@ -21,7 +21,7 @@ docs/trace-db.md has more.
 """
 
 
-def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -> str:
+def markdown(summary: TraceSummary, source: str, problems: Sequence[str], top: int) -> str:
     """All tables."""
     layout, window_ns = summary.layout, summary.window[1] - summary.window[0]
     versions = "".join(f"; {name} {value}" for name, value in layout.versions.items())
@@ -46,7 +46,7 @@ def markdown(summary: Summary, source: str, problems: Sequence[str], top: int) -
     return "\n".join([*parts, LEGEND])
 
 
-def tables(summary: Summary, top: int) -> list[tuple[Table, int | None]]:
+def tables(summary: TraceSummary, top: int) -> list[tuple[Table, int | None]]:
     """The tables that have rows, and to how many rows each is cut."""
     window_ns = summary.window[1] - summary.window[0]
     made = [
@@ -62,7 +62,7 @@ def tables(summary: Summary, top: int) -> list[tuple[Table, int | None]]:
     return [(table, limit) for table, limit in made if table.rows]
 
 
-def devices(summary: Summary) -> Table:
+def devices(summary: TraceSummary) -> Table:
     """One row a device: what of the window it was busy with."""
     window = summary.window[1] - summary.window[0]
     columns = (
@@ -81,7 +81,7 @@ def devices(summary: Summary) -> Table:
     return Table("Devices", columns, tuple(rows))
 
 
-def communication(summary: Summary) -> Table:
+def communication(summary: TraceSummary) -> Table:
     """One row a device that communicates: how much of that its own computing hides."""
     window = summary.window[1] - summary.window[0]
     columns = (
@@ -99,7 +99,7 @@ def communication(summary: Summary) -> Table:
     return Table("Communication (nccl* and its like, copies between devices)", columns, tuple(rows))
 
 
-def gaps(summary: Summary) -> Table:
+def gaps(summary: TraceSummary) -> Table:
     """The longest times in which a device did nothing, with what ended before and what started after."""
     longest = [(device, gap) for device, sweep in summary.sweeps.items() for gap in sweep.largest_gaps]
     rows = [
@@ -110,11 +110,11 @@ def gaps(summary: Summary) -> Table:
     return Table("Largest gaps", columns, tuple(rows))
 
 
-def _neighbours(summary: Summary, gap: Gap) -> tuple[str, str]:
+def _neighbours(summary: TraceSummary, gap: Gap) -> tuple[str, str]:
     return _label(summary, *gap.before), _label(summary, *gap.after)
 
 
-def _label(summary: Summary, table: str, value: Any) -> str:
+def _label(summary: TraceSummary, table: str, value: Any) -> str:
     layout = summary.layout
     what = next((events.what for events in layout.device_events if events.table == table), KERNEL)
     if what == COPY:
@@ -122,13 +122,13 @@ def _label(summary: Summary, table: str, value: Any) -> str:
     return "memset" if what == MEMSET else layout.name_of(table, value)
 
 
-def _names(title: str, what: str, totals: Sequence[Total], window_ns: int = 0) -> Table:
+def _names(title: str, what: str, totals: Sequence[NameTotal], window_ns: int = 0) -> Table:
     """Totals by name; share is of the sum of their device (or of all, for the host)."""
     sums: dict[object, int] = {}
     for one in totals:
         sums[one.device] = sums.get(one.device, 0) + one.ns
     on_device = any(one.device is not None for one in totals)
-    columns: tuple[str, ...] = ("Calls", "Total (ms)", "Mean (us)", "Longest (us)", "Share (%)", what)
+    columns: tuple[str, ...] = ("Calls", "NameTotal (ms)", "Mean (us)", "Longest (us)", "Share (%)", what)
     rows: list[tuple[Value, ...]] = [
         (one.calls, _ms(one.ns), one.ns / one.calls / 1e3, one.longest_ns / 1e3, _ratio(one.ns * 100, sums[one.device]),
          one.name)
@@ -154,7 +154,7 @@ def _copies(title: str, totals: Sequence[CopyTotal]) -> Table:
     return Table(title, columns, tuple(rows))
 
 
-def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
+def as_json(summary: TraceSummary, source: str, problems: Sequence[str]) -> str:
     """Every number: times in ns, sizes in bytes; names in full, but gaps only the longest."""
     layout = summary.layout
     document = {
@@ -170,11 +170,11 @@ def as_json(summary: Summary, source: str, problems: Sequence[str]) -> str:
     return input_files.json_text(document, default=str)
 
 
-def _without_device(one: Total) -> dict[str, Any]:
+def _without_device(one: NameTotal) -> dict[str, Any]:
     return {name: value for name, value in vars(one).items() if name != "device"}
 
 
-def _device_json(summary: Summary, device: object, sweep: DeviceSweep) -> dict[str, Any]:
+def _device_json(summary: TraceSummary, device: object, sweep: DeviceSweep) -> dict[str, Any]:
     window = summary.window[1] - summary.window[0]
     return {
         "device": device, "model": summary.layout.devices.get(device), "count": sweep.count, "sum_ns": sweep.summed_ns,

@@ -10,7 +10,7 @@ from typing import Any
 
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
-from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, Events, Layout
+from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, DatabaseLayout, Events
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 EVER, FOREVER = -(2**63), 2**63 - 1
@@ -18,16 +18,16 @@ MOST_NAMES = 20_000  # of one table; the rest are added up, so that memory is bo
 
 
 @dataclasses.dataclass(frozen=True)
-class Window:
+class TraceWindow:
     """The time that is looked at, in ns of the database's own clock; `end` is None where it is open."""
 
     start: int
     end: int | None = None
 
-    def within(self, span: tuple[int, int]) -> Window:
+    def within(self, span: tuple[int, int]) -> TraceWindow:
         """The part in which anything is known."""
         ends_inside = self.end is not None and self.end < span[1]
-        return Window(max(self.start, span[0]), self.end if ends_inside else None)
+        return TraceWindow(max(self.start, span[0]), self.end if ends_inside else None)
 
     @property
     def limits(self) -> dict[str, int]:
@@ -36,7 +36,7 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True)
-class Total:
+class NameTotal:
     """Calls of one name on one device (None: the host), clipped to the window."""
 
     name: str
@@ -66,17 +66,17 @@ class CopyTotal:
 
 
 @dataclasses.dataclass(frozen=True)
-class Summary:
+class TraceSummary:
     """Everything that is reported: `span` is the whole trace, `window` what was looked at, in ns."""
 
-    layout: Layout
+    layout: DatabaseLayout
     tables: Mapping[str, int | None]
     span: tuple[int, int]
     window: tuple[int, int]
-    kernels: tuple[Total, ...]
+    kernels: tuple[NameTotal, ...]
     copies: tuple[CopyTotal, ...]
-    api: tuple[Total, ...]
-    ranges: tuple[Total, ...]
+    api: tuple[NameTotal, ...]
+    ranges: tuple[NameTotal, ...]
     sweeps: Mapping[object, DeviceSweep]
     launches: int
 
@@ -89,7 +89,7 @@ def _table_rows(db: TraceDatabase) -> dict[str, int | None]:
     }
 
 
-def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
+def trace_span(db: TraceDatabase, layout: DatabaseLayout) -> tuple[int, int] | None:
     """First start and last end of all events with whole times, in ns; None where there are none. Notes the others."""
     lows, highs = [], []
     for events in layout.events:
@@ -109,14 +109,16 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
     return (min(lows), max(highs)) if lows else None
 
 
-def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: Window, largest_gaps: int) -> Summary:
+def summarize(
+    db: TraceDatabase, layout: DatabaseLayout, span: tuple[int, int], window: TraceWindow, largest_gaps: int
+) -> TraceSummary:
     """Reads the database once a table and once in order of time; what a fault makes unreadable is noted in `db`."""
 
-    def by_name(what: str) -> tuple[Total, ...]:
+    def by_name(what: str) -> tuple[NameTotal, ...]:
         return merged(total for events in layout.of(what) for total in _by_name(db, layout, events, window))
 
     api = by_name("api")
-    return Summary(
+    return TraceSummary(
         layout=layout,
         tables=_table_rows(db),
         span=span,
@@ -130,9 +132,9 @@ def summarize(db: TraceDatabase, layout: Layout, span: tuple[int, int], window: 
     )
 
 
-def merged(totals: Iterator[Total]) -> tuple[Total, ...]:
+def merged(totals: Iterator[NameTotal]) -> tuple[NameTotal, ...]:
     """Totals of one device and name made one, the longest first."""
-    by_name: dict[tuple[object, str], Total] = {}
+    by_name: dict[tuple[object, str], NameTotal] = {}
     for one in totals:
         key = (one.device, one.name)
         by_name[key] = _added(by_name[key], one) if key in by_name else one
@@ -146,7 +148,7 @@ def _clipped(events: Events) -> tuple[str, str, str]:
     return start, end, f"{events.usable} AND {inside}"
 
 
-def _by_name(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[Total]:
+def _by_name(db: TraceDatabase, layout: DatabaseLayout, events: Events, window: TraceWindow) -> Iterator[NameTotal]:
     """Totals of each name on each device; of what the host does, process and device are NULL."""
     start, end, where = _clipped(events)
     sql = (
@@ -156,28 +158,28 @@ def _by_name(db: TraceDatabase, layout: Layout, events: Events, window: Window) 
     return _totals(layout, events, db.rows(events.table, sql, window.limits))
 
 
-def _totals(layout: Layout, events: Events, rows: Iterator[tuple]) -> Iterator[Total]:
+def _totals(layout: DatabaseLayout, events: Events, rows: Iterator[tuple]) -> Iterator[NameTotal]:
     """Of (process, device, name, calls, ns, longest), the longest first: MOST_NAMES, and a device's others as one."""
-    others: dict[object, Total] = {}
+    others: dict[object, NameTotal] = {}
     names: Counter[object] = Counter()
     for number, (process, device, name, calls, ns, longest) in enumerate(rows):
         gpu = None if device is None else layout.device_of(process, device)
         if number < MOST_NAMES:
-            yield Total(layout.name_of(events.table, name), calls, ns, longest, gpu)
+            yield NameTotal(layout.name_of(events.table, name), calls, ns, longest, gpu)
         else:
             names[gpu] += 1
-            rest = Total("", calls, ns, longest, gpu)
+            rest = NameTotal("", calls, ns, longest, gpu)
             others[gpu] = _added(others[gpu], rest) if gpu in others else rest
     for gpu, rest in others.items():
         yield dataclasses.replace(rest, name=f"({names[gpu]:,} other names)")
 
 
-def _added(one: Total, other: Total) -> Total:
+def _added(one: NameTotal, other: NameTotal) -> NameTotal:
     calls, ns, longest = one.calls + other.calls, one.ns + other.ns, max(one.longest_ns, other.longest_ns)
     return dataclasses.replace(one, calls=calls, ns=ns, longest_ns=longest)
 
 
-def _copies(db: TraceDatabase, layout: Layout, events: Events, window: Window) -> Iterator[CopyTotal]:
+def _copies(db: TraceDatabase, layout: DatabaseLayout, events: Events, window: TraceWindow) -> Iterator[CopyTotal]:
     """By kind and by the memory at both ends; bytes are of whole copies, since no copy says when which byte moved."""
     start, end, where = _clipped(events)
     sizes = f"CASE WHEN typeof({events.bytes}) = 'integer' AND {events.bytes} >= 0 THEN {events.bytes} END"
@@ -203,11 +205,13 @@ def _copies(db: TraceDatabase, layout: Layout, events: Events, window: Window) -
     yield from by_words.values()
 
 
-def _memory(layout: Layout, kind: Any) -> str:
+def _memory(layout: DatabaseLayout, kind: Any) -> str:
     return "" if kind is None else layout.memory_kinds.get(kind, f"kind {kind}")
 
 
-def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) -> dict[object, DeviceSweep]:
+def sweep(
+    db: TraceDatabase, layout: DatabaseLayout, window: TraceWindow, largest_gaps: int
+) -> dict[object, DeviceSweep]:
     """One sweep for each device over everything that ran on it, in order of time.
 
     The database sorts, in temporary files where a table is large; here is never more than one row of a table.
@@ -230,7 +234,7 @@ def sweep(db: TraceDatabase, layout: Layout, window: Window, largest_gaps: int) 
 class _Communication:
     """Says of the events of a database which carry data between devices; each name is looked up once."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: DatabaseLayout) -> None:
         self._layout = layout
         self._known: dict[tuple[str, object], bool] = {}
 
@@ -248,7 +252,9 @@ class _Communication:
         return known
 
 
-def _with_idle(sweeps: dict[object, DeviceSweep], db: TraceDatabase, layout: Layout) -> dict[object, DeviceSweep]:
+def _with_idle(
+    sweeps: dict[object, DeviceSweep], db: TraceDatabase, layout: DatabaseLayout
+) -> dict[object, DeviceSweep]:
     """The sweeps of all devices of the trace: one that did nothing in the window was idle."""
     for events in layout.device_events:
         sql = f"SELECT DISTINCT {events.process}, {events.device} FROM {events.relation} WHERE {events.usable}"
@@ -265,7 +271,7 @@ def _when(row: tuple) -> tuple[int, int]:
     return row[0], row[1]
 
 
-def _ordered(db: TraceDatabase, events: Events, window: Window) -> Iterator[tuple]:
+def _ordered(db: TraceDatabase, events: Events, window: TraceWindow) -> Iterator[tuple]:
     start, end, where = _clipped(events)
     name = events.kind if events.what == "copy" else events.name
     sql = (

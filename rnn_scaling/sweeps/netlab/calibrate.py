@@ -8,7 +8,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 
-from rnn_scaling.sweeps.netlab.network import CallFailed, Link, Node, call, running, wait_until
+from rnn_scaling.sweeps.netlab.network import CallFailed, NetworkLink, NetworkNode, call, running, wait_until
 
 PORT = 5201
 CLIENT = ("-p", str(PORT), "-J", "--connect-timeout", "5000")
@@ -31,7 +31,7 @@ class Calibration:
     round_trip_s: float
 
 
-def measure(nodes: Sequence[Node]) -> Calibration:
+def measure(nodes: Sequence[NetworkNode]) -> Calibration:
     """Measures the links of two nodes or more.
 
     Raises:
@@ -42,7 +42,7 @@ def measure(nodes: Sequence[Node]) -> Calibration:
     return Calibration(tuple(rates), round_trip_s)
 
 
-def _streams(pairs: Sequence[tuple[Node, Node]], flags: Sequence[str]) -> list[tuple[float, float]]:
+def _streams(pairs: Sequence[tuple[NetworkNode, NetworkNode]], flags: Sequence[str]) -> list[tuple[float, float]]:
     """What `parse` reads of one stream from the first to the second node of each pair, all at the same time."""
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
@@ -57,7 +57,7 @@ def _streams(pairs: Sequence[tuple[Node, Node]], flags: Sequence[str]) -> list[t
         return [_result(node, client) for (node, _), client in zip(pairs, clients)]
 
 
-def _result(node: Node, client: subprocess.Popen[str]) -> tuple[float, float]:
+def _result(node: NetworkNode, client: subprocess.Popen[str]) -> tuple[float, float]:
     try:
         return parse(client.communicate(timeout=TIMEOUT_S)[0])
     except subprocess.TimeoutExpired:
@@ -82,7 +82,7 @@ def parse(text: str) -> tuple[float, float]:
         raise CallFailed("iperf3 printed no result") from None
 
 
-def description(link: Link, found: Calibration) -> str:
+def description(link: NetworkLink, found: Calibration) -> str:
     """What was requested and what was measured."""
     rates = " to ".join(dict.fromkeys(megabits(extreme(found.bits_per_s)) for extreme in (min, max)))
     delay = f" and {link.delay_s * 1e3:g} ms one way" if link.delay_s else ""
@@ -92,7 +92,7 @@ def description(link: Link, found: Calibration) -> str:
     )
 
 
-def warnings(link: Link, found: Calibration) -> list[str]:
+def warnings(link: NetworkLink, found: Calibration) -> list[str]:
     """A line if links carry less than requested."""
     slowest = min(found.bits_per_s)
     if slowest >= (1 - SHORTFALL) * link.bits_per_s:

@@ -43,7 +43,7 @@ QUEUE_S = 0.05  # of data that waits before packets are lost: the buffer of a sw
 
 
 @dataclasses.dataclass(frozen=True)
-class Link:
+class NetworkLink:
     """Every node's link to the switch, the same in both directions.
 
     Attributes:
@@ -66,7 +66,7 @@ class Link:
 
 
 @dataclasses.dataclass(frozen=True)
-class Node:
+class NetworkNode:
     """One rank's machine: its name ("worker0"), its namespace, its address."""
 
     name: str
@@ -79,7 +79,7 @@ class Node:
 
 
 @contextlib.contextmanager
-def network(names: Sequence[str], link: Link) -> Iterator[tuple[Node, ...]]:
+def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNode, ...]]:
     """The nodes of a network; after the block no namespace of it is left, and no process in one.
 
     Args:
@@ -118,9 +118,9 @@ def namespace(process: str, name: str) -> str:
     return f"rnn_scaling-{number}-{start}-{name}"
 
 
-def nodes_of(process: str, names: Sequence[str]) -> tuple[Node, ...]:
+def nodes_of(process: str, names: Sequence[str]) -> tuple[NetworkNode, ...]:
     """A node for every rank, in rank order; `process` as in `namespace`."""
-    return tuple(Node(name, namespace(process, name), f"{SUBNET}.{rank + 1}") for rank, name in enumerate(names))
+    return tuple(NetworkNode(name, namespace(process, name), f"{SUBNET}.{rank + 1}") for rank, name in enumerate(names))
 
 
 def makers(namespaces: Iterable[str], boot: str) -> dict[str, list[str]]:
@@ -177,7 +177,7 @@ def delay_folder(switch: str) -> Path:
     return Path("/run", switch)
 
 
-def _build(stack: contextlib.ExitStack, switch: str, nodes: Sequence[Node], link: Link) -> None:
+def _build(stack: contextlib.ExitStack, switch: str, nodes: Sequence[NetworkNode], link: NetworkLink) -> None:
     """Makes switch and nodes; what it has made when it fails is the caller's to remove."""
     _make_namespace(switch)
     bridges = [f"bridge{index if link.delay_s else 0}" for index in range(len(nodes))]

@@ -14,7 +14,7 @@ from rnn_scaling.models.config import option
 from rnn_scaling.processes import process
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.netlab import calibrate, network
-from rnn_scaling.sweeps.netlab.network import Link, Node
+from rnn_scaling.sweeps.netlab.network import NetworkLink, NetworkNode
 
 # Bits a second, powers of 1000 as networks count. tc's "mbps" are megabytes: nobody means them, so they are refused.
 RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -82,7 +82,7 @@ def run(words: Sequence[str], trainer: Sequence[str]) -> int:
     (_, options), flags_of_all, config = ranks.read(words, GROUPS)
     if config.num_processes > MOST_NODES:
         raise entry.Refusal(f"netlab has room for {MOST_NODES} processes, got {config.num_processes}")
-    link = Link(options.rate, options.delay)
+    link = NetworkLink(options.rate, options.delay)
     if lines := network.refusals(bool(link.delay_s)):
         raise entry.Refusal(*lines)
     if removed := network.remove_leftovers():
@@ -104,7 +104,7 @@ def run(words: Sequence[str], trainer: Sequence[str]) -> int:
     return ranks.answer(ended, config)
 
 
-def environment(nodes: Sequence[Node], rank: int, described: str) -> dict[str, str]:
+def environment(nodes: Sequence[NetworkNode], rank: int, described: str) -> dict[str, str]:
     """The variables of one rank."""
     return {
         **dict.fromkeys(PROXIES, ""),
@@ -120,7 +120,7 @@ def environment(nodes: Sequence[Node], rank: int, described: str) -> dict[str, s
     }
 
 
-def _measured(link: Link, nodes: Sequence[Node]) -> str:
+def _measured(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
     """The network in words: what was requested and what it carries."""
     if len(nodes) == 1:
         return f"{calibrate.megabits(link.bits_per_s)} asked, one node"

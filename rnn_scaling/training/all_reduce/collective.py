@@ -22,7 +22,7 @@ _shape_keys = itertools.count(10_000_000, SHAPES)
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class CollectiveGroup:
     """The towers, or other devices, of all processes that exchange tensors.
 
     Attributes:
@@ -83,7 +83,7 @@ class _Member:
 
 
 def build(
-    devices: Sequence[str], shards: int, group: Group | None = None
+    devices: Sequence[str], shards: int, group: CollectiveGroup | None = None
 ) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     """One tensor a tower -> their sum on each tower's device.
 
@@ -99,7 +99,7 @@ def build(
     """
     if shards != 1:
         raise ValueError(f"expected 1 shard for collective, got {shards}")
-    members = group or Group(tuple(devices), len(devices))
+    members = group or CollectiveGroup(tuple(devices), len(devices))
 
     def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         placed = place(tensors, devices)

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from rnn_scaling.registry import ALL_REDUCES, load
-from rnn_scaling.settings.all_reduce_spec import Segment, select
+from rnn_scaling.settings.all_reduce_spec import SpecSegment, select
 from rnn_scaling.training import gradients
-from rnn_scaling.training.all_reduce.collective import Group
+from rnn_scaling.training.all_reduce.collective import CollectiveGroup
 
 
 def reduce_dense(
     tower_grads: Sequence[Sequence[tf.Tensor]],
     devices: Sequence[str],
-    segments: Sequence[Segment],
+    segments: Sequence[SpecSegment],
     repacking: int,
     agg_max_bytes: int,
     agg_max_group: int,
-    group: Group | None = None,
+    group: CollectiveGroup | None = None,
 ) -> list[list[tf.Tensor]]:
     """Sums each gradient over the towers.
 
@@ -54,7 +54,7 @@ def reduce_dense(
 
 
 def _build(
-    segment: Segment, devices: Sequence[str], group: Group | None
+    segment: SpecSegment, devices: Sequence[str], group: CollectiveGroup | None
 ) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     module = load(ALL_REDUCES, segment.algorithm)
     if group is None:

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.training.all_reduce.collective import Group
+from rnn_scaling.training.all_reduce.collective import CollectiveGroup
 from rnn_scaling.training.engines.local import Engine
 
 Rows = Mapping[str, tf.IndexedSlices]
 
 
-class Workers:
+class WorkerReduce:
     """The workers of an engine: their towers, and their hosts for what is small and concerns a process."""
 
     def __init__(self, engine: Engine) -> None:
         # NCCL takes one rank a GPU, so logical GPUs go through the hosts.
         has_gpus = engine.device_type == "GPU" and engine.num_physical == len(engine.devices)
-        self.towers = Group(engine.devices, engine.num_towers, "nccl" if has_gpus else "auto")
-        self._hosts = Group((engine.host,), engine.size)
+        self.towers = CollectiveGroup(engine.devices, engine.num_towers, "nccl" if has_gpus else "auto")
+        self._hosts = CollectiveGroup((engine.host,), engine.size)
 
     def total(self, counts: Sequence[tf.Tensor]) -> tf.Tensor:
         """The sum of a scalar over all towers of all workers, on the host; `counts`: one a tower of this worker."""

@@ -16,7 +16,7 @@ from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import (
-    Deferred,
+    DeferredGradients,
     Gradients,
     Specs,
     T,
@@ -30,7 +30,7 @@ from rnn_scaling.training.replica import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Partition:
     """Rows [start, stop) of a variable on one device; the whole variable when it is not split."""
 
     name: str
@@ -39,7 +39,7 @@ class Part:
     device: str
 
 
-def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[str, list[Part]]:
+def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[str, list[Partition]]:
     """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
 
     Args:
@@ -59,11 +59,11 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
         row_size = sizes[spec.name] / rows
         wanted += [((b - a) * row_size, spec.name, a, b) for a, b in zip(edges, edges[1:])]
     load = dict.fromkeys(devices, 0.0)
-    placed: dict[str, list[Part]] = {spec.name: [] for spec in specs}
+    placed: dict[str, list[Partition]] = {spec.name: [] for spec in specs}
     for size, name, start, stop in sorted(wanted, key=lambda piece: -piece[0]):
         device = min(load, key=load.__getitem__)
         load[device] += size
-        placed[name].append(Part(name, start, stop, device))
+        placed[name].append(Partition(name, start, stop, device))
     return {name: sorted(parts, key=lambda part: part.start) for name, parts in placed.items()}
 
 
@@ -97,7 +97,7 @@ class ParameterServer:
             self._staged = [_copy(values, device, f"staged/tower_{i}") for i, device in enumerate(self._devices)]
         self._deferred = None
         if options.variable_consistency == "relaxed":
-            self._deferred = [Deferred(specs, device) for device in self._devices]
+            self._deferred = [DeferredGradients(specs, device) for device in self._devices]
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.add_n(list(items))] * len(items)
@@ -176,7 +176,7 @@ class ParameterServer:
             return [_rows_within(gradient, part) for part in parts]
 
 
-def _create(part: Part, values: Values) -> tf.Variable:
+def _create(part: Partition, values: Values) -> tf.Variable:
     with tf.device(part.device):
         return tf.Variable(values[part.name][part.start : part.stop], name=f"{part.name}/rows_{part.start}")
 
@@ -186,7 +186,7 @@ def _copy(values: Values, device: str, prefix: str) -> dict[str, tf.Variable]:
         return {name: tf.Variable(value, trainable=False, name=f"{prefix}/{name}") for name, value in values.items()}
 
 
-def _lookup(variables: Sequence[tf.Variable], parts: Sequence[Part], ids: tf.Tensor) -> tf.Tensor:
+def _lookup(variables: Sequence[tf.Variable], parts: Sequence[Partition], ids: tf.Tensor) -> tf.Tensor:
     """Rows `ids`, each from the part that holds it; only these rows leave the parts' devices."""
     if len(parts) == 1:
         with tf.device(parts[0].device):
@@ -202,7 +202,7 @@ def _lookup(variables: Sequence[tf.Variable], parts: Sequence[Part], ids: tf.Ten
     return tf.reshape(joined, tf.concat([tf.shape(ids), tf.shape(joined)[1:]], 0))
 
 
-def _rows_within(gradient: tf.IndexedSlices, part: Part) -> tf.IndexedSlices:
+def _rows_within(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlices:
     inside = tf.where((gradient.indices >= part.start) & (gradient.indices < part.stop))[:, 0]
     values, indices = tf.gather(gradient.values, inside), tf.gather(gradient.indices, inside) - part.start
     return tf.IndexedSlices(values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]]))

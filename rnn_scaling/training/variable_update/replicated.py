@@ -16,9 +16,17 @@ from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
-from rnn_scaling.training.all_reduce.workers import Workers
+from rnn_scaling.training.all_reduce.workers import WorkerReduce
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Deferred, Gradients, Replicas, Specs, UpdateRule, Values, VariableUpdate
+from rnn_scaling.training.replica import (
+    DeferredGradients,
+    Gradients,
+    Replicas,
+    Specs,
+    UpdateRule,
+    Values,
+    VariableUpdate,
+)
 
 
 class Replicated(Replicas):
@@ -35,7 +43,7 @@ class Replicated(Replicas):
         self._densifies = options.sparse_gradients == "densify"
         gathers = options.compress_gradients == compression.GATHERED
         self._segments = () if gathers else _resolve_segments(options.all_reduce_spec, engine)
-        self._workers = Workers(engine) if engine.size > 1 else None
+        self._workers = WorkerReduce(engine) if engine.size > 1 else None
         self._group = None if self._workers is None else self._workers.towers
         shapes = {spec.name: spec.shape for spec in specs if spec.kind != "embedding" or self._densifies}
         self._compression = compression.build(
@@ -43,7 +51,7 @@ class Replicated(Replicas):
         )
         self._deferred = None
         if options.variable_consistency == "relaxed":
-            self._deferred = [Deferred(specs, device) for device in engine.devices]
+            self._deferred = [DeferredGradients(specs, device) for device in engine.devices]
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return super().total_items(items) if self._workers is None else [self._workers.total(items)] * len(items)
@@ -109,7 +117,7 @@ class Replicated(Replicas):
         return changed
 
 
-def _resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.Segment, ...]:
+def _resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.SpecSegment, ...]:
     """The all-reduce that runs: `spec`, or the best for the engine's devices where it is auto."""
     if spec == all_reduce_spec.AUTO and engine.size > 1:
         spec = all_reduce_spec.AUTO_OVER_WORKERS

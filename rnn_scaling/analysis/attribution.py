@@ -212,7 +212,7 @@ class _Attributor:
     def _part(self, name: str, level: Share | Missing) -> LossPart:
         if isinstance(level, Missing):
             runs = level.runs if self._row.is_ours else ()
-            return LossPart(name, None, None, tuple(dict.fromkeys(command(self._row.config, **each) for each in runs)))
+            return LossPart(name, None, None, tuple(dict.fromkeys(command(self._row.config, **run) for run in runs)))
         points = self._points(level)
         if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
             return LossPart(name, self._items(points), points)
@@ -247,7 +247,7 @@ class _Attributor:
         """What devices that share cores can reach; 1 where one of these efficiencies is known to be above that."""
         most = disturbance.most_efficiency(self._row)
         points = [self._points(level) for level in reached if isinstance(level, Share)]
-        return 1.0 if any((each.ends or (each.value,))[0] > ALL * most for each in points) else most
+        return 1.0 if any((point.ends or (point.value,))[0] > ALL * most for point in points) else most
 
     def _levels(self, reached: Mapping[str, Share | Missing], most: float) -> dict[str, Share | Missing]:
         """Each part, by name, as a share of the ideal.

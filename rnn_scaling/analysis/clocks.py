@@ -151,7 +151,9 @@ def _index(device: ClockedDevice, i: int) -> int:
 def _under_load(clocks: Clocks | None, i: int) -> list[ClockReading]:
     """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
     readings = [sample.devices[i] for sample in clocks.samples] if clocks else []
-    return [each for each in readings if not (each.reasons or 0) & throttling.IDLE and each.utilisation != 0]
+    return [
+        reading for reading in readings if not (reading.reasons or 0) & throttling.IDLE and reading.utilisation != 0
+    ]
 
 
 def _median(clocks: Clocks | None, i: int, field: str) -> float | None:

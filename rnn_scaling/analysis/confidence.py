@@ -230,11 +230,11 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     First-order error propagation with Welch-Satterthwaite degrees of freedom. Inputs must be independent: where a rate
     occurs twice, it is one input that `function` uses twice.
     """
-    values = [each.value for each in inputs]
-    processes = tuple(count for each in inputs for count in each.processes)
+    values = [interval.value for interval in inputs]
+    processes = tuple(count for interval in inputs for count in interval.processes)
     value = float(function(*values))
     slopes = [slope(function, values, i) for i in range(len(values))]
-    used = [(by, each) for by, each in zip(slopes, inputs) if by]
+    used = [(by, interval) for by, interval in zip(slopes, inputs) if by]
     if not used:
         return Interval(value, value, value, "the same whatever was measured", 0.0, math.inf, processes)
     errors = [abs(by) * each.standard_error for by, each in used if each.standard_error is not None]
@@ -242,7 +242,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     if len(errors) < len(used):
         return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
     error, degrees = welch(errors, [each for _, each in used])
-    rounding = _by_rounding(function, inputs, slopes) if any(each.rounding for each in inputs) else 0.0
+    rounding = _by_rounding(function, inputs, slopes) if any(interval.rounding for interval in inputs) else 0.0
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
     kind = "; ".join([_kind(processes, [each.scatter for _, each in used]), *([PRINTED] if rounding else [])])
     return Interval(
@@ -259,10 +259,10 @@ def _by_rounding(function: Callable[..., float], inputs: Sequence[Interval], slo
     """
 
     def moved(sign: float) -> float:
-        shifts = [math.copysign(each.rounding, sign * by) if by else 0.0 for each, by in zip(inputs, slopes)]
-        return float(function(*(each.value * math.exp(shift) for each, shift in zip(inputs, shifts))))
+        shifts = [math.copysign(interval.rounding, sign * by) if by else 0.0 for interval, by in zip(inputs, slopes)]
+        return float(function(*(interval.value * math.exp(shift) for interval, shift in zip(inputs, shifts))))
 
-    value = float(function(*(each.value for each in inputs)))
+    value = float(function(*(interval.value for interval in inputs)))
     return max(moved(1.0) - value, value - moved(-1.0))
 
 

@@ -21,7 +21,7 @@ class Machine:
     @property
     def name(self) -> str:
         """In a few words: "2 x NVIDIA H200, AMD EPYC 9654 (192 cores)"."""
-        gpus = [f"{self.gpus.count(each)} x {each}" for each in dict.fromkeys(self.gpus)]
+        gpus = [f"{self.gpus.count(gpu)} x {gpu}" for gpu in dict.fromkeys(self.gpus)]
         cores = f" ({self.cores} core{'' if self.cores == 1 else 's'})" if self.cores else ""
         return ", ".join([*gpus, *([f"{self.cpu}{cores}"] if self.cpu else [])]) or UNKNOWN
 

@@ -155,7 +155,7 @@ def _peak_bytes(run: RunRecord) -> int | None:
 def _peak_device_memory_gib(measured: Measured) -> Interval | None:
     """The most that one device had in use."""
     devices = [run.memory.peak_device_bytes if run.memory else None for run in measured.runs]
-    return _gib([max(each, default=None) if each else None for each in devices])
+    return _gib([max(device, default=None) if device else None for device in devices])
 
 
 LAST_SHARE = 0.1  # of the measured batches, whose accuracy is that of the run

@@ -52,13 +52,13 @@ class Ranking(Generic[Name]):
     @property
     def contenders(self) -> list[Name]:
         """The reference and all that are not slower, the fastest first."""
-        left = [name for name, each in self.standings.items() if each.verdict != SLOWER]
+        left = [name for name, standing in self.standings.items() if standing.verdict != SLOWER]
         return sorted(left, key=lambda name: -self.standings[name].rate.value)
 
     @property
     def undecided(self) -> list[Name]:
         """Those whose difference to the reference is within the noise."""
-        return [name for name, each in self.standings.items() if each.verdict == OPEN]
+        return [name for name, standing in self.standings.items() if standing.verdict == OPEN]
 
 
 def rank(rates: Mapping[Name, Sequence[float]], reference: Name | None = None) -> Ranking[Name]:
@@ -79,7 +79,8 @@ def rank(rates: Mapping[Name, Sequence[float]], reference: Name | None = None) -
         reference = max(intervals, key=lambda name: intervals[name].value)
     against = intervals[reference]
     standings = {
-        name: _standing(each, against, len(rates), is_reference=name == reference) for name, each in intervals.items()
+        name: _standing(interval, against, len(rates), is_reference=name == reference)
+        for name, interval in intervals.items()
     }
     return Ranking(reference, standings, min(map(len, rates.values())))
 

@@ -148,7 +148,7 @@ def _known(annotation: Any) -> Any:
     """The type of a value that is not null."""
     if typing.get_origin(annotation) not in (Union, types.UnionType):
         return annotation
-    (known,) = [each for each in typing.get_args(annotation) if each is not type(None)]
+    (known,) = [argument for argument in typing.get_args(annotation) if argument is not type(None)]
     return known
 
 
@@ -160,7 +160,9 @@ def _words(annotation: Any) -> str:
     if annotation in known:
         return known[annotation]
     if typing.get_origin(annotation) in (Union, types.UnionType):
-        return " or ".join("null" if each is type(None) else _words(each) for each in typing.get_args(annotation))
+        return " or ".join(
+            "null" if argument is type(None) else _words(argument) for argument in typing.get_args(annotation)
+        )
     return "a list" if typing.get_origin(annotation) is tuple else "an object"
 
 

@@ -46,6 +46,6 @@ def _values(config: Mapping[str, Any], names: Values) -> Values:
 def _like(run: RunRecord, siblings: Sequence[RunRecord]) -> RunRecord:
     first, *others = siblings
     told = {name: each for name, each in first.config.items() if all(o.config.get(name) == each for o in others)}
-    units = {each.unit for each in siblings}
+    units = {record.unit for record in siblings}
     unit = units.pop() if len(units) == 1 and run.unit == NOT_TOLD else run.unit
     return dataclasses.replace(run, config={**told, **run.config}, unit=unit)

@@ -294,5 +294,5 @@ def _nothing_in_common(before: ComparedRuns, after: ComparedRuns, matched: Match
         [c.label for c in matched.configurations if c.before],
         [c.label for c in matched.configurations if c.after],
     ]
-    shown = [some(each) for each in labels]
+    shown = [some(label) for label in labels]
     return f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}"

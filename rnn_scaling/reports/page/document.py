@@ -190,7 +190,7 @@ def _metrics_over_devices(series: Sequence[SeriesSummary]) -> list[Metric]:
 
 def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:
     """Waterfalls of the series whose parts can be told from 0, and the others by name."""
-    known = [(each, each.largest.loss) for each in measured if each.largest and each.largest.loss]
+    known = [(series, series.largest.loss) for series in measured if series.largest and series.largest.loss]
     split_losses = [(each, loss) for each, loss in known if loss.is_told]
     drawn = split_losses[:MOST_FIGURES]
     names = {part.name for _, loss in split_losses for part in loss.told}

@@ -58,7 +58,7 @@ NEVER_TENSORFLOW = (
     *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "cluster", "progress", "native_log")),
     *(
         f"rnn_scaling/training/{name}.py"
-        for name in ("preparation", "recorder", "recording", "rank_files", "acceptance")
+        for name in ("preparation", "recorder", "recording", "rank_meeting", "acceptance")
     ),
     *(f"rnn_scaling/verification/{name}.py" for name in ("session", "guarantees", "rule", "certificates")),
     "rnn_scaling/training/checkpoint_folder.py",

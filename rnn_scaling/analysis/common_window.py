@@ -16,11 +16,6 @@ from itertools import accumulate
 from rnn_scaling.records.parts import Batches
 from rnn_scaling.records.workers import Rank
 
-# Where the ranks meet over files, the same holds: what one learns late of the barrier is within its first batch.
-BY_FILES = (
-    "from a barrier after the warm-up, made of files, to the end of the last rank; each rank counts seconds by its own "
-    "clock"
-)
 WINDOW = "from a barrier after the warm-up to the end of the last rank; each rank counts seconds by its own clock"
 
 

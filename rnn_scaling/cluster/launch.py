@@ -53,6 +53,7 @@ class Launch:
       job: what tells this job from others that meet at the same address.
       num_ps: how many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
       token: secret of the job, which no text shows; empty: nobody gave one.
+      timeout_option: the name by which messages call the time limit.
     """
 
     rank: int
@@ -66,6 +67,7 @@ class Launch:
     job: str = ""
     num_ps: int | None = None
     token: str = dataclasses.field(default="", repr=False)
+    timeout_option: str = "--cluster_timeout"
 
     @property
     def is_local(self) -> bool:

@@ -152,7 +152,7 @@ class Member:
 
     def _give_up_leaving(self) -> None:
         late = f"{ranks_text(self._meeting.others())} did not leave" if self._meeting else "rank 0 did not let it go"
-        self.abort(f"{late} within {self._timeout_s:g} s (--cluster_timeout)")
+        self.abort(f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})")
 
     def _me(self) -> str:
         return str(Peer(self._launch.rank, self._hello.role, self._launch.host, os.getpid(), self._hello.address))
@@ -190,7 +190,7 @@ class Member:
             except OSError as e:
                 problem = e.strerror or str(e) or problem
             time.sleep(max(0.0, min(RETRY_S, deadline - time.monotonic())))
-        rule = f"was not reached at {self._launch.meeting} within {self._timeout_s:g} s (--cluster_timeout)"
+        rule = f"was not reached at {self._launch.meeting} within {self._timeout_s:g} s ({self._launch.timeout_option})"
         remedy = f"see what rank 0 printed, or {REMEDY}"
         raise ClusterError(f"rank {self._launch.rank}: rank 0 {rule}: {problem}; {remedy}")
 

@@ -230,7 +230,7 @@ class Rendezvous:
         missing = [rank for rank in range(self._launch.size) if rank not in self._joined]
         line = self._trouble or peers.disagreement(self._joined)
         if not line and missing:
-            rule = f"did not join within {self._timeout_s:g} s (--cluster_timeout)"
+            rule = f"did not join within {self._timeout_s:g} s ({self._launch.timeout_option})"
             remedy = f"see what they printed, and whether their hosts reach {self._launch.meeting}"
             line = f"{peers.ranks_text(missing)} of {self._launch.size} {rule}; {remedy}"
             if self._num_turned_away:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import glob
 import json
 import math
 import os
@@ -18,7 +17,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn, Protocol
 
@@ -215,13 +213,10 @@ class _TrainerRun:
         return entry.fail(message)
 
     def _clean_up(self) -> None:
-        """Ends the other ranks of a run without a result, and removes what ranks tell each other."""
+        """Ends the other ranks of a run without a result."""
         if self._ranks is None:
             return
         self._ranks.end()
-        path = Path(self._work.result_file)
-        for file in path.parent.glob(f".{glob.escape(path.name)}.rank*"):
-            file.unlink(missing_ok=True)
 
     def _give_up(self, recorder: Recorder, cause: str) -> NoReturn:
         """Ends this process, which waits for a rank that has gone; in a thread of its own."""

@@ -240,8 +240,8 @@ class Cluster(Alone):
             link=os.environ.get(NETWORK) or None,
             window=self._window,
             window_seconds=self._window_seconds(),
-            ranks=tuple(_rank(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),
-            lost=tuple(_rank(self._peers[rank], [], line) for rank, line in self._member.lost),
+            ranks=tuple(rank_of(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),
+            lost=tuple(rank_of(self._peers[rank], [], line) for rank, line in self._member.lost),
             staleness=state.staleness(),
         )
         return without_each_other(known)
@@ -289,7 +289,7 @@ def shared_cores(workers: Workers) -> str:
     return ""
 
 
-def _rank(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:
+def rank_of(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:
     """What a rank has told; errors of the run are told of the rank that they begin with."""
     fields: dict[str, Any] = {"rank": peer.rank, "role": peer.role, "host": peer.host, "pid": peer.pid}
     for report in reports:

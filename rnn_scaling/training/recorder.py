@@ -16,6 +16,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis import common_window, stalls
 from rnn_scaling.cluster import launch
+from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.machine import load
 from rnn_scaling.machine.cores import available_cores
@@ -25,15 +26,13 @@ from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.workers import Rank, Workers, sharing_a_core, without_each_other
+from rnn_scaling.records.workers import Workers, sharing_a_core, without_each_other
 from rnn_scaling.settings.naming import TRAINER
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.progress import Progress
-from rnn_scaling.training.rank_files import RankError, RankFiles
+from rnn_scaling.training.rank_meeting import RankMeeting
 from rnn_scaling.training.recording import Recording
-
-START = "before the first step"  # a barrier
 
 
 class Recorder:
@@ -110,7 +109,9 @@ class Recorder:
         self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks
         acceptance.check_rank(self._rank, num_ranks)
         self.recording.clients = num_ranks
-        self._ranks = RankFiles(self._path, self._rank, num_ranks, timeout_s) if num_ranks > 1 else None
+        self._ranks: RankMeeting | None = None
+        if num_ranks > 1:
+            self._ranks = RankMeeting(self._path, self._rank, num_ranks, timeout_s, flat["num_warmup_batches"])
         self._result: RunRecord | None = None
         self._is_written, self._items = False, 0
         self._unwaited: str | None = None
@@ -134,14 +135,14 @@ class Recorder:
         """Reads the clock before the first step; a `with` does it.
 
         Raises:
-          RankError: if another rank does not come.
+          ClusterError: if another rank does not come.
         """
         self._process = os.getpid()  # which may be a child of the one that made this object
         if self._ranks is not None:
             self.recording.enter("cluster")
             try:
-                self._ranks.barrier(START)
-            except RankError as e:
+                self._ranks.join()
+            except ClusterError as e:
                 self.close(e)
                 raise
         self.recording.enter("batches")
@@ -163,7 +164,7 @@ class Recorder:
 
         Raises:
           ValueError: if one is no number, or no record may have the step, as one of nothing; it is then left out.
-          RankError: if another rank does not come to the end of the warm-up.
+          ClusterError: if another rank does not come to the end of the warm-up.
         """
         timer = self._timer
         number = len(timer.step_s)
@@ -295,33 +296,22 @@ class Recorder:
         """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
         if self._ranks is None:
             return None, error
-        own = {**self.recording.batches_since(0), **self.recording.details()}
-        if self._rank:
-            self._ranks.end(own, acceptance.in_a_line(error) if error else "")
+        own = {"batches": self.recording.batches_since(0), "details": self.recording.details()}
+        ranks, failure = self._ranks.end(own, acceptance.in_a_line(error) if error else "")
+        if self._rank or not ranks:
             return None, error
-        reports, wrong = self._ranks.gather(waits=error is None)
-        reports[0] = {"host": socket.gethostname(), "pid": os.getpid(), **own}
-        try:
-            ranks = tuple(build(Rank, {"rank": rank, **reports[rank]}) for rank in sorted(reports))
-        except ValueError as e:
-            return None, error or RankError(f"the ranks' files beside {self._path} are damaged: {e}")
-        other = next((rank for rank in ranks if len(rank.seconds) != len(ranks[0].seconds)), None)
-        if other and not wrong:
-            taken = f"rank {other.rank} took {len(other.seconds)} steps, and rank 0 {len(ranks[0].seconds)}"
-            wrong = f"{taken}: give every rank the same number"
-        error = error or (RankError(wrong) if wrong else None)
-        if error is None:
-            self._ranks.remove()
-        else:
-            self._ranks.end({}, acceptance.in_a_line(error))  # for those that wait
-        workers = Workers(launcher=self._launcher or None, window=common_window.BY_FILES, ranks=ranks)
+        if not failure and (differing := [rank for rank in ranks if len(rank.seconds) != len(self.step_s)]):
+            taken = f"rank {differing[0].rank} took {len(differing[0].seconds)} steps, and rank 0 {len(self.step_s)}"
+            failure = f"{taken}: give every rank the same number"
+        error = error or (ClusterError(failure) if failure else None)
+        workers = Workers(launcher=self._launcher or None, window=common_window.WINDOW, ranks=ranks)
         if 0 in sharing_a_core(workers):
             self.recording.watched(None)  # it took the other ranks for load
         return without_each_other(workers), error
 
     def _tell(self, error: RunError | None) -> None:
         """What has to be known of the run beside its record."""
-        if error and (error.type in (RankError.__name__, acceptance.UNREADABLE) or not self.step_s):
+        if error and (error.type in (ClusterError.__name__, acceptance.UNREADABLE) or not self.step_s):
             entry.warn(f"{self._path}: {error.message}")
         cautions = [self._unwaited, self.recording.load_caution()]
         entry.warn(*(caution for caution in cautions if caution and error is None))

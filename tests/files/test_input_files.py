@@ -161,7 +161,6 @@ OTHERS = {
     "records/record.py",
     "trainers/handoff.py",
     "trainers/loop.py",
-    "training/rank_files.py",
 }
 
 

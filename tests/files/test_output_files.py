@@ -8,7 +8,6 @@ import re
 import pytest
 
 from rnn_scaling.files import output_files
-from rnn_scaling.training.rank_files import RankFiles
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
 
@@ -22,7 +21,6 @@ WAYS = {
     "whole": lambda path: output_files.write_text("ours", path),
     "by lines": lambda path: write_through(output_files.open_new(path)),
     "again": lambda path: write_through(os.fdopen(output_files.open_own(path, os.O_WRONLY | os.O_APPEND), "w")),
-    "a rank": lambda path: RankFiles(path.with_name("run.json"), 1, 2, 0.01),
 }
 
 
@@ -47,15 +45,6 @@ def test_a_name_that_is_free_or_a_file_of_before_is_written(tmp_path):
             WAYS[way](tmp_path / "file")
             assert (tmp_path / "file").read_text() == "ours"
         (tmp_path / "file").write_text(content)
-
-
-def test_a_rank_writes_on_into_no_file_that_took_its_place(tmp_path):
-    rank = RankFiles(tmp_path / "run.json", 1, 2, 0.01)
-    (tmp_path / ".run.json.rank1").unlink()
-    put("hard link", tmp_path / ".run.json.rank1", tmp_path / "precious")
-    with pytest.raises(OSError, match="remove it"):
-        rank.end({}, "")
-    assert (tmp_path / "precious").read_text() == "mine\n"
 
 
 def test_no_other_module_makes_files_by_name():

@@ -16,12 +16,13 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.processes import other_python
 from rnn_scaling.records import record
+from rnn_scaling.records.workers import Rank
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.trainers import handoff, loop
 from rnn_scaling.trainers.handoff import Work
-from rnn_scaling.training.rank_files import RankFiles
+from rnn_scaling.training.rank_meeting import RankMeeting
 from tests.support.paths import ROOT
 
 OTHERS = [name for name in registry.FRAMEWORKS if name != "tensorflow"]
@@ -318,11 +319,12 @@ def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):
     ranks = mock.Mock(**{"wait.side_effect": AssertionError("for ever"), "failure.return_value": ""})
     monkeypatch.setattr(loop, "Ranks", lambda *_: ranks)
     monkeypatch.setattr(sys, "argv", ["trainer", "work.npz"])
-    monkeypatch.setattr(RankFiles, "barrier", lambda *_: None)
-    monkeypatch.setattr(RankFiles, "gather", lambda *_, **__: ({}, "rank 1 had not ended 60 s after rank 0"))
+    for name in ("join", "barrier"):
+        monkeypatch.setattr(RankMeeting, name, lambda *_: None)
+    monkeypatch.setattr(RankMeeting, "end", lambda *_: ((Rank(rank=0),), "rank 1 did not come"))
     work = dataclasses.replace(work_of(tmp_path), cores=())
     assert loop.run(dataclasses.replace(replaying(work, towers=[0]), group=mock.Mock()), work) == 1
-    assert record.read(work.result_file).error.message == "rank 1 had not ended 60 s after rank 0"
+    assert record.read(work.result_file).error.message == "rank 1 did not come"
     ranks.end.assert_called_once_with()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json"]
 

@@ -16,7 +16,7 @@ from rnn_scaling.reports.wording import counted, sentence, sentences
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
-LOADS = {what for what, _ in SHARES.values()}
+LOADS = {*SHARES.values()}
 LEAST_ROUNDING = 0.005  # share of a rate from which on rounding of printed digits is a caution
 
 

@@ -146,8 +146,7 @@ def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | Non
 
 def _cautions(run: RunRecord) -> list[str]:
     """What a reader must know of the machine: devices that are no real ones, load, clocks."""
-    loads = {what for what, _ in differences.SHARES.values()}
-    loaded = [d for d in differences.within([run]) if d.what in loads]
+    loaded = [d for d in differences.within([run]) if d.what in differences.SHARES.values()]
     sentences = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in loaded]
     return [*environment.cautions([run]), *sentences]
 

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
 
-from rnn_scaling.machine.throttling import FIELD, REASONS
+from rnn_scaling.machine import throttling
 from rnn_scaling.records.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
-NOT_TOLD = "not told by the system"
+NOT_TOLD = "not reported by the system"
 ONE_PROCESS = "one process alone"
 
 # Bits of throttling.REASONS: a setting that holds clocks down, and a card that protects itself.
 LIMITED, SLOWED = 0x2 | 0x4 | 0x10 | 0x100, 0x8 | 0x20 | 0x40 | 0x80
 
 
-def throttle_reasons(mask: str, among: int) -> list[str]:
-    """Reasons whose bits are set in an NVML mask ("0x0000000000000004") and in `among`.
+def _recorded(*fields: str) -> Callable[[Read], Read]:
+    """Makes a reader return None for a record that is older than one of these fields of `environment`."""
 
-    Raises:
-      ValueError: if `mask` is no hexadecimal number.
-    """
-    bits = int(mask, 16) & among
-    return [reason for bit, reason in REASONS.items() if bits & bit]
+    def decorate(read: Read) -> Read:
+        @functools.wraps(read)
+        def guarded(record: RunRecord) -> Any:
+            return None if record.environment.missing.intersection(fields) else read(record)
+
+        return guarded
+
+    return decorate
 
 
-def environment(name: str) -> Read:
-    """A field of `environment` as text; null in the record: the system did not tell."""
+def _or_none(value: Any) -> str | None:
+    return None if value is None else str(value)
 
+
+def environment(name: str, convert: Callable[[Any], Any] = str) -> Read:
+    """A field of `environment`; null in the record: the system did not tell."""
+
+    @_recorded(name)
     def read(record: RunRecord) -> Any:
-        if name in record.environment.missing:
-            return None
         value = getattr(record.environment, name)
-        return NOT_TOLD if value is None else str(value)
+        return NOT_TOLD if value is None else convert(value)
 
     return read
 
 
 def resolved(name: str) -> Read:
     """A field of `resolved` as text."""
-
-    def read(record: RunRecord) -> Any:
-        value = getattr(record.resolved, name)
-        return None if value is None else str(value)
-
-    return read
+    return lambda record: _or_none(getattr(record.resolved, name))
 
 
 def certificate(record: RunRecord) -> str:
@@ -57,15 +59,14 @@ def certificate(record: RunRecord) -> str:
 def training(record: RunRecord) -> str:
     """What came of that comparison, where it is wrong."""
     certificate = record.certificate
-    return "as promised, as far as is known" if certificate is None or certificate.holds else certificate.sentence
+    return "not found wrong" if certificate is None or certificate.holds else certificate.sentence
 
 
 def package(*names: str) -> Read:
     """Version of the first of these packages that is installed."""
 
-    def read(record: RunRecord) -> Any:
-        if "packages" in record.environment.missing:
-            return None
+    @_recorded("packages")
+    def read(record: RunRecord) -> str:
         packages = record.environment.packages
         return next((packages[name] for name in names if name in packages), "not installed")
 
@@ -75,29 +76,16 @@ def package(*names: str) -> Read:
 def cuda(part: str) -> Read:
     """Version of a part of CUDA that pip installed."""
 
-    def read(record: RunRecord) -> Any:
+    def read(record: RunRecord) -> str | None:
         versions = record.environment.cuda
         return versions[part] or "not from pip" if part in versions else None
 
     return read
 
 
-def number(name: str) -> Read:
-    """A number of `environment`; null in the record: the system did not tell."""
-
-    def read(record: RunRecord) -> float | str | None:
-        if name in record.environment.missing:
-            return None
-        value = getattr(record.environment, name)
-        return NOT_TOLD if value is None else float(value)
-
-    return read
-
-
-def cpu_vector_units(record: RunRecord) -> str | None:
+@_recorded("cpu_vector_units")
+def cpu_vector_units(record: RunRecord) -> str:
     """Vector units of the processor."""
-    if "cpu_vector_units" in record.environment.missing:
-        return None
     units = record.environment.cpu_vector_units
     return NOT_TOLD if units is None else " ".join(units) or "none"
 
@@ -109,31 +97,28 @@ def cpu_topology(record: RunRecord) -> str | None:
         return None
     counts = [f"{getattr(topology, part) or '?'} {part}" for part in ("sockets", "cores", "threads")]
     nodes = topology.numa_nodes
-    return ", ".join([*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not told"])
+    return ", ".join([*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not known"])
 
 
-def cpu_limit(record: RunRecord) -> str | None:
+@_recorded("cpu_limit")
+def cpu_limit(record: RunRecord) -> str:
     """What control groups grant."""
-    if "cpu_limit" in record.environment.missing:
-        return None
     limit = record.environment.cpu_limit
     return "none" if limit is None else f"{limit:g} cores"
 
 
-def turbo(record: RunRecord) -> str | None:
+@_recorded("cpu_no_turbo", "cpu_boost")
+def turbo(record: RunRecord) -> str:
     """Whether the clock may rise above its nominal value."""
     machine = record.environment
-    if {"cpu_no_turbo", "cpu_boost"} & machine.missing:
-        return None
     if machine.cpu_no_turbo is None and machine.cpu_boost is None:
         return NOT_TOLD
     return "off" if machine.cpu_no_turbo == "1" or machine.cpu_boost == "0" else "on"
 
 
-def highest_clock(record: RunRecord) -> float | str | None:
+@_recorded("cpu_mhz")
+def highest_clock(record: RunRecord) -> float | str:
     """The fastest core's, in MHz: the one that the program runs on while the others idle."""
-    if "cpu_mhz" in record.environment.missing:
-        return None
     return max(record.environment.cpu_mhz, default=NOT_TOLD)
 
 
@@ -150,7 +135,7 @@ def cores(record: RunRecord) -> str | None:
     return None if bound is None else str(len(bound))
 
 
-def cores_by_number(record: RunRecord) -> str | None:
+def core_numbers(record: RunRecord) -> str | None:
     """Which cores the process was bound to."""
     bound = record.resolved.cpu_affinity
     return None if bound is None else ",".join(map(str, bound))
@@ -158,9 +143,8 @@ def cores_by_number(record: RunRecord) -> str | None:
 
 def oversubscribed(record: RunRecord) -> str | None:
     """Whether CPU devices share cores."""
-    if record.config.get("device") == "gpu":
-        return "only asked of CPU devices"
-    return resolved("oversubscribed")(record)
+    on_gpu = record.config.get("device") == "gpu"
+    return "of CPU devices alone" if on_gpu else _or_none(record.resolved.oversubscribed)
 
 
 def gpus(*names: str) -> Read:
@@ -176,13 +160,14 @@ def gpus(*names: str) -> Read:
     return read
 
 
-def gpu_clock(name: str, when: str) -> Callable[[RunRecord], float | None]:
+def gpu_clock(name: str, when: str) -> Read:
     """Mean over the GPUs in MHz."""
 
     def read(record: RunRecord) -> float | None:
-        texts = [card.get(name, "") for card in getattr(record.environment, when)]
-        numbers = [float(match[0]) for match in (re.match(r"[\d.]+", text) for text in texts) if match]
-        return sum(numbers) / len(numbers) if numbers and len(numbers) == len(texts) else None
+        cards = getattr(record.environment, when)
+        matches = [re.match(r"[\d.]+", card.get(name, "")) for card in cards]
+        numbers = [float(match[0]) for match in matches if match]
+        return sum(numbers) / len(numbers) if numbers and len(numbers) == len(cards) else None
 
     return read
 
@@ -190,17 +175,16 @@ def gpu_clock(name: str, when: str) -> Callable[[RunRecord], float | None]:
 def held_down(among: int) -> Read:
     """Why clocks were held down before or after the run, on any GPU; `among`: bits of the reasons asked for."""
 
+    @_recorded("gpus", "gpus_after")
     def read(record: RunRecord) -> str | None:
-        reasons: dict[str, None] = {}
-        if {"gpus", "gpus_after"} & record.environment.missing:
+        cards = (*record.environment.gpus, *record.environment.gpus_after)
+        masks = [throttling.parse(card.get(throttling.FIELD, "")) for card in cards]
+        if None in masks:  # an older record, or "[N/A]": the card does not tell
             return None
-        for cards in (record.environment.gpus, record.environment.gpus_after):
-            try:
-                masks = [card[FIELD] for card in cards]
-                reasons.update(dict.fromkeys(reason for mask in masks for reason in throttle_reasons(mask, among)))
-            except (KeyError, ValueError):  # an older record, or "[N/A]": the card does not tell
-                return None
-        return ", ".join(reasons) or "nothing"
+        held = {
+            reason: None for mask in masks for bit, reason in throttling.REASONS.items() if (mask or 0) & bit & among
+        }
+        return ", ".join(held) or "nothing"
 
     return read
 
@@ -227,8 +211,7 @@ def hosts(record: RunRecord) -> str | None:
     """On how many hosts the workers of a run are."""
     if record.workers is None:
         return ONE_PROCESS
-    hosts = record.workers.hosts
-    return str(len(hosts)) if hosts else None
+    return str(len(record.workers.hosts)) if record.workers.hosts else None
 
 
 def link(record: RunRecord) -> str:
@@ -238,13 +221,7 @@ def link(record: RunRecord) -> str:
 
 def variable(name: str) -> Read:
     """An environment variable."""
-
-    def read(record: RunRecord) -> str | None:
-        if "variables" in record.environment.missing:
-            return None
-        return record.environment.variables.get(name, "not set")
-
-    return read
+    return _recorded("variables")(lambda record: record.environment.variables.get(name, "not set"))
 
 
 def launcher(record: RunRecord) -> str | None:
@@ -252,10 +229,9 @@ def launcher(record: RunRecord) -> str | None:
     return ONE_PROCESS if record.workers is None else record.workers.launcher
 
 
+@_recorded("commit")
 def commit(record: RunRecord) -> str | None:
     """The commit, and a digest of what was changed since."""
-    if "commit" in record.environment.missing:
-        return None
     commit = record.environment.commit
     if commit is None:
         return "not in a git checkout"

@@ -7,6 +7,7 @@ own objects, so no mode has to name them, and compared with what the traced step
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from rnn_scaling import entry
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import checkpoint_folder
-from rnn_scaling.training.checkpoint_folder import Checkpoint, CheckpointError
+from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
@@ -63,10 +64,7 @@ def _is_variable(captured: Any) -> bool:
 
 
 class Saver:
-    """Saves a run every so many batches, and resumes it.
-
-    Made from:
-    """
+    """Saves a run every so many batches, and resumes it."""
 
     def __init__(self, config: RunConfig, state: RunState, files: Sequence[str], cluster: Alone | None = None) -> None:
         self._config, self._state, self._files, self._cluster = config, state, files, cluster or Alone()
@@ -86,9 +84,7 @@ class Saver:
         self._tried = done
         if lacking := forgotten(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
-        resumed = [encode(each) for each in self._state.resumed]
-        checkpoint = Checkpoint(Path(self._directory), done, told, resumed, self._cluster.rank)
-        if problem := self._write(checkpoint, step):
+        if problem := self._write(done, told, step):
             last = f"the last one is of batch {self._saved}" if self._saved else "there is none before it"
             entry.warn(
                 f"--checkpoint_dir={self._directory}: {problem}; batch {done} was not saved, {last}; the run goes on"
@@ -96,19 +92,19 @@ class Saver:
         else:
             self._saved = done
 
-    def _write(self, checkpoint: Checkpoint, step: TrainStep) -> str:
+    def _write(self, done: int, told: Mapping[str, Any], step: TrainStep) -> str:
         """Writes a checkpoint together with the other ranks; why it could not be, which rank 0 knows, or empty."""
-        writing, cluster = checkpoint_folder.Writing(self._directory, checkpoint, self._files), self._cluster
-        problem = _problem(writing.begin) if cluster.rank == 0 else ""
-        cluster.barrier(f"begin checkpoint {checkpoint.batches}")
-        problem = problem or _problem(writing.write_own, _writer(step))
-        problems = cluster.gather(f"end checkpoint {checkpoint.batches}", problem)
-        if problems is None:
+        folder = checkpoint_folder.folder_of(self._directory, done)
+        problem = _problem(_write_variables, step, folder, self._cluster.rank)
+        resumed = [encode(each) for each in self._state.resumed]
+        parts = self._cluster.gather(f"checkpoint {done}", {"problem": problem, "told": told, "resumed": resumed})
+        if parts is None:
             return ""
-        whose = (f"rank {rank}: {each}" if rank else each for rank, each in enumerate(problems) if each)
-        problem = next(whose, "") or _problem(writing.finish, self._config)
+        problems = [(rank, part.pop("problem")) for rank, part in enumerate(parts)]
+        whose = (f"rank {rank}: {problem}" if rank else problem for rank, problem in problems if problem)
+        problem = next(whose, "") or _problem(checkpoint_folder.publish, folder, self._config, parts, self._files)
         if problem:
-            writing.discard()
+            shutil.rmtree(folder, ignore_errors=True)
         return problem
 
     def agree(self) -> None:
@@ -143,7 +139,9 @@ class Saver:
         for _ in range(checkpoint.batches - self._state.first_step):
             step()
         try:
-            restored = tf.train.Checkpoint(variables=variables_of(step)).read(checkpoint.variables)
+            restored = tf.train.Checkpoint(variables=variables_of(step)).read(
+                checkpoint_folder.variables_in(checkpoint.folder, self._cluster.rank)
+            )
             restored.assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError) as e:
             raise checkpoint_folder.damaged(checkpoint.folder, e) from None
@@ -158,8 +156,6 @@ def _problem(do: Callable[..., None], *args: Any) -> str:
     return ""
 
 
-def _writer(step: TrainStep) -> Any:
-    def write(prefix: str) -> None:
-        tf.train.Checkpoint(variables=variables_of(step)).write(prefix)
-
-    return write
+def _write_variables(step: TrainStep, folder: Path, rank: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    tf.train.Checkpoint(variables=variables_of(step)).write(checkpoint_folder.variables_in(folder, rank))

@@ -49,7 +49,7 @@ class RankMeeting:
             needs = f"each of the {self._num_ranks} ranks needs a Recorder with this result_file"
             raise ClusterError(f"{e}; {needs}, or give rank=0, num_ranks=1") from None
         finally:
-            self._close_door()
+            self._remove_file()
         self.barrier(START)
 
     def barrier(self, name: str) -> None:
@@ -73,7 +73,7 @@ class RankMeeting:
         """
         member = self._member
         if member is None or not self._peers:  # it has not joined
-            self._close_door()
+            self._remove_file()
             return (), ""
         member.report(report)
         if error:
@@ -89,7 +89,7 @@ class RankMeeting:
             rank_of(peer, reports[peer.rank], failure) for peer in self._peers if peer.rank in reports
         ), failure
 
-    def _close_door(self) -> None:
+    def _remove_file(self) -> None:
         if self._rank == 0:
             self._file.unlink(missing_ok=True)
 

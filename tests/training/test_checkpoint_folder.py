@@ -14,7 +14,7 @@ import pytest
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.naming import HOW_RUN
 from rnn_scaling.training import checkpoint_folder
-from rnn_scaling.training.checkpoint_folder import Checkpoint, CheckpointError, Writing, newest
+from rnn_scaling.training.checkpoint_folder import CheckpointError, newest
 from tests.support.paths import ROOT
 
 
@@ -27,27 +27,29 @@ def save(prefix):
     Path(f"{prefix}.data-00000-of-00001").write_bytes(b"data" * 100)
 
 
-def write(folder, checkpoint, config, files=()):
-    writing = Writing(str(folder), checkpoint, files)
-    writing.begin()
-    writing.write_own(save)
-    writing.finish(config)
+def write(folder, done, *ranks, files=(), **given):
+    target = checkpoint_folder.folder_of(str(folder), done)
+    target.mkdir(parents=True)
+    for rank in range(len(ranks)):
+        save(checkpoint_folder.variables_in(target, rank))
+    checkpoint_folder.publish(target, resolved(**given), ranks, files)
 
 
 def saved(folder, *batches, files=(), **given):
     for done in batches:
         told = {"seconds": [0.5] * done, "items": [8] * done, "loss": [1.0] * done}
-        write(folder, Checkpoint(folder, done, told, [{"batch": 1, "seconds": 2.0}]), resolved(**given), files)
+        write(folder, done, {"told": told, "resumed": [{"batch": 1, "seconds": 2.0}]}, files=files, **given)
     return [path.name for path in sorted(folder.iterdir())]
 
 
 def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
     assert newest(str(tmp_path / "none"), resolved()) is None
     assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
-    (tmp_path / ".batch_00000040.tmp").mkdir()  # of a process that was killed while it saved
+    (tmp_path / "batch_00000040").mkdir()
+    save(tmp_path / "batch_00000040" / "variables")  # a process was killed while it saved
     found = newest(str(tmp_path), resolved(num_batches=70, progress=False, save_every=3))
     assert found.batches == 30 and found.told["items"] == [8] * 30 and found.resumed == [{"batch": 1, "seconds": 2.0}]
-    assert Path(f"{found.variables}.index").read_bytes() == b"index"
+    assert Path(f"{checkpoint_folder.variables_in(found.folder, 0)}.index").read_bytes() == b"index"
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["batch_00000020", "batch_00000030"]
 
 
@@ -133,11 +135,9 @@ def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, 
         (lambda folder: os.truncate(folder / "variables.data-00000-of-00001", 7), "has 7 of 400 bytes"),
         (lambda folder: (folder / "variables.index").unlink(), "No such file or directory"),
         (lambda folder: os.truncate(folder / "run.json", 40), "JSON"),
-        (lambda folder: (folder / "run.json").write_text("{}"), "run.json is no rnn_scaling.checkpoint/1"),
-        (lambda folder: _change(folder, batches=3), "does not tell all of its 3 batches"),
+        (lambda folder: (folder / "run.json").write_text("{}"), "run.json is no rnn_scaling.checkpoint/2"),
+        (lambda folder: _change(folder, told={"seconds": [1.0], "items": [1], "loss": [1.0]}), "of the 20 batches"),
         (lambda folder: _change(folder, told=[1]), ""),
-        (lambda folder: _change(folder, batches=float("inf")), "batches is inf"),
-        (lambda folder: _change(folder, batches=True), "batches is True"),
         (lambda folder: _change(folder, told={"seconds": [-1.0]}), "seconds[0] is -1.0"),
         (lambda folder: _change(folder, resumed=[{"batch": 1, "seconds": float("nan")}]), "seconds is nan"),
     ],
@@ -153,31 +153,14 @@ def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(tmp_path, d
 
 
 def _change(folder, **fields):
-    kept = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**kept, **fields}))
+    saved_run = json.loads((folder / "run.json").read_text())
+    saved_run["ranks"][0].update(fields)
+    (folder / "run.json").write_text(json.dumps(saved_run))
 
 
-def test_what_was_not_written_whole_is_no_checkpoint(tmp_path):
-    writing = Writing(str(tmp_path), Checkpoint(tmp_path, 20, {}, []))
-    writing.begin()
-    writing.write_own(save)
-    assert newest(str(tmp_path), resolved(), rank=1) is None
-    assert [path.name for path in tmp_path.iterdir()] == [".batch_00000020.tmp"]  # which rank 0 alone removes
-    saved(tmp_path, 10)
-    writing.discard()
-    assert [path.name for path in tmp_path.iterdir()] == ["batch_00000010"]
-
-
-def test_each_rank_reads_what_it_had_done_itself(tmp_path):
-    parts = [Checkpoint(tmp_path, 1, {"seconds": [k + 1], "items": [8], "loss": [1.0]}, [], rank=k) for k in range(2)]
-    writings = [Writing(str(tmp_path), part) for part in parts]
-    writings[0].begin()
-    for writing in writings:
-        writing.write_own(save)
-    writings[0].finish(resolved())
-    for rank, ending in enumerate(("", "_1")):
-        found = newest(str(tmp_path), resolved(), rank=rank)
-        assert (found.told["seconds"], found.variables) == ([rank + 1], f"{tmp_path}/batch_00000001/variables{ending}")
+def test_a_rank_reads_what_it_had_done_itself(tmp_path):
+    write(tmp_path, 1, *({"told": {"seconds": [k + 1], "items": [8], "loss": [1.0]}, "resumed": []} for k in range(2)))
+    assert [newest(str(tmp_path), resolved(), rank=rank).told["seconds"] for rank in range(2)] == [[1], [2]]
     (tmp_path / "batch_00000001" / "variables_1.index").unlink()
     with pytest.raises(CheckpointError, match="is damaged"):
         newest(str(tmp_path), resolved())

@@ -132,7 +132,7 @@ def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
 
 
 def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
-    from rnn_scaling.training import checkpoint_folder, checkpoints
+    from rnn_scaling.training import checkpoints
 
     step, state = build({}, checkpoint_dir=str(tmp_path))
     state.timer.start()
@@ -142,7 +142,7 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint_folder.Writing, "write_own", full)
+    monkeypatch.setattr(checkpoints, "_write_variables", full)
     checkpoints.Saver(state._config, state, ()).save(step)
     assert capsys.readouterr().err == (
         f"warning: --checkpoint_dir={tmp_path}: No space left on device; batch 1 was not saved, there is none before "

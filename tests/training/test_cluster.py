@@ -118,7 +118,7 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     assert own[1] > 2.0 > own[0], own
     assert result.throughput is not None and workers.window_seconds is not None
     assert result.throughput.seconds == pytest.approx(own[1])
-    assert own[1] <= workers.window_seconds
+    assert own[1] <= workers.window_seconds + 0.1  # the ranks leave the barrier one after the other
     assert result.throughput.items == sum(sum(rank.items[2:]) for rank in workers.ranks)
     assert result.throughput.items_per_second < 0.9 * 2 * sum(workers.ranks[0].items[2:]) / own[0]
     assert [len(rank.ready) for rank in workers.ranks] == [22, 22]

@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from rnn_scaling.data.pipeline import host_of
 from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training import gradients, optimizers
+from rnn_scaling.training.engines.local import Engine
 
 T = TypeVar("T")
 Gradients = Mapping[str, "gradients.Gradient"]
@@ -200,14 +202,10 @@ class Updater:
 
 
 class Replicas:
-    """A copy of the variables on every tower's device, each with its updater: what three of the modes start from.
+    """A copy of the variables on every tower's device, each with its updater: what four of the modes start from."""
 
-    Args:
-      values: their initial values, by name.
-    """
-
-    def __init__(self, specs: Specs, values: Values, devices: Sequence[str], rule: UpdateRule) -> None:
-        self.devices = list(devices)
+    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+        self.devices = list(engine.devices)
         self.embeddings = frozenset(spec.name for spec in specs if spec.kind == "embedding")
         self.copies = self._create(specs, values)
         self.updaters = [Updater(copy, rule, device) for copy, device in zip(self.copies, self.devices)]

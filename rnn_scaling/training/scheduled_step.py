@@ -15,7 +15,6 @@ from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Workload
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training import towers
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.state import Done
 from rnn_scaling.training.towers import StepResult, TrainStep
@@ -40,16 +39,13 @@ class ScheduledStep(TrainStep):
         source: Source,
         update: AsyncParameterServer,
         engine: Engine,
-        seed: int,
-        num_workers: int,
-        timeout_s: float,
+        config: RunConfig,
     ) -> None:
-        """workload, source, update, engine, seed: as of `TrainStep`, for a step of one worker.
-        timeout_s: how long a step may be without a worker.
-        """
-        super().__init__(workload, source, update, engine, seed)
+        """The arguments are those of a step of one worker."""
+        super().__init__(workload, source, update, engine, config)
         self.done: list[Done] = []  # in the order of their ends
-        self._async_update, self._num_workers, self._timeout_s = update, num_workers, timeout_s
+        self._async_update, self._num_workers = update, config.cluster.num_workers
+        self._timeout_s = config.cluster.cluster_timeout  # how long a step may be without a worker
         self._schedule = tf.distribute.coordinator.ClusterCoordinator(engine.strategy).schedule
         self._function = tf.function(self._build_one, input_signature=[tf.TensorSpec([], tf.int64)], autograph=False)
         self._ended: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
@@ -149,14 +145,6 @@ def _done(number: int, row: Sequence[float]) -> Done:
 def build(
     workload: Workload, source: Source, update: AsyncParameterServer, engine: Engine, config: RunConfig
 ) -> TrainStep:
-    """Steps for the workers of a coordinator; those of `towers.build` where one process does all.
-
-    Args:
-      workload, source, update, engine: as of `TrainStep`.
-    """
-    if engine.strategy is None:
-        return towers.build(workload, source, update, engine, config)
-    cluster = config.cluster
-    return ScheduledStep(
-        workload, source, update, engine, config.training.seed, cluster.num_workers, cluster.cluster_timeout
-    )
+    """Steps for the workers of a coordinator; those of `towers.build` where one process does all."""
+    kind = TrainStep if engine.strategy is None else ScheduledStep
+    return kind(workload, source, update, engine, config)

@@ -19,12 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.analysis import slicing
-from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, VariableUpdate
+from rnn_scaling.training.replica import Gradients
 from rnn_scaling.training.towers import TowerInputs, TrainStep
 
 
@@ -92,33 +89,15 @@ class Sums(NamedTuple):
 class SlicedStep(TrainStep):
     """Callable as a `TrainStep`."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        source: Source,
-        update: VariableUpdate,
-        engine: Engine,
-        seed: int,
-        collects_graphs: bool = False,
-        *,
-        batch_sizes: Sequence[int],
-        slice_on: str,
-        accuracy: bool = False,
-    ) -> None:
-        """workload, update, engine, seed, collects_graphs: as of `TrainStep`.
-        slice_on: "host" or "device".
-        """
-        super().__init__(workload, source, update, engine, seed, collects_graphs)
-        self._batch_sizes, self._slice_on, self._accuracy = tuple(batch_sizes), slice_on, accuracy
-
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
-        workload = self._workload
+        workload, config = self._workload, self._config
+        batch_sizes = config.tower_batch_sizes()
         with tf.device(self.engine.host), tf.name_scope("input/"):
             (batch,) = self._source.next_batches(step)
         with tf.device(self.engine.host), tf.name_scope("input/slice/"):
-            cuts_on_host = self._slice_on == slicing.HOST
-            slices = Slices(workload, batch, self._batch_sizes, cuts_on_host, self._tables_elsewhere())
-        self.cut = slicing.Cut(self._slice_on, slices.parts, self._batch_sizes)
+            cuts_on_host = config.update.slice_on == slicing.HOST
+            slices = Slices(workload, batch, batch_sizes, cuts_on_host, self._tables_elsewhere())
+        self.cut = slicing.Cut(config.update.slice_on, slices.parts, batch_sizes)
         with tf.name_scope("exchange/items/"):
             (denominator,) = self._denominators([batch])
 
@@ -159,8 +138,10 @@ class SlicedStep(TrainStep):
             mean_loss = tf.reduce_sum(losses) / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
-            summed = [losses, *([self._workload.correct(joined, batch)] if self._accuracy else [])]
-            of_towers = [[tf.reduce_sum(part) for part in tf.split(each, list(self._batch_sizes))] for each in summed]
+            summed = [losses, *([self._workload.correct(joined, batch)] if self._config.model.accuracy else [])]
+            of_towers = [
+                [tf.reduce_sum(part) for part in tf.split(each, self._config.tower_batch_sizes())] for each in summed
+            ]
             return [Sums(*each) for each in zip(*of_towers)], tf.gradients(mean_loss, list(logits))
 
     def _counts_of(self, index: int, sums: Sums, piece: Any) -> tf.Tensor:
@@ -179,20 +160,4 @@ def _bytes(part: tf.Tensor) -> int | None:
     return part.shape.num_elements() * part.dtype.size if part.shape.is_fully_defined() else None
 
 
-def build(workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig) -> TrainStep:
-    """The step of `keras_slicing`.
-
-    Args:
-      workload, source, update, engine: as of `SlicedStep`.
-    """
-    return SlicedStep(
-        workload,
-        source,
-        update,
-        engine,
-        config.training.seed,
-        config.output.trace_batches > 0,
-        batch_sizes=config.tower_batch_sizes(),
-        slice_on=config.update.slice_on,
-        accuracy=config.model.accuracy,
-    )
+build = SlicedStep

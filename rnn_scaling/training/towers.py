@@ -75,18 +75,17 @@ class TrainStep:
         source: Source,
         update: VariableUpdate,
         engine: Engine,
-        seed: int,
-        collects_graphs: bool = False,
+        config: RunConfig,
     ) -> None:
         self._workload, self._source, self._update = workload, source, update
         self._embedding_rows = {spec.name: spec.shape[0] for spec in workload.variables if spec.kind == "embedding"}
-        self.engine, self._seed = engine, seed
+        self.engine, self._config, self._seed = engine, config, config.training.seed
         with tf.device(engine.host):
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._function = tf.function(self._build, autograph=False)
-        self._first_call = first_call.FirstCall(self._function) if collects_graphs else None
+        self._first_call = first_call.FirstCall(self._function) if config.output.trace_batches else None
         self._moving = [
-            place(workload.moving, first_values(workload.moving, seed), device, f"tower_{number}/moving")
+            place(workload.moving, first_values(workload.moving, self._seed), device, f"tower_{number}/moving")
             for number, device in enumerate(engine.devices)
         ]
         self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
@@ -235,10 +234,4 @@ def _divide(gradient: tf.Tensor | tf.IndexedSlices, scale: tf.Tensor) -> tf.Tens
     return gradient / scale
 
 
-def build(workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig) -> TrainStep:
-    """The step of most modes.
-
-    Args:
-      workload, source, update, engine: as of `TrainStep`.
-    """
-    return TrainStep(workload, source, update, engine, config.training.seed, config.output.trace_batches > 0)
+build = TrainStep

@@ -165,9 +165,9 @@ def _coordinate(addresses, victim):
 
     engine = coordinator.start(served.request(addresses, "coordinator", 0, 1))
     workload.INITIAL_RANGE = RANGE
-    update = _update(engine, SMALL)
+    update, config = _update(engine, SMALL, num_workers=len(addresses["worker"]))
     source = FixedSource(make_batches(10 * GROUPS, 1, SMALL), engine.devices)
-    step = ScheduledStep(workload_of(SMALL), source, update, engine, 1, len(addresses["worker"]), 60.0)
+    step = ScheduledStep(workload_of(SMALL), source, update, engine, config)
     losses = [step().loss for _ in range(GROUPS)]
     if victim:
         os.kill(victim, signal.SIGKILL)
@@ -182,13 +182,14 @@ def _coordinate(addresses, victim):
     }
 
 
-def _update(engine, model):
+def _update(engine, model, **options):
     from rnn_scaling.settings import config
     from rnn_scaling.training import benchmark
     from tests.support.training import workload_of
 
-    given = {"variable_update": "async_parameter_server", "optimizer": "sgd", "learning_rate": 0.5, **vars(model)}
-    return benchmark.build_update(config.resolve(given, num_gpus=0, num_cores=4), engine, workload_of(model))
+    given = {"variable_update": "async_parameter_server", "optimizer": "sgd", "learning_rate": 0.5}
+    resolved = config.resolve({**given, **vars(model), **options}, num_gpus=0, num_cores=4)
+    return benchmark.build_update(resolved, engine, workload_of(model)), resolved
 
 
 def _where(engine):

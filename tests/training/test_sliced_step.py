@@ -41,12 +41,12 @@ def stepped(devices, workload, batch, slice_on):
     from rnn_scaling.training.engines.local import Engine
     from rnn_scaling.training.sliced_step import SlicedStep
 
-    given = {"num_devices": len(devices), "variable_update": "keras_slicing", "optimizer": "sgd"}
+    given = {"num_devices": len(devices), "variable_update": "keras_slicing", "optimizer": "sgd", "trace_batches": 1}
+    given |= {"global_batch_size": SAMPLES, "slice_on": slice_on}
     config = configs.resolve(given, num_gpus=0, num_cores=4)
     engine = Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
     update = benchmark.build_update(config, engine, workload)
-    source, sizes = FixedSource([[batch]], devices[:1]), BATCH_SIZES[len(devices)]
-    step = SlicedStep(workload, source, update, engine, 1, True, batch_sizes=sizes, slice_on=slice_on)
+    step = SlicedStep(workload, FixedSource([[batch]], devices[:1]), update, engine, config)
     result = step()
     return observe.graph(step), result
 

@@ -241,8 +241,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     update = ParameterServer(
         specs,
         {spec.name: workload.initial_value(spec, 1) for spec in specs},
-        Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1),
-        devices[:4],
+        Engine(0, 1, tuple(devices[:2]), devices[0], "CPU", 1, servers=tuple(devices[:4])),
         UpdateOptions(variable_update="parameter_server", partition_large_variables=partition),
         UpdateRule(optimizers.build("sgd", 0.5)),
     )

@@ -114,7 +114,7 @@ def planted(tf, devices):
     workload = workload_of(config.model)
     update = Mixed(tf, benchmark.build_update(config, engine, workload), workload.variables, TOWERS)
     source = Dealt(tf, source_of(config, engine, workload), TOWERS)
-    step = TrainStep(workload, source, update, engine, seed=config.training.seed)
+    step = TrainStep(workload, source, update, engine, config)
     gradients = SerialGradients(config, engine)
     first = [(state.variable, state.variable.numpy()) for state in step.variable_states()]
     names = [spec.name for spec in workload.variables]
@@ -279,7 +279,7 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(options
     update, source = benchmark.build_update(config, engine, workload), source_of(config, engine, workload)
     planted = EqualDropout(workload) if config.model.dropout else workload
     source = source if config.model.dropout else WithoutTheLast(source)
-    certificate = watched(config, engine, TrainStep(planted, source, update, engine, seed=config.training.seed))
+    certificate = watched(config, engine, TrainStep(planted, source, update, engine, config))
     assert (certificate.verdict, certificate.holds) == (word, False), certificate.sentence
     assert values.items() <= values_of(certificate).items()
 

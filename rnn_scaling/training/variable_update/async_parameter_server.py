@@ -20,8 +20,6 @@ from rnn_scaling.training.variable_update.parameter_server import ParameterServe
 class AsyncParameterServer(ParameterServer):
     """The parameter server's update for one step of one worker.
 
-    Made from arguments as in `independent.build`, and:
-
     Attributes:
       staleness: an int64 scalar of the step being traced, once it was applied: updates of other steps that were counted
         since it read the counter.
@@ -29,17 +27,9 @@ class AsyncParameterServer(ParameterServer):
 
     staleness: tf.Tensor
 
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        server_devices: Sequence[str],
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
-        super().__init__(specs, values, engine, server_devices, options, rule)
-        with tf.device(server_devices[0]):
+    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
+        super().__init__(specs, values, engine, options, rule)
+        with tf.device(server_devices(engine, options)[0]):
             self._version = tf.Variable(0, dtype=tf.int64, trainable=False, name="version")
 
     @property
@@ -61,8 +51,4 @@ class AsyncParameterServer(ParameterServer):
         self.staleness = before - self._read_version
 
 
-def build(
-    specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule
-) -> AsyncParameterServer:
-    """See `VariableUpdate`; arguments as in `independent.build`."""
-    return AsyncParameterServer(specs, values, engine, server_devices(engine, options), options, rule)
+build = AsyncParameterServer

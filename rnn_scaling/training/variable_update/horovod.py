@@ -10,19 +10,16 @@ from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training import gradients
 from rnn_scaling.training.engines import horovod
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule, Values, VariableUpdate
+from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule, Values
 
 
 class Horovod(Replicas):
-    """Copies that stay equal because each is updated with the gradients of all workers' towers, summed.
-
-    Made from arguments as in `independent.build`.
-    """
+    """Copies that stay equal because each is updated with the gradients of all workers' towers, summed."""
 
     synchronous = True
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
-        super().__init__(specs, values, engine.devices, rule)
+        super().__init__(specs, values, engine, options, rule)
         self._host, self._hvd = engine.host, horovod.load()
         self._gathered = frozenset() if options.sparse_gradients == "densify" else self.embeddings
 
@@ -49,6 +46,4 @@ class Horovod(Replicas):
         return self._hvd.allreduce(gradient, op=self._hvd.Sum, name=name)
 
 
-def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; arguments as in `independent.build`."""
-    return Horovod(specs, values, engine, options, rule)
+build = Horovod

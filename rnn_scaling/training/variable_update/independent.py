@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.settings.run_options import UpdateOptions
-from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule, Values, VariableUpdate
+from rnn_scaling.training.replica import Gradients, Replicas
 
 
 class Independent(Replicas):
@@ -25,10 +23,4 @@ class Independent(Replicas):
                 self.updaters[index].apply(grads)
 
 
-def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`.
-
-    Args:
-      values: their initial values, by name.
-    """
-    return Independent(specs, values, engine.devices, rule)
+build = Independent

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, Replicas, Specs, T, UpdateRule, Values, VariableUpdate
+from rnn_scaling.training.replica import Gradients, Replicas, Specs, T, UpdateRule, Values
 
 _key_bases = itertools.count(2_000_000, 1_000)  # apart from those of all_reduce/collective.py
 
@@ -27,17 +27,14 @@ class _Strategy(tf.distribute.MirroredStrategy):
 
 
 class Mirrored(Replicas):
-    """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce.
-
-    Made from arguments as in `independent.build`.
-    """
+    """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
 
     synchronous = True
 
-    def __init__(self, specs: Specs, values: Values, engine: Engine, rule: UpdateRule) -> None:
+    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         self._strategy = engine.strategy or _Strategy(engine.devices)
         self._first_tower, self._has_peers = engine.first_tower, engine.size > 1
-        super().__init__(specs, values, engine.devices, rule)
+        super().__init__(specs, values, engine, options, rule)
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         with self._strategy.scope():
@@ -88,6 +85,4 @@ class Mirrored(Replicas):
         return int(tf.get_static_value(number)) - self._first_tower
 
 
-def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; arguments as in `independent.build`."""
-    return Mirrored(specs, values, engine, rule)
+build = Mirrored

@@ -24,7 +24,6 @@ from rnn_scaling.training.replica import (
     UpdateRule,
     Values,
     VariableState,
-    VariableUpdate,
     run_on,
 )
 
@@ -68,30 +67,19 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
 
 
 class ParameterServer:
-    """One copy of the variables in parts, each part with its device.
-
-    Made from arguments as in `independent.build`, and:
-    """
+    """One copy of the variables in parts, each part with its device."""
 
     synchronous = True
     _applied: Sequence[Any] = ()  # what must have run until the variables are updated
 
-    def __init__(
-        self,
-        specs: Specs,
-        values: Values,
-        engine: Engine,
-        server_devices: Sequence[str],
-        options: UpdateOptions,
-        rule: UpdateRule,
-    ) -> None:
+    def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         self._devices, self._densify = list(engine.devices), options.sparse_gradients == "densify"
         self._embeddings = [spec.name for spec in specs if spec.kind == "embedding"]
         self._specs = {spec.name: spec for spec in specs}
-        self._parts = place_parts(specs, server_devices, options.partition_large_variables)
+        self._parts = place_parts(specs, server_devices(engine, options), options.partition_large_variables)
         self._variables = {name: [_create(part, values) for part in parts] for name, parts in self._parts.items()}
         flat = {variable.name: variable for parts in self._variables.values() for variable in parts}
-        self._updater = Updater(flat, rule, server_devices[0])
+        self._updater = Updater(flat, rule, server_devices(engine, options)[0])
         self._staged = None
         if options.staged_vars:
             self._staged = [_copy(values, device, f"staged/tower_{i}") for i, device in enumerate(self._devices)]
@@ -223,6 +211,4 @@ def server_devices(engine: Engine, options: UpdateOptions) -> Sequence[str]:
     return engine.devices if options.param_server_device == "gpu" else [engine.host]
 
 
-def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; arguments as in `independent.build`."""
-    return ParameterServer(specs, values, engine, server_devices(engine, options), options, rule)
+build = ParameterServer

@@ -25,20 +25,16 @@ from rnn_scaling.training.replica import (
     Specs,
     UpdateRule,
     Values,
-    VariableUpdate,
 )
 
 
 class Replicated(Replicas):
-    """Copies that stay equal because each is updated with the same summed gradients.
-
-    Made from arguments as in `independent.build`.
-    """
+    """Copies that stay equal because each is updated with the same summed gradients."""
 
     synchronous = True
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
-        super().__init__(specs, values, engine.devices, rule)
+        super().__init__(specs, values, engine, options, rule)
         self._options = options
         self._densifies = options.sparse_gradients == "densify"
         gathers = options.compress_gradients == compression.GATHERED
@@ -126,6 +122,4 @@ def _resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.SpecSe
     return all_reduce_spec.parse(spec)
 
 
-def build(specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> VariableUpdate:
-    """See `VariableUpdate`; arguments as in `independent.build`."""
-    return Replicated(specs, values, engine, options, rule)
+build = Replicated

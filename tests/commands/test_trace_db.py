@@ -50,20 +50,20 @@ def test_times_keep_every_digit():
 
 
 @pytest.mark.parametrize(
-    ("window", "reason"),
+    ("window", "status"),
     [
-        (["--from=0.02", "--to=0.01"], "--to=0.01 is not after --from=0.02; the trace is 0.040000 s long"),
-        (["--to=0"], "--to=0 is not after --from=0"),
-        (["--from=5"], "nothing of the trace is in the window of --from=5; the trace is 0.040000 s long"),
-        (["--from=0ns", "--to=5ns"], "nothing of the trace is in the window of --from=0ns and --to=5ns"),
-        ([f"--from={'9' * 19}ns"], f"nothing of the trace is in the window of --from={'9' * 19}ns"),
-        ([f"--to=-{'9' * 19}ns"], f"--to=-{'9' * 19}ns is not after"),
+        (["--from=0.02", "--to=0.01"], 2),
+        (["--to=0"], 2),
+        ([f"--to=-{'9' * 19}ns"], 2),
+        (["--from=5"], 1),
+        (["--from=0ns", "--to=5ns"], 1),
+        ([f"--from={'9' * 19}ns"], 1),
     ],
 )
-def test_windows_without_a_trace(tmp_path, capsys, window, reason):
+def test_windows_without_a_trace(tmp_path, capsys, window, status):
     databases.nsys(tmp_path / "db")
-    assert trace_db.main([str(tmp_path / "db"), *window]) == (2 if "is not after" in reason else 1)
-    assert reason in capsys.readouterr().err
+    assert trace_db.main([str(tmp_path / "db"), *window]) == status
+    assert "0.040000 s long" in capsys.readouterr().err
 
 
 def test_markdown_and_its_cut_of_long_tables(tmp_path, capsys):

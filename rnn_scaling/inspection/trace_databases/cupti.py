@@ -6,6 +6,7 @@ cupti_driver_cbid.h; https://docs.nvidia.com/cupti/api/. Of the ids, those a tra
 
 from __future__ import annotations
 
+import functools
 import re
 
 COPY_KINDS = {
@@ -17,45 +18,25 @@ MEMORY_KINDS = {
     7: "managed static",
 }  # fmt: skip
 RUNTIME_CALLS = {
-    3: "cudaGetDeviceCount", 4: "cudaGetDeviceProperties", 8: "cudaConfigureCall", 9: "cudaSetupArgument",
-    10: "cudaGetLastError", 11: "cudaPeekAtLastError", 13: "cudaLaunch", 14: "cudaFuncSetCacheConfig",
-    15: "cudaFuncGetAttributes", 16: "cudaSetDevice", 17: "cudaGetDevice", 20: "cudaMalloc", 22: "cudaFree",
-    25: "cudaMallocHost", 26: "cudaFreeHost", 27: "cudaHostAlloc", 30: "cudaMemGetInfo", 31: "cudaMemcpy",
-    32: "cudaMemcpy2D", 39: "cudaMemcpyToSymbol", 40: "cudaMemcpyFromSymbol", 41: "cudaMemcpyAsync",
-    44: "cudaMemcpy2DAsync", 47: "cudaMemcpyToSymbolAsync", 49: "cudaMemset", 51: "cudaMemsetAsync",
-    126: "cudaThreadSynchronize", 129: "cudaStreamCreate", 130: "cudaStreamDestroy", 131: "cudaStreamSynchronize",
-    132: "cudaStreamQuery", 133: "cudaEventCreate", 134: "cudaEventCreateWithFlags", 135: "cudaEventRecord",
-    136: "cudaEventDestroy", 137: "cudaEventSynchronize", 138: "cudaEventQuery", 139: "cudaEventElapsedTime",
-    144: "cudaMemcpy3D", 145: "cudaMemcpy3DAsync", 147: "cudaStreamWaitEvent", 151: "cudaPointerGetAttributes",
-    152: "cudaHostRegister", 153: "cudaHostUnregister", 154: "cudaDeviceCanAccessPeer",
-    155: "cudaDeviceEnablePeerAccess", 160: "cudaMemcpyPeer", 161: "cudaMemcpyPeerAsync", 164: "cudaDeviceReset",
-    165: "cudaDeviceSynchronize", 171: "cudaProfilerStart", 172: "cudaProfilerStop", 197: "cudaStreamAddCallback",
-    198: "cudaStreamCreateWithFlags", 200: "cudaDeviceGetAttribute", 201: "cudaStreamDestroy",
-    202: "cudaStreamCreateWithPriority", 205: "cudaDeviceGetStreamPriorityRange", 206: "cudaMallocManaged",
+    13: "cudaLaunch", 20: "cudaMalloc", 22: "cudaFree", 27: "cudaHostAlloc", 31: "cudaMemcpy", 41: "cudaMemcpyAsync",
+    49: "cudaMemset", 51: "cudaMemsetAsync", 126: "cudaThreadSynchronize", 131: "cudaStreamSynchronize",
+    132: "cudaStreamQuery", 135: "cudaEventRecord", 137: "cudaEventSynchronize", 138: "cudaEventQuery",
+    147: "cudaStreamWaitEvent", 160: "cudaMemcpyPeer", 161: "cudaMemcpyPeerAsync", 165: "cudaDeviceSynchronize",
     211: "cudaLaunchKernel", 213: "cudaLaunch", 214: "cudaLaunchKernel", 225: "cudaMemcpyAsync",
     235: "cudaMemsetAsync", 239: "cudaStreamSynchronize", 240: "cudaStreamQuery", 242: "cudaEventRecord",
-    247: "cudaStreamWaitEvent", 252: "cudaMemPrefetchAsync", 269: "cudaLaunchCooperativeKernel",
-    270: "cudaLaunchCooperativeKernel",
-    272: "cudaLaunchCooperativeKernelMultiDevice", 273: "cudaFuncSetAttribute", 284: "cudaLaunchHostFunc",
-    310: "cudaGraphInstantiate", 311: "cudaGraphLaunch", 312: "cudaGraphLaunch",
-    430: "cudaLaunchKernelExC", 431: "cudaLaunchKernelExC",
+    247: "cudaStreamWaitEvent", 269: "cudaLaunchCooperativeKernel", 270: "cudaLaunchCooperativeKernel",
+    272: "cudaLaunchCooperativeKernelMultiDevice", 284: "cudaLaunchHostFunc", 310: "cudaGraphInstantiate",
+    311: "cudaGraphLaunch", 312: "cudaGraphLaunch", 430: "cudaLaunchKernelExC", 431: "cudaLaunchKernelExC",
 }  # fmt: skip
 DRIVER_CALLS = {
-    115: "cuLaunch", 116: "cuLaunchGrid", 117: "cuLaunchGridAsync",
-    119: "cuEventRecord", 120: "cuEventQuery", 121: "cuEventSynchronize", 122: "cuEventDestroy",
-    123: "cuEventElapsedTime", 124: "cuStreamCreate", 125: "cuStreamQuery", 126: "cuStreamSynchronize",
-    127: "cuStreamDestroy", 216: "cuMemsetD8Async", 218: "cuMemsetD16Async", 220: "cuMemsetD32Async",
-    235: "cuCtxCreate", 242: "cuMemGetInfo", 243: "cuMemAlloc", 244: "cuMemAllocPitch", 245: "cuMemFree",
-    249: "cuMemsetD8", 250: "cuMemsetD16", 251: "cuMemsetD32", 271: "cuMemHostAlloc", 276: "cuMemcpyHtoD",
-    277: "cuMemcpyHtoDAsync", 278: "cuMemcpyDtoH", 279: "cuMemcpyDtoHAsync", 280: "cuMemcpyDtoD",
-    281: "cuMemcpyDtoDAsync", 287: "cuMemcpy2D", 289: "cuMemcpy2DAsync", 290: "cuMemcpy3D", 291: "cuMemcpy3DAsync",
-    294: "cuMemAllocHost", 295: "cuStreamWaitEvent", 303: "cuCtxSetCurrent", 304: "cuCtxGetCurrent",
-    305: "cuMemcpy", 306: "cuMemcpyAsync", 307: "cuLaunchKernel", 318: "cuMemcpyPeer", 319: "cuMemcpyPeerAsync",
-    322: "cuCtxDestroy", 325: "cuEventDestroy", 326: "cuStreamDestroy", 346: "cuStreamAddCallback",
-    367: "cuStreamCreateWithPriority", 371: "cuMemAllocManaged", 386: "cuDevicePrimaryCtxRetain",
-    442: "cuLaunchKernel", 477: "cuLaunchCooperativeKernel", 478: "cuLaunchCooperativeKernel",
-    480: "cuLaunchCooperativeKernelMultiDevice", 514: "cuGraphLaunch", 515: "cuGraphLaunch", 652: "cuLaunchKernelEx",
-    653: "cuLaunchKernelEx",
+    115: "cuLaunch", 116: "cuLaunchGrid", 117: "cuLaunchGridAsync", 119: "cuEventRecord", 120: "cuEventQuery",
+    121: "cuEventSynchronize", 125: "cuStreamQuery", 126: "cuStreamSynchronize", 220: "cuMemsetD32Async",
+    243: "cuMemAlloc", 245: "cuMemFree", 271: "cuMemHostAlloc", 276: "cuMemcpyHtoD", 277: "cuMemcpyHtoDAsync",
+    278: "cuMemcpyDtoH", 279: "cuMemcpyDtoHAsync", 280: "cuMemcpyDtoD", 281: "cuMemcpyDtoDAsync",
+    295: "cuStreamWaitEvent", 305: "cuMemcpy", 306: "cuMemcpyAsync", 307: "cuLaunchKernel", 318: "cuMemcpyPeer",
+    319: "cuMemcpyPeerAsync", 442: "cuLaunchKernel", 477: "cuLaunchCooperativeKernel",
+    478: "cuLaunchCooperativeKernel", 480: "cuLaunchCooperativeKernelMultiDevice", 514: "cuGraphLaunch",
+    515: "cuGraphLaunch", 652: "cuLaunchKernelEx", 653: "cuLaunchKernelEx",
 }  # fmt: skip
 _LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)\w*")
 _COMMUNICATION = re.compile(r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
@@ -68,6 +49,7 @@ def call_name(name: str) -> str:
     return _VERSION.sub("", name)
 
 
+@functools.lru_cache(20_000)
 def is_communication(name: str) -> bool:
     """Whether a kernel carries data between devices: those of NCCL and RCCL, of MSCCL and of NVSHMEM."""
     return _COMMUNICATION.match(name) is not None

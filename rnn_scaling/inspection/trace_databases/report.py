@@ -1,214 +1,194 @@
-"""A summary of a trace database as tables: Markdown to read, JSON with every number in ns and bytes."""
+"""A summary of a trace database: JSON with times in ns and sizes in bytes, and Markdown tables of the same numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rnn_scaling.files import input_files
-from rnn_scaling.files.markdown import Table, Value, markdown_table, shown
-from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
-from rnn_scaling.inspection.trace_databases.summary import CopyTotal, NameTotal, TraceSummary
-from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Gap
+from rnn_scaling.files.markdown import Value, markdown_table, shown
+from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL
+from rnn_scaling.inspection.trace_databases.summary import TraceSummary
+from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 SCHEMA = "rnn_scaling.trace_db/2"
-LONGEST_NAME = 100  # of a name in Markdown; templates run to thousands of characters
+LONGEST_NAME = 100  # of a name in Markdown; templates have thousands of characters
 LEGEND = """\
 Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
 Overlap: a copy and a kernel run at once. Exposed copy: a copy runs and no kernel does. Idle: nothing runs.
 Communication is overlapped while a kernel of the same device computes, and exposed while none does.
 docs/trace-db.md has more.
 """
+Row = dict[str, Any]
+Columns = Sequence[tuple[str, str | Callable[[Row], Value]]]  # header, and key of the row (ns for "(ms)") or a function
 
 
-def markdown(summary: TraceSummary, source: str, problems: Sequence[str], top: int) -> str:
-    """All tables."""
-    layout, window_ns = summary.layout, summary.window[1] - summary.window[0]
-    versions = "".join(f"; {name} {value}" for name, value in layout.versions.items())
-    ran = any(sweep.count for sweep in summary.sweeps.values())
-    first, last = ((t - summary.span[0]) / 1e9 for t in summary.window)
-    lines = [
-        f"# {source}\n",
-        f"- Written by: {layout.tool}{versions}",
-        f"- Trace: {(summary.span[1] - summary.span[0]) / 1e9:.6f} s, {summary.span[0]} ns to {summary.span[1]} ns",
-        f"- Looked at: {first:.6f} s to {last:.6f} s after the trace's first event ({window_ns / 1e9:.6f} s)",
-        f"- Kernel launches by the host: {summary.launches}{_a_second(summary.launches, window_ns)}",
-        *([] if ran else ["- Note: no kernel, copy or memset in this time"]),
-        *(f"- Note: {note}" for note in layout.notes),
-        *(f"- Could not be used: {shown(_cut(problem))}" for problem in problems),
-    ]
-    parts = ["\n".join(lines) + "\n"]
-    for table, limit in tables(summary, top):
-        rows = [[_cut(value) for value in row] for row in table.rows[:limit]]
-        left = len(table.rows) - len(rows)
-        more = f"\n{left} more; --top={len(table.rows)} shows them\n" if left else ""
-        parts.append(f"## {table.title}\n\n{markdown_table(table.columns, rows)}{more}")
-    return "\n".join([*parts, LEGEND])
-
-
-def tables(summary: TraceSummary, top: int) -> list[tuple[Table, int | None]]:
-    """The tables that have rows, and to how many rows each is cut."""
-    window_ns = summary.window[1] - summary.window[0]
-    made = [
-        (devices(summary), None),
-        (communication(summary), None),
-        (_names("Kernels by time", "Kernel", summary.kernels), top),
-        (_copies("Copies by time", summary.copies), top),
-        (gaps(summary), top),
-        (_names("CUDA API calls by time", "Function", summary.api, window_ns), top),
-        (_names("NVTX ranges by time", "Range", summary.ranges), top),
-        (Table("Tables", ("Table", "Rows"), tuple(summary.tables.items())), None),
-    ]
-    return [(table, limit) for table, limit in made if table.rows]
-
-
-def devices(summary: TraceSummary) -> Table:
-    """One row a device: what of the window it was busy with."""
-    window = summary.window[1] - summary.window[0]
-    columns = (
-        "Device", "Model", "Kernels", "Kernels/s", "Kernel sum (ms)", "Kernel busy (ms)", "Copy busy (ms)",
-        "Overlap (ms)", "Exposed copy (ms)", "Busy (ms)", "Busy (%)", "Idle (ms)", "Gaps", "In gaps (ms)",
-    )  # fmt: skip
-    rows = []
-    for device, sweep in summary.sweeps.items():
-        kernels = sweep.count.get(KERNEL, 0)
-        rows.append((
-            _device(device), summary.layout.devices.get(device) or None, kernels, _ratio(kernels * 1e9, window),
-            _ms(sweep.summed_ns.get(KERNEL, 0)), _ms(sweep.kernels.length), _ms(sweep.copies.length),
-            _ms(sweep.overlap_ns), _ms(sweep.exposed_copy_ns), _ms(sweep.any.length),
-            _ratio(sweep.any.length * 100, window), _ms(window - sweep.any.length), sweep.gaps, _ms(sweep.gap_ns),
-        ))  # fmt: skip
-    return Table("Devices", columns, tuple(rows))
-
-
-def communication(summary: TraceSummary) -> Table:
-    """One row a device that communicates: how much of that its own computing hides."""
-    window = summary.window[1] - summary.window[0]
-    columns = (
-        "Device", "Kernels", "Copies between devices", "Sum (ms)", "Busy (ms)", "Overlapped (ms)", "Exposed (ms)",
-        "Exposed (% of the time)", "Computing kernels busy (ms)",
-    )  # fmt: skip
-    rows = [
-        (_device(device), sweep.communication_count.get(KERNEL, 0), sweep.communication_count.get(COPY, 0),
-         _ms(sweep.communication_sum_ns), _ms(sweep.communication.length), _ms(sweep.overlapped_communication_ns),
-         _ms(sweep.exposed_communication_ns), _ratio(sweep.exposed_communication_ns * 100, window),
-         _ms(sweep.compute.length))
-        for device, sweep in summary.sweeps.items()
-        if sweep.communication_count
-    ]  # fmt: skip
-    return Table("Communication (nccl* and its like, copies between devices)", columns, tuple(rows))
-
-
-def gaps(summary: TraceSummary) -> Table:
-    """The longest times in which a device did nothing, with what ended before and what started after."""
-    longest = [(device, gap) for device, sweep in summary.sweeps.items() for gap in sweep.largest_gaps]
-    rows = [
-        (_device(device), _ms(gap.ns), (gap.start - summary.span[0]) / 1e6, *_neighbours(summary, gap))
-        for device, gap in sorted(longest, key=lambda pair: -pair[1].ns)
-    ]
-    columns = ("Device", "Idle (ms)", "At (ms after the first event)", "Before", "After")
-    return Table("Largest gaps", columns, tuple(rows))
-
-
-def _neighbours(summary: TraceSummary, gap: Gap) -> tuple[str, str]:
-    return _label(summary, *gap.before), _label(summary, *gap.after)
-
-
-def _label(summary: TraceSummary, table: str, value: Any) -> str:
+def document(summary: TraceSummary, source: str, problems: Sequence[str]) -> Row:
+    """Every number, as JSON; of the gaps only the longest."""
     layout = summary.layout
-    what = next((events.what for events in layout.device_events if events.table == table), KERNEL)
-    if what == COPY:
-        return f"copy {layout.copy_kinds.get(value, value)}"
-    return "memset" if what == MEMSET else layout.name_of(table, value)
-
-
-def _names(title: str, what: str, totals: Sequence[NameTotal], window_ns: int = 0) -> Table:
-    """Totals by name; share is of the sum of their device (or of all, for the host)."""
-    sums: dict[object, int] = {}
-    for one in totals:
-        sums[one.device] = sums.get(one.device, 0) + one.ns
-    on_device = any(one.device is not None for one in totals)
-    columns: tuple[str, ...] = ("Calls", "NameTotal (ms)", "Mean (us)", "Longest (us)", "Share (%)", what)
-    rows: list[tuple[Value, ...]] = [
-        (one.calls, _ms(one.ns), one.ns / one.calls / 1e3, one.longest_ns / 1e3, _ratio(one.ns * 100, sums[one.device]),
-         one.name)
-        for one in totals
-    ]  # fmt: skip
-    if on_device:
-        columns, rows = ("Device", *columns), [(_device(one.device), *row) for one, row in zip(totals, rows)]
-    if window_ns:
-        columns, rows = (
-            (*columns, "Calls/s"),
-            [(*r, _ratio(one.calls * 1e9, window_ns)) for one, r in zip(totals, rows)],
-        )
-    return Table(title, columns, tuple(rows))
-
-
-def _copies(title: str, totals: Sequence[CopyTotal]) -> Table:
-    columns = ("Device", "Kind", "From", "To", "Calls", "Bytes", "Time (ms)", "GB/s")
-    rows = [
-        (_device(one.device), one.kind, one.source or None, one.target or None, one.calls, one.bytes, _ms(one.ns),
-         one.gb_per_s)
-        for one in sorted(totals, key=lambda one: -one.ns)
-    ]  # fmt: skip
-    return Table(title, columns, tuple(rows))
-
-
-def as_json(summary: TraceSummary, source: str, problems: Sequence[str]) -> str:
-    """Every number: times in ns, sizes in bytes; names in full, but gaps only the longest."""
-    layout = summary.layout
-    document = {
+    return {
         "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
         "versions": dict(layout.versions), "span_ns": list(summary.span), "window_ns": list(summary.window),
         "launches": summary.launches,
-        "devices": [_device_json(summary, device, sweep) for device, sweep in summary.sweeps.items()],
-        "kernels": [vars(one) for one in summary.kernels],
-        "copies": [vars(one) | {"gb_per_s": one.gb_per_s} for one in summary.copies],
-        **{name: [_without_device(one) for one in getattr(summary, name)] for name in ("api", "ranges")},
-        "tables": dict(summary.tables), "notes": list(layout.notes), "problems": list(problems),
+        "devices": [
+            {"device": device, "model": layout.models.get(device)} | _device_numbers(sweep, summary.window)
+            for device, sweep in summary.sweeps.items()
+        ],
+        "kernels": [vars(total) for total in summary.kernels],
+        "copies": [vars(total) | {"gb_per_s": total.gb_per_s} for total in summary.copies],
+        "api": [_without_device(vars(total)) for total in summary.api],
+        "ranges": [_without_device(vars(total)) for total in summary.ranges],
+        "tables": dict(summary.tables), "notes": layout.notes, "problems": list(problems),
     }  # fmt: skip
-    return input_files.json_text(document, default=str)
 
 
-def _without_device(one: NameTotal) -> dict[str, Any]:
-    return {name: value for name, value in vars(one).items() if name != "device"}
+def _without_device(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "device"}
 
 
-def _device_json(summary: TraceSummary, device: object, sweep: DeviceSweep) -> dict[str, Any]:
-    window = summary.window[1] - summary.window[0]
+def _device_numbers(sweep: DeviceSweep, window: tuple[int, int]) -> Row:
     return {
-        "device": device, "model": summary.layout.devices.get(device), "count": sweep.count, "sum_ns": sweep.summed_ns,
+        "count": sweep.count, "sum_ns": sweep.summed_ns,
         "kernel_busy_ns": sweep.kernels.length, "copy_busy_ns": sweep.copies.length, "overlap_ns": sweep.overlap_ns,
         "exposed_copy_ns": sweep.exposed_copy_ns, "compute_busy_ns": sweep.compute.length,
         "communication": {
-            "kernels": sweep.communication_count.get(KERNEL, 0), "copies": sweep.communication_count.get(COPY, 0),
+            "kernels": sweep.communication_count[KERNEL], "copies": sweep.communication_count[COPY],
             "sum_ns": sweep.communication_sum_ns, "busy_ns": sweep.communication.length,
             "overlapped_ns": sweep.overlapped_communication_ns, "exposed_ns": sweep.exposed_communication_ns,
         },
-        "busy_ns": sweep.any.length, "idle_ns": window - sweep.any.length,
-        "gaps": sweep.gaps, "gap_ns": sweep.gap_ns,
-        "largest_gaps": [
-            {"ns": gap.ns, "start_ns": gap.start, "before": before, "after": after}
-            for gap in sweep.largest_gaps
-            for before, after in [_neighbours(summary, gap)]
-        ],
+        "busy_ns": sweep.any.length, "idle_ns": window[1] - window[0] - sweep.any.length,
+        "gaps": sweep.gaps, "gap_ns": sweep.gap_ns, "largest_gaps": [vars(gap) for gap in sweep.largest_gaps],
     }  # fmt: skip
 
 
-def _device(device: object) -> Value:
-    return device if isinstance(device, int) else None if device is None else str(device)
+def markdown(found: Row, top: int) -> str:
+    """The document as tables; `top` limits the rows of those that list names or gaps."""
+    (first_ns, last_ns), (start_ns, end_ns) = found["span_ns"], found["window_ns"]
+    window_ns, launches = end_ns - start_ns, found["launches"]
+    versions = "".join(f"; {name} {value}" for name, value in found["versions"].items())
+    idle = not any(device["count"] for device in found["devices"])
+    lines = [
+        f"# {found['source']}\n",
+        f"- Written by: {found['tool']}{versions}",
+        f"- Trace: {(last_ns - first_ns) / 1e9:.6f} s, {first_ns} ns to {last_ns} ns",
+        f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to {(end_ns - first_ns) / 1e9:.6f} s"
+        f" after the trace's first event ({window_ns / 1e9:.6f} s)",
+        f"- Kernel launches by the host: {launches}"
+        + (f" ({launches * 1e9 / window_ns:.6g} a second)" if window_ns else ""),
+        *(["- Note: no kernel, copy or memset in this time"] if idle else []),
+        *(f"- Note: {note}" for note in found["notes"]),
+        *(f"- Could not be used: {shown(_cut(problem))}" for problem in found["problems"]),
+    ]
+    gaps = [{"device": d["device"], **gap} for d in found["devices"] for gap in d["largest_gaps"]]
+    communicating = [
+        d | d["communication"] for d in found["devices"] if d["communication"]["kernels"] + d["communication"]["copies"]
+    ]
+    tables: list[tuple[str, Columns, Sequence[Row], int | None]] = [
+        ("Devices", _device_columns(window_ns), found["devices"], None),
+        ("Communication (nccl* and its like, copies between devices)", _communication_columns(window_ns),
+         communicating, None),
+        ("Kernels by time", (("Device", "device"), *_name_columns("Kernel", found["kernels"])), found["kernels"], top),
+        ("Copies by time", _COPY_COLUMNS, found["copies"], top),
+        ("Largest gaps", _gap_columns(first_ns), sorted(gaps, key=lambda gap: -gap["ns"]), top),
+        ("CUDA API calls by time",
+         (*_name_columns("Function", found["api"]), ("Calls/s", lambda row: _ratio(row["calls"] * 1e9, window_ns))),
+         found["api"], top),
+        ("NVTX ranges by time", _name_columns("Range", found["ranges"]), found["ranges"], top),
+        ("Tables", (("Table", "table"), ("Rows", "rows")),
+         [{"table": table, "rows": rows} for table, rows in found["tables"].items()], None),
+    ]  # fmt: skip
+    sections = [_section(*table) for table in tables if table[2]]
+    return "\n".join(["\n".join(lines) + "\n", *sections, LEGEND])
 
 
-def _ms(ns: int) -> float:
-    return ns / 1e6
+def _section(title: str, columns: Columns, rows: Sequence[Row], limit: int | None) -> str:
+    cells = [[_cut(_cell(header, source, row)) for header, source in columns] for row in rows[:limit]]
+    left = len(rows) - len(cells)
+    more = f"\n{left} more; --top={len(rows)} shows them\n" if left else ""
+    return f"## {title}\n\n{markdown_table([header for header, _ in columns], cells)}{more}"
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
+def _cell(header: str, source: str | Callable[[Row], Value], row: Row) -> Value:
+    if not isinstance(source, str):
+        return source(row)
+    value = row[source]
+    if header.endswith("(ms)"):
+        return value / 1e6
+    return value if value is None or isinstance(value, int | float) else str(value) or None
 
 
-def _a_second(count: int, window_ns: int) -> str:
-    return f" ({count * 1e9 / window_ns:.6g} a second)" if window_ns else ""
+def _device_columns(window_ns: int) -> Columns:
+    return (
+        ("Device", "device"),
+        ("Model", "model"),
+        ("Kernels", lambda row: row["count"][KERNEL]),
+        ("Kernels/s", lambda row: _ratio(row["count"][KERNEL] * 1e9, window_ns)),
+        ("Kernel sum (ms)", lambda row: row["sum_ns"][KERNEL] / 1e6),
+        ("Kernel busy (ms)", "kernel_busy_ns"),
+        ("Copy busy (ms)", "copy_busy_ns"),
+        ("Overlap (ms)", "overlap_ns"),
+        ("Exposed copy (ms)", "exposed_copy_ns"),
+        ("Busy (ms)", "busy_ns"),
+        ("Busy (%)", lambda row: _ratio(row["busy_ns"] * 100, window_ns)),
+        ("Idle (ms)", "idle_ns"),
+        ("Gaps", "gaps"),
+        ("In gaps (ms)", "gap_ns"),
+    )
+
+
+def _communication_columns(window_ns: int) -> Columns:
+    return (
+        ("Device", "device"),
+        ("Kernels", "kernels"),
+        ("Copies between devices", "copies"),
+        ("Sum (ms)", "sum_ns"),
+        ("Busy (ms)", "busy_ns"),
+        ("Overlapped (ms)", "overlapped_ns"),
+        ("Exposed (ms)", "exposed_ns"),
+        ("Exposed (% of the time)", lambda row: _ratio(row["exposed_ns"] * 100, window_ns)),
+        ("Computing kernels busy (ms)", "compute_busy_ns"),
+    )
+
+
+def _name_columns(title: str, rows: Sequence[Row]) -> Columns:
+    """Columns of totals by name; the share is of the sum of their device, or of all for the host."""
+    sums: Counter[object] = Counter()
+    for row in rows:
+        sums[row.get("device")] += row["ns"]
+    return (
+        ("Calls", "calls"),
+        ("Total (ms)", "ns"),
+        ("Mean (us)", lambda row: row["ns"] / row["calls"] / 1e3),
+        ("Longest (us)", lambda row: row["longest_ns"] / 1e3),
+        ("Share (%)", lambda row: _ratio(row["ns"] * 100, sums[row.get("device")])),
+        (title, "name"),
+    )
+
+
+_COPY_COLUMNS: Columns = (
+    ("Device", "device"),
+    ("Kind", "kind"),
+    ("From", "source"),
+    ("To", "target"),
+    ("Calls", "calls"),
+    ("Bytes", "bytes"),
+    ("Time (ms)", "ns"),
+    ("GB/s", "gb_per_s"),
+)
+
+
+def _gap_columns(first_ns: int) -> Columns:
+    return (
+        ("Device", "device"),
+        ("Idle (ms)", "ns"),
+        ("At (ms after the first event)", lambda row: (row["start_ns"] - first_ns) / 1e6),
+        ("Before", "before"),
+        ("After", "after"),
+    )
+
+
+def _ratio(part: float, total: float) -> float | None:
+    return part / total if total else None
 
 
 def _cut(value: Value) -> Value:

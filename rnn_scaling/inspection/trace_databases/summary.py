@@ -1,281 +1,196 @@
-"""A trace database in numbers: passes of SQL over each table and a sweep in order of time; nothing is loaded whole."""
+"""A trace database in numbers; events are read one after another, so memory does not grow with the file."""
 
 from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
-from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, DatabaseLayout, Events
+from rnn_scaling.inspection.trace_databases.layouts import API, COPY, KERNEL, MEMSET, RANGE, USABLE, EventTable, Layout
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
-EVER, FOREVER = -(2**63), 2**63 - 1
-MOST_NAMES = 20_000  # of one table; the rest are added up, so that memory is bounded whatever the names
+_DEVICE_WORK = (KERNEL, COPY, MEMSET)
 
 
-@dataclasses.dataclass(frozen=True)
-class TraceWindow:
-    """The time that is looked at, in ns of the database's own clock; `end` is None where it is open."""
-
-    start: int
-    end: int | None = None
-
-    def within(self, span: tuple[int, int]) -> TraceWindow:
-        """The part in which anything is known."""
-        ends_inside = self.end is not None and self.end < span[1]
-        return TraceWindow(max(self.start, span[0]), self.end if ends_inside else None)
-
-    @property
-    def limits(self) -> dict[str, int]:
-        """Parameters of the queries below."""
-        return {"lo": self.start, "hi": FOREVER if self.end is None else self.end}
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class NameTotal:
     """Calls of one name on one device (None: the host), clipped to the window."""
 
     name: str
-    calls: int
-    ns: int
-    longest_ns: int
     device: object = None
+    calls: int = 0
+    ns: int = 0
+    longest_ns: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class CopyTotal:
-    """Copies of one kind on one device; `bytes` and `whole_ns` are of whole copies, at the edges too."""
+    """Copies of one kind on one device; `bytes` and `whole_ns` count complete copies, at the edges too."""
 
     device: object
     kind: str
     source: str
     target: str
-    calls: int
-    bytes: int | None
-    ns: int
-    whole_ns: int
+    calls: int = 0
+    bytes: int | None = None
+    ns: int = 0
+    whole_ns: int = 0
 
     @property
     def gb_per_s(self) -> float | None:
-        """Bytes by time of the whole copies, in GB/s; None where either is missing."""
+        """Rate of the complete copies in GB/s; None where size or time is missing."""
         return self.bytes / self.whole_ns if self.bytes is not None and self.whole_ns > 0 else None
 
 
 @dataclasses.dataclass(frozen=True)
 class TraceSummary:
-    """Everything that is reported: `span` is the whole trace, `window` what was looked at, in ns."""
+    """Everything that is reported; `span` is the complete trace, `window` the part that was read, in ns."""
 
-    layout: DatabaseLayout
+    layout: Layout
     tables: Mapping[str, int | None]
     span: tuple[int, int]
     window: tuple[int, int]
-    kernels: tuple[NameTotal, ...]
-    copies: tuple[CopyTotal, ...]
-    api: tuple[NameTotal, ...]
-    ranges: tuple[NameTotal, ...]
+    kernels: list[NameTotal]
+    copies: list[CopyTotal]
+    api: list[NameTotal]
+    ranges: list[NameTotal]
     sweeps: Mapping[object, DeviceSweep]
-    launches: int
+
+    @property
+    def launches(self) -> int:
+        """Host calls that start kernels."""
+        return sum(total.calls for total in self.api if cupti.is_launch(total.name))
 
 
-def _table_rows(db: TraceDatabase) -> dict[str, int | None]:
-    """Rows of each table; None where the file is too damaged to count them."""
-    return {
-        table: next((count for (count,) in db.rows(table, f"SELECT count(*) FROM {quoted(table)}")), None)
-        for table in db.columns
-    }
+class _Event(NamedTuple):
+    start: int
+    end: int
+    whole_ns: int
+    device: object
+    name: Any
+    bytes: int | None
+    source: Any
+    target: Any
+    table: EventTable
 
 
-def trace_span(db: TraceDatabase, layout: DatabaseLayout) -> tuple[int, int] | None:
-    """First start and last end of all events with whole times, in ns; None where there are none. Notes the others."""
-    lows, highs = [], []
-    for events in layout.events:
+def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
+    """First start and last end of all usable events, in ns; None without any. Notes the unusable rows."""
+    starts, ends = [], []
+    for table in layout.tables:
         sql = (
-            f"SELECT min(CASE WHEN {events.usable} THEN {events.start} END), max(CASE WHEN {events.usable} THEN "
-            f"{events.end} END), sum({events.usable}), sum({events.end} IS NULL), count(*) FROM {events.relation}"
+            f'SELECT min(CASE WHEN {USABLE} THEN "start" END), max(CASE WHEN {USABLE} THEN "end" END), '
+            f'sum({USABLE}), sum("end" IS NULL), count(*) FROM {table.relation}'
         )
-        for low, high, usable, unclosed, rows in db.rows(events.table, sql):
-            unclosed = (unclosed or 0) if events.open_ended else 0
-            faulty = rows - (usable or 0) - unclosed
+        for start, end, usable, unclosed, rows in db.rows(table.table, sql):
+            faulty = rows - (usable or 0) - ((unclosed or 0) if table.kind == RANGE else 0)  # marks and open ranges
             if faulty:
-                why = "whose times are missing, no integers, out of order or longer than 104 days"
-                db.note(f"{events.table}: {faulty} of {rows} rows left out, {why}")
-            if low is not None:
-                lows.append(low)
-                highs.append(high)
-    return (min(lows), max(highs)) if lows else None
+                db.note(f"{table.table}: {faulty} of {rows} rows left out: no valid start and end")
+            if start is not None:
+                starts.append(start)
+                ends.append(end)
+    return (min(starts), max(ends)) if starts else None
 
 
 def summarize(
-    db: TraceDatabase, layout: DatabaseLayout, span: tuple[int, int], window: TraceWindow, largest_gaps: int
+    db: TraceDatabase, layout: Layout, span: tuple[int, int], window: tuple[int, int], largest_gaps: int
 ) -> TraceSummary:
-    """Reads the database once a table and once in order of time; what a fault makes unreadable is noted in `db`."""
-
-    def by_name(what: str) -> tuple[NameTotal, ...]:
-        return merged(total for events in layout.of(what) for total in _by_name(db, layout, events, window))
-
-    api = by_name("api")
+    """Reads each table once; what a fault makes unreadable is noted in `db`."""
+    names: dict[str, dict[tuple[object, str], NameTotal]] = {KERNEL: {}, API: {}, RANGE: {}}
+    copies: dict[tuple[object, str, str, str], CopyTotal] = {}
+    sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
+    # An instant at the very end of the trace belongs to the window.
+    limits = {"lo": window[0], "hi": window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)}
+    for event in _events(db, layout, limits):
+        kind, text = event.table.kind, event.table.name_of(event.name)
+        if kind == COPY:
+            _add_copy(copies, layout, event, text)
+        elif kind in names:
+            _add_name(names[kind], event, text)
+        if kind in _DEVICE_WORK:
+            communicates = cupti.is_communication(text) if kind == KERNEL else _is_peer_copy(event)
+            label = {COPY: f"copy {text}", MEMSET: "memset"}.get(kind, text)
+            sweep = sweeps.setdefault(event.device, DeviceSweep(largest_gaps))
+            sweep.add(kind, event.start, event.end, label, communicates)
     return TraceSummary(
         layout=layout,
-        tables=_table_rows(db),
+        tables={table: _count(db, table) for table in db.columns},
         span=span,
-        window=(window.start, span[1] if window.end is None else window.end),
-        kernels=by_name(KERNEL),
-        copies=tuple(total for events in layout.of("copy") for total in _copies(db, layout, events, window)),
-        api=api,
-        ranges=by_name("range"),
-        sweeps=_with_idle(sweep(db, layout, window, largest_gaps), db, layout),
-        launches=sum(total.calls for total in api if cupti.is_launch(total.name)),
+        window=window,
+        kernels=_longest_first(names[KERNEL]),
+        copies=sorted(copies.values(), key=lambda total: -total.ns),
+        api=_longest_first(names[API]),
+        ranges=_longest_first(names[RANGE]),
+        sweeps=sweeps,
     )
 
 
-def merged(totals: Iterator[NameTotal]) -> tuple[NameTotal, ...]:
-    """Totals of one device and name made one, the longest first."""
-    by_name: dict[tuple[object, str], NameTotal] = {}
-    for one in totals:
-        key = (one.device, one.name)
-        by_name[key] = _added(by_name[key], one) if key in by_name else one
-    return tuple(sorted(by_name.values(), key=lambda total: (-total.ns, total.name, str(total.device))))
-
-
-def _clipped(events: Events) -> tuple[str, str, str]:
-    """Start and end of an event inside the window, and the condition that some of it (or its instant) is there."""
-    start, end = f"max({events.start}, :lo)", f"min({events.end}, :hi)"
-    inside = f"{events.start} < :hi AND ({events.start} >= :lo OR {events.end} > :lo)"
-    return start, end, f"{events.usable} AND {inside}"
-
-
-def _by_name(db: TraceDatabase, layout: DatabaseLayout, events: Events, window: TraceWindow) -> Iterator[NameTotal]:
-    """Totals of each name on each device; of what the host does, process and device are NULL."""
-    start, end, where = _clipped(events)
-    sql = (
-        f"SELECT {events.process}, {events.device}, {events.name}, count(*), sum({end} - {start}), "
-        f"max({end} - {start}) FROM {events.relation} WHERE {where} GROUP BY 1, 2, 3 ORDER BY 5 DESC, 3"
-    )
-    return _totals(layout, events, db.rows(events.table, sql, window.limits))
-
-
-def _totals(layout: DatabaseLayout, events: Events, rows: Iterator[tuple]) -> Iterator[NameTotal]:
-    """Of (process, device, name, calls, ns, longest), the longest first: MOST_NAMES, and a device's others as one."""
-    others: dict[object, NameTotal] = {}
-    names: Counter[object] = Counter()
-    for number, (process, device, name, calls, ns, longest) in enumerate(rows):
-        gpu = None if device is None else layout.device_of(process, device)
-        if number < MOST_NAMES:
-            yield NameTotal(layout.name_of(events.table, name), calls, ns, longest, gpu)
-        else:
-            names[gpu] += 1
-            rest = NameTotal("", calls, ns, longest, gpu)
-            others[gpu] = _added(others[gpu], rest) if gpu in others else rest
-    for gpu, rest in others.items():
-        yield dataclasses.replace(rest, name=f"({names[gpu]:,} other names)")
-
-
-def _added(one: NameTotal, other: NameTotal) -> NameTotal:
-    calls, ns, longest = one.calls + other.calls, one.ns + other.ns, max(one.longest_ns, other.longest_ns)
-    return dataclasses.replace(one, calls=calls, ns=ns, longest_ns=longest)
-
-
-def _copies(db: TraceDatabase, layout: DatabaseLayout, events: Events, window: TraceWindow) -> Iterator[CopyTotal]:
-    """By kind and by the memory at both ends; bytes are of whole copies, since no copy says when which byte moved."""
-    start, end, where = _clipped(events)
-    sizes = f"CASE WHEN typeof({events.bytes}) = 'integer' AND {events.bytes} >= 0 THEN {events.bytes} END"
-    sql = (
-        f"SELECT {events.process}, {events.device}, {events.kind}, {events.source}, {events.target}, count(*), "
-        f"sum({sizes}), sum({end} - {start}), sum({events.end} - {events.start}) FROM {events.relation} WHERE {where} "
-        f"GROUP BY 1, 2, 3, 4, 5 ORDER BY 8 DESC"
-    )
-    by_words: dict[tuple[object, str, str, str], CopyTotal] = {}
-    for process, device, kind, source, target, calls, size, ns, whole in db.rows(events.table, sql, window.limits):
-        words = (
-            layout.device_of(process, device),
-            layout.copy_kinds.get(kind, f"kind {kind}"),
-            _memory(layout, source),
-            _memory(layout, target),
+def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
+    """All devices of the trace in order of their number: one that does nothing in the window is idle."""
+    gpus = {
+        layout.gpus.get(found, found[1])
+        for table in layout.tables
+        if table.kind in _DEVICE_WORK
+        for found in db.rows(
+            table.table, f"SELECT DISTINCT {table.process}, {table.device} FROM {table.relation} WHERE {USABLE}"
         )
-        old = by_words.get(words)
-        if old:
-            known = [one for one in (old.bytes, size) if one is not None]
-            calls, ns, whole = calls + old.calls, ns + old.ns, whole + old.whole_ns
-            size = sum(known) if known else None
-        by_words[words] = CopyTotal(*words, calls, size, ns, whole)
-    yield from by_words.values()
+    }
+    return sorted(gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu)))
 
 
-def _memory(layout: DatabaseLayout, kind: Any) -> str:
-    return "" if kind is None else layout.memory_kinds.get(kind, f"kind {kind}")
+def _events(db: TraceDatabase, layout: Layout, limits: Mapping[str, int]) -> Iterator[_Event]:
+    """The events in the window, clipped to it; work on devices comes first, in order of time."""
+    device_work = [table for table in layout.tables if table.kind in _DEVICE_WORK]
+    streams = [_clipped(db, layout, table, limits, "ORDER BY 1, 2") for table in device_work]
+    yield from heapq.merge(*streams, key=lambda event: event[:2])
+    for table in layout.tables:
+        if table.kind not in _DEVICE_WORK:
+            yield from _clipped(db, layout, table, limits)
 
 
-def sweep(
-    db: TraceDatabase, layout: DatabaseLayout, window: TraceWindow, largest_gaps: int
-) -> dict[object, DeviceSweep]:
-    """One sweep for each device over everything that ran on it, in order of time.
-
-    The database sorts, in temporary files where a table is large; here is never more than one row of a table.
-    """
-    devices: dict[object, DeviceSweep] = {}
-    whose: dict[tuple, object] = {}
-    communicates = _Communication(layout)
-    streams = [_ordered(db, events, window) for events in layout.device_events]
-    for start, end, what, process, device, table, name in heapq.merge(*streams, key=_when):
-        gpu = whose.get((process, device))
-        if gpu is None:
-            gpu = whose.setdefault((process, device), layout.device_of(process, device))
-        if gpu not in devices:
-            devices[gpu] = DeviceSweep(largest_gaps)
-        carries = communicates(what, table, name)
-        devices[gpu].add(what, start, end, (table, name), carries)
-    return devices
-
-
-class _Communication:
-    """Says of the events of a database which carry data between devices; each name is looked up once."""
-
-    def __init__(self, layout: DatabaseLayout) -> None:
-        self._layout = layout
-        self._known: dict[tuple[str, object], bool] = {}
-
-    def __call__(self, what: str, table: str, name: object) -> bool:
-        """Whether an event does."""
-        if what == COPY:
-            return name == cupti.PEER_TO_PEER
-        if what != KERNEL:
-            return False
-        known = self._known.get((table, name))
-        if known is None:
-            if len(self._known) >= MOST_NAMES:
-                self._known.clear()
-            known = self._known[table, name] = cupti.is_communication(self._layout.name_of(table, name))
-        return known
-
-
-def _with_idle(
-    sweeps: dict[object, DeviceSweep], db: TraceDatabase, layout: DatabaseLayout
-) -> dict[object, DeviceSweep]:
-    """The sweeps of all devices of the trace: one that did nothing in the window was idle."""
-    for events in layout.device_events:
-        sql = f"SELECT DISTINCT {events.process}, {events.device} FROM {events.relation} WHERE {events.usable}"
-        for process, device in db.rows(events.table, sql):
-            sweeps.setdefault(layout.device_of(process, device), DeviceSweep())
-    return {device: sweeps[device] for device in sorted(sweeps, key=_number)}
-
-
-def _number(device: object) -> tuple[int, int, str]:
-    return (0, device, "") if isinstance(device, int) else (1, 0, str(device))
-
-
-def _when(row: tuple) -> tuple[int, int]:
-    return row[0], row[1]
-
-
-def _ordered(db: TraceDatabase, events: Events, window: TraceWindow) -> Iterator[tuple]:
-    start, end, where = _clipped(events)
-    name = events.kind if events.what == "copy" else events.name
+def _clipped(
+    db: TraceDatabase, layout: Layout, table: EventTable, limits: Mapping[str, int], order: str = ""
+) -> Iterator[_Event]:
     sql = (
-        f"SELECT {start}, {end}, '{events.what}', {events.process}, {events.device}, "
-        f"'{events.table}', {name} FROM {events.relation} WHERE {where} ORDER BY 1, 2"
+        f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.process}, {table.device}, {table.name}, '
+        f"CASE WHEN typeof({table.bytes}) = 'integer' AND {table.bytes} >= 0 THEN {table.bytes} END, "
+        f"{table.source}, {table.target} FROM {table.relation} "
+        f'WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) {order}'
     )
-    return db.rows(f"{events.table} in order of time", sql, window.limits)
+    for start, end, whole_ns, process, device, name, size, source, target in db.rows(table.table, sql, limits):
+        gpu = layout.gpus.get((process, device), device)
+        yield _Event(start, end, whole_ns, gpu, name, size, source, target, table)
+
+
+def _add_name(totals: dict[tuple[object, str], NameTotal], event: _Event, text: str) -> None:
+    total = totals.setdefault((event.device, text), NameTotal(text, event.device))
+    total.calls += 1
+    total.ns += event.end - event.start
+    total.longest_ns = max(total.longest_ns, event.end - event.start)
+
+
+def _add_copy(totals: dict[tuple[object, str, str, str], CopyTotal], layout: Layout, event: _Event, kind: str) -> None:
+    memories = ["" if k is None else layout.memory_kinds.get(k, f"kind {k}") for k in (event.source, event.target)]
+    key = (event.device, kind, memories[0], memories[1])
+    total = totals.setdefault(key, CopyTotal(*key))
+    total.calls += 1
+    total.ns += event.end - event.start
+    total.whole_ns += event.whole_ns
+    if event.bytes is not None:
+        total.bytes = event.bytes + (total.bytes or 0)
+
+
+def _is_peer_copy(event: _Event) -> bool:
+    return event.table.kind == COPY and event.name == cupti.PEER_TO_PEER
+
+
+def _longest_first(totals: Mapping[tuple[object, str], NameTotal]) -> list[NameTotal]:
+    return sorted(totals.values(), key=lambda total: (-total.ns, total.name, str(total.device)))
+
+
+def _count(db: TraceDatabase, table: str) -> int | None:
+    """Rows of a table; None where the file is too damaged to count them."""
+    return next((count for (count,) in db.rows(table, f"SELECT count(*) FROM {quoted(table)}")), None)

@@ -1,4 +1,4 @@
-"""Busy time, overlap and gaps of intervals in the order of their starts, in memory that does not grow with them.
+"""Busy time, overlap and gaps of events in the order of their starts, in memory that does not grow with them.
 
 A union of sorted intervals needs only the latest end so far; an overlap is |A| + |B| - |A or B|.
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+from collections import Counter
 
-from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL
-
-Label = tuple[str, object]  # a table and the name or kind of one of its events
+from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL
 
 
 class Union:
-    """Length of the union of the intervals given so far, whose starts do not decrease."""
+    """Length of the union of the intervals so far, whose starts do not decrease."""
 
     __slots__ = ("length", "end")
 
@@ -37,9 +36,9 @@ class Gap:
     """Time in which a device does nothing: length and start in ns, what ended last before it, what starts after."""
 
     ns: int
-    start: int
-    before: Label = dataclasses.field(compare=False)
-    after: Label = dataclasses.field(compare=False)
+    start_ns: int
+    before: str = dataclasses.field(compare=False)
+    after: str = dataclasses.field(compare=False)
 
 
 class DeviceSweep:
@@ -50,55 +49,43 @@ class DeviceSweep:
         self.kernels_or_copies, self.any = Union(), Union()
         # Kernels and copies that carry data between devices, the other kernels, and both.
         self.communication, self.compute, self.compute_or_communication = Union(), Union(), Union()
-        self.communication_count: dict[str, int] = {}
+        self.communication_count: Counter[str] = Counter()
         self.communication_sum_ns = 0
-        self.count: dict[str, int] = {}
-        self.summed_ns: dict[str, int] = {}
+        self.count: Counter[str] = Counter()
+        self.summed_ns: Counter[str] = Counter()
         self.gaps = 0
         self.gap_ns = 0
         self._largest: list[Gap] = []
         self._keep = largest_gaps
-        self._last: Label = ("", None)  # what ends last so far
+        self._last = ""  # what ends last so far
 
-    def add(
-        self,
-        what: str,
-        start: int,
-        end: int,
-        label: Label = ("", None),
-        communicates: bool = False,
-    ) -> None:
+    def add(self, kind: str, start: int, end: int, label: str = "", communicates: bool = False) -> None:
         """Adds one event."""
         last_end = self.any.end
         if last_end is not None and start > last_end:
-            self._gap(Gap(start - last_end, last_end, self._last, label))
+            self._add_gap(Gap(start - last_end, last_end, self._last, label))
         if last_end is None or end >= last_end:
             self._last = label
-        self.any.add(start, end)
-        self.count[what] = self.count.get(what, 0) + 1
-        self.summed_ns[what] = self.summed_ns.get(what, 0) + end - start
+        self.count[kind] += 1
+        self.summed_ns[kind] += end - start
+        unions = [self.any]
         if communicates:
-            self.communication.add(start, end)
-            self.compute_or_communication.add(start, end)
-            self.communication_count[what] = self.communication_count.get(what, 0) + 1
+            self.communication_count[kind] += 1
             self.communication_sum_ns += end - start
-        elif what == KERNEL:
-            self.compute.add(start, end)
-            self.compute_or_communication.add(start, end)
-        if what == KERNEL:
-            self.kernels.add(start, end)
-            self.kernels_or_copies.add(start, end)
-        elif what == COPY:
-            self.copies.add(start, end)
-            self.kernels_or_copies.add(start, end)
+            unions += [self.communication, self.compute_or_communication]
+        elif kind == KERNEL:
+            unions += [self.compute, self.compute_or_communication]
+        if kind in (KERNEL, COPY):
+            unions += [self.kernels if kind == KERNEL else self.copies, self.kernels_or_copies]
+        for union in unions:
+            union.add(start, end)
 
-    def _gap(self, gap: Gap) -> None:
+    def _add_gap(self, gap: Gap) -> None:
         self.gaps += 1
         self.gap_ns += gap.ns
-        if len(self._largest) < self._keep:
-            heapq.heappush(self._largest, gap)
-        elif self._keep and gap > self._largest[0]:
-            heapq.heapreplace(self._largest, gap)
+        heapq.heappush(self._largest, gap)
+        if len(self._largest) > self._keep:
+            heapq.heappop(self._largest)
 
     @property
     def overlap_ns(self) -> int:

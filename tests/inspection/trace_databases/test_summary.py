@@ -147,30 +147,6 @@ def test_a_device_that_does_nothing_in_the_window_is_idle(nsys):
     ]
 
 
-def test_of_very_many_names_the_longest_are_told_and_the_rest_added_up(nsys, monkeypatch):
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
-        ranges = [((100 + i) * MS, (100 + i) * MS + 1000 * i, 59, f"step {i}") for i in range(1, 11)]
-        db.executemany("INSERT INTO NVTX_EVENTS (start, end, eventType, text) VALUES (?, ?, ?, ?)", ranges)
-        for i in range(3):
-            databases.kernel(db, (130 + i) * MS, (130 + i) * MS + i + 1, device=1, name=2 + i)
-        db.commit()
-    whole = read(nsys)
-    monkeypatch.setattr("rnn_scaling.inspection.trace_databases.summary.MOST_NAMES", 3)
-    few = read(nsys)
-    kept, rest = whole["ranges"][:3], whole["ranges"][3:]
-    (others,) = [each for each in few["ranges"] if each not in kept]
-    assert len(few["ranges"]) == 4 and few["ranges"] == sorted(few["ranges"], key=lambda each: -each["ns"])
-    assert others == {
-        "name": f"({len(rest)} other names)",
-        "calls": sum(r["calls"] for r in rest),
-        "ns": sum(r["ns"] for r in rest),
-        "longest_ns": max(r["longest_ns"] for r in rest),
-    }
-    found = [(each["device"], each["name"], each["calls"], each["ns"]) for each in few["kernels"]]
-    assert len(found) == 4 and (1, "(2 other names)", 2, 3) in found
-    assert sum(each["calls"] for each in few["kernels"]) == sum(each["calls"] for each in whole["kernels"]) == 6
-
-
 def test_devices_that_a_process_numbers_anew_are_told_apart(tmp_path):
     with making(tmp_path / "db", databases.NSYS) as db:
         other = (2 << 56) | (99 << 24)

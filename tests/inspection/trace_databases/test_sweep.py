@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rnn_scaling.inspection.trace_databases.layout import COPY, KERNEL, MEMSET
+from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL, MEMSET
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Union
 
 
@@ -29,7 +29,7 @@ def test_busy_overlap_exposed_and_gaps_equal_brute_force(seed):
     events = random_events(seed)
     sweep = DeviceSweep(largest_gaps=3)
     for start, end, what, _ in events:
-        sweep.add(what, start, end, (what, start))
+        sweep.add(what, start, end)
     kernels = units(e[:2] for e in events if e[2] == KERNEL)
     copies = units(e[:2] for e in events if e[2] == COPY)
     busy = units(e[:2] for e in events)
@@ -49,11 +49,11 @@ def test_busy_overlap_exposed_and_gaps_equal_brute_force(seed):
 
 def test_a_gap_names_what_ended_last_before_it_not_what_started_last():
     sweep = DeviceSweep()
-    sweep.add(KERNEL, 0, 10, label=("kernel", "long"))
-    sweep.add(KERNEL, 1, 2, label=("kernel", "short"))
-    sweep.add(COPY, 15, 16, label=("copy", "after"))
+    sweep.add(KERNEL, 0, 10, label="long")
+    sweep.add(KERNEL, 1, 2, label="short")
+    sweep.add(COPY, 15, 16, label="after")
     (gap,) = sweep.largest_gaps
-    assert (gap.ns, gap.start, gap.before, gap.after) == (5, 10, ("kernel", "long"), ("copy", "after"))
+    assert (gap.ns, gap.start_ns, gap.before, gap.after) == (5, 10, "long", "after")
 
 
 def test_the_state_of_a_union_is_two_numbers():

@@ -1,0 +1,236 @@
+"""The tables of events in Nsight Systems' SQLite export (from 2019) and in nvprof's databases (CUDA 5 to 12).
+
+Sources: https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_data.html; the tables that
+rasolca/profiling_tools writes (scripts/nvprof_db.py); https://docs.nvidia.com/cupti/api/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rnn_scaling.inspection.trace_databases import cupti
+from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
+
+KERNEL, COPY, MEMSET, API, RANGE = "kernel", "copy", "memset", "api", "range"
+MAX_NAMES = 20_000  # texts kept in memory
+LONGEST_NS = 2**53  # 104 days; a longer event is a fault
+# An activity without timestamps has (0, 0).
+USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" >= "start"
+    AND "end" - "start" <= {LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
+
+_NSYS = (
+    ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName", "mangledName")),
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, ("graphId",)),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind",)),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, ()),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", API, ("nameId",)),
+    ("CUPTI_ACTIVITY_KIND_DRIVER", API, ("nameId",)),
+    ("NVTX_EVENTS", RANGE, ("text", "textId")),
+)
+_NVPROF = (
+    ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", KERNEL, ("name",)),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("name",)),
+    ("CUPTI_ACTIVITY_KIND_CDP_KERNEL", KERNEL, ("name",)),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind",)),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY2", COPY, ()),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, ()),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", API, ("cbid",)),
+    ("CUPTI_ACTIVITY_KIND_DRIVER", API, ("cbid",)),
+)
+_NVPROF_CALLS = {"CUPTI_ACTIVITY_KIND_RUNTIME": cupti.RUNTIME_CALLS, "CUPTI_ACTIVITY_KIND_DRIVER": cupti.DRIVER_CALLS}
+_MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
+# A range is two rows of one id, with flag 2 at its start and flag 4 at its end (CUpti_ActivityFlag); flag 1 is a mark.
+_MARKER_RANGES = f"""(SELECT max(CASE WHEN flags & 2 THEN name END) AS name,
+    min(CASE WHEN flags & 2 THEN timestamp END) AS "start", max(CASE WHEN flags & 4 THEN timestamp END) AS "end"
+    FROM {_MARKER} WHERE flags & 6 GROUP BY id)"""
+_LABELS = (("Host", "H"), ("Device", "D"), ("Array", "A"), ("Peer", "P"), ("Unified ", "UVM "), ("-to-", "to"))
+_NO_KERNELS = "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
+_GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kernel (--cuda-graph-trace=node)"
+
+
+@dataclasses.dataclass(frozen=True)
+class EventTable:
+    """A table of events with "start" and "end" in ns; the other fields are SQL, NULL without such a column.
+
+    Attributes:
+      relation: what a query selects from.
+      name: an id, a number of a copy kind or a text; `name_of` makes text of it.
+    """
+
+    table: str
+    kind: str
+    relation: str
+    name: str
+    name_of: Callable[[Any], str]
+    process: str = "NULL"
+    device: str = "NULL"
+    bytes: str = "NULL"
+    source: str = "NULL"
+    target: str = "NULL"
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What a database contains.
+
+    Attributes:
+      schema: "nsys" or "nvprof"; `tool` is its name.
+      gpus: (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
+      memory_kinds: kinds of memory by number.
+      models: model of each GPU by number.
+    """
+
+    schema: str
+    tool: str
+    versions: Mapping[str, str]
+    tables: tuple[EventTable, ...]
+    memory_kinds: Mapping[int, str]
+    models: Mapping[object, str]
+    gpus: Mapping[tuple[object, object], object] = dataclasses.field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know about the kernels."""
+        kernels = [table.table for table in self.tables if table.kind == KERNEL]
+        graphs = any(table.endswith("GRAPH_TRACE") for table in kernels)
+        return [note for note, applies in ((_GRAPHS, graphs), (_NO_KERNELS, not kernels)) if applies]
+
+
+def layout_of(db: TraceDatabase) -> Layout | None:
+    """The layout of a database; None if it is neither of nsys nor of nvprof."""
+    if db.has("StringIds", "id", "value"):
+        return _nsys(db)
+    if db.has("StringTable", "_id_", "value"):
+        return _nvprof(db)
+    return None
+
+
+def _nsys(db: TraceDatabase) -> Layout:
+    text = _string_reader(db, "StringIds", "id")
+    copies = cupti.COPY_KINDS | {
+        kind: functools.reduce(lambda label, words: label.replace(*words), _LABELS, label)
+        for kind, label in _labels(db, "ENUM_CUDA_MEMCPY_OPER").items()
+    }
+    # Nsight Systems counts memory kinds from 0, CUPTI from 1.
+    memory = {kind - 1: name for kind, name in cupti.MEMORY_KINDS.items() if kind} | {7: "unknown"}
+    versions: dict[str, str] = {}
+    for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
+        if db.has(table, "name", "value"):
+            sql = f"SELECT name, value FROM {table} WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20"
+            versions |= {str(name): str(value) for name, value in db.rows(table, sql)}
+    models: dict[object, str] = {}
+    for table, number in (("TARGET_INFO_CUDA_GPU", "deviceId"), ("TARGET_INFO_GPU", "id")):  # the first until 2021.1
+        if db.has(table, number, "name"):
+            models |= dict(db.rows(table, f"SELECT {number}, name FROM {table} ORDER BY 1 DESC"))
+    gpus: dict[tuple[object, object], object] = {}
+    if db.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
+        sql = "SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE"
+        gpus = {(pid, cuda): gpu for pid, cuda, gpu in db.rows("TARGET_INFO_CUDA_DEVICE", sql)}
+
+    def name_of(table: str, kind: str, value: Any) -> str:
+        if kind == COPY:
+            return copies.get(value, f"kind {value}")
+        if table.endswith("GRAPH_TRACE"):
+            return f"CUDA graph {value}"
+        if isinstance(value, str):
+            return value
+        return cupti.call_name(text(value)) if kind == API else text(value)
+
+    return Layout(
+        schema="nsys",
+        tool="Nsight Systems (SQLite export)",
+        versions=versions,
+        tables=_event_tables(db, _NSYS, name_of),
+        memory_kinds=memory | {kind: label.lower() for kind, label in _labels(db, "ENUM_CUDA_MEM_KIND").items()},
+        models=models,
+        gpus=gpus,
+    )
+
+
+def _nvprof(db: TraceDatabase) -> Layout:
+    text = _string_reader(db, "StringTable", "_id_")
+
+    def name_of(table: str, kind: str, value: Any) -> str:
+        if kind == COPY:
+            return cupti.COPY_KINDS.get(value, f"kind {value}")
+        if kind == API:
+            prefix = "cuda" if table.endswith("RUNTIME") else "cu"
+            return _NVPROF_CALLS[table].get(value, f"{prefix} function {value}")
+        return cupti.short_name(text(value))
+
+    tables = list(_event_tables(db, _NVPROF, name_of))
+    if db.has(_MARKER, "id", "flags", "timestamp", "name"):
+        tables.append(EventTable(_MARKER, RANGE, _MARKER_RANGES, "name", text))
+    versions, models = {}, {}
+    if db.has("Version", "version"):
+        numbers = db.rows("Version", "SELECT version FROM Version LIMIT 5")
+        versions = {"schema": ", ".join(str(number) for (number,) in numbers)}
+    if db.has("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name"):
+        rows = db.rows("CUPTI_ACTIVITY_KIND_DEVICE", "SELECT id, name FROM CUPTI_ACTIVITY_KIND_DEVICE")
+        models = {device: text(name) for device, name in rows}
+    return Layout("nvprof", "nvprof", versions, tuple(tables), cupti.MEMORY_KINDS, models)
+
+
+def _event_tables(
+    db: TraceDatabase, specifications: tuple[tuple[str, str, tuple[str, ...]], ...], name_of: Callable[..., str]
+) -> tuple[EventTable, ...]:
+    """The tables that the file has; one without times is noted."""
+    tables = []
+    for table, kind, names in specifications:
+        lacking = [column for column in ("start", "end") if not db.has(table, column)]
+        if table not in db.columns:
+            continue
+        if lacking:
+            db.note(f"{table}: has no column {' or '.join(lacking)}; left out")
+            continue
+
+        def column(*candidates: str, table: str = table) -> str:
+            present = [quoted(name) for name in candidates if db.has(table, name)]
+            return f"coalesce({', '.join(present)}, NULL)" if present else "NULL"
+
+        process = column("globalPid")
+        tables.append(
+            EventTable(
+                table,
+                kind,
+                quoted(table),
+                _copy_kind(db, table, column(*names)) if kind == COPY else column(*names),
+                functools.lru_cache(MAX_NAMES)(functools.partial(name_of, table, kind)),
+                # A global id contains the process in bits 24 to 47.
+                "NULL" if process == "NULL" else f"(({process} >> 24) & 16777215)",
+                *(column(name) for name in ("deviceId", "bytes", "srcKind", "dstKind")),
+            )
+        )
+    return tuple(tables)
+
+
+def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:
+    """The kind of a copy; a copy from device to device (8) is one between GPUs if the two devices differ."""
+    if table.endswith("MEMCPY2"):
+        return str(cupti.PEER_TO_PEER)
+    if kind == "NULL" or not db.has(table, "srcDeviceId", "dstDeviceId"):
+        return kind
+    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {cupti.PEER_TO_PEER} ELSE {kind} END"
+
+
+def _labels(db: TraceDatabase, table: str) -> dict[int, str]:
+    if not db.has(table, "id", "label"):
+        return {}
+    return {key: str(label) for key, label in db.rows(table, f"SELECT id, label FROM {table}") if label}
+
+
+def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object], str]:
+    """Reads a text of a string table by its id; the table is never loaded."""
+
+    def text(value: object) -> str:
+        if value is None:
+            return "(no name)"
+        for (content,) in db.rows(table, f"SELECT value FROM {table} WHERE {key} = :id LIMIT 1", {"id": value}):
+            if content is not None:
+                return str(content)
+        return f"(string {value} is missing)"
+
+    return text

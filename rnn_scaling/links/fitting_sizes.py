@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rnn_scaling.machine.gpus import free_gpu_memory_mib
 
@@ -30,27 +29,6 @@ def fitting(sizes: Sequence[int], num_devices: int, free_bytes: int) -> list[int
     return kept
 
 
-def free_bytes(root: str = "/") -> int:
-    """Memory that this process may still take: of the machine, or of its control group where that has less.
-
-    Raises:
-      OSError: if the system does not tell.
-    """
-    text = Path(root, "proc/meminfo").read_text()
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    if "MemAvailable" not in fields:
-        raise OSError(f"expected MemAvailable in {root}proc/meminfo")
-    free = int(fields["MemAvailable"].split()[0]) * 1024
-    for limit, used in (
-        ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
-        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        words = [_read(Path(root, name)) for name in (limit, used)]
-        if all(word.isdigit() for word in words):
-            free = min(free, max(0, int(words[0]) - int(words[1])))
-    return free
-
-
 def free_gpu_bytes(num_gpus: int) -> int:
     """Free memory of the GPU that has least.
 
@@ -58,10 +36,3 @@ def free_gpu_bytes(num_gpus: int) -> int:
       DeviceError: if nvidia-smi does not tell.
     """
     return int(min(free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from rnn_scaling.links import fitting_sizes
 from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
+from rnn_scaling.machine import memory
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
 from rnn_scaling.models.config import option
@@ -176,7 +177,9 @@ def _tasks(
     num_cores: int,
 ) -> tuple[list[LinkTask], list[str], list[int]]:
     """(what to run, what is left out and why, sizes of the all-reduce)."""
-    free, ranks, tasks = fitting_sizes.free_bytes(), common["num_devices"], []
+    free, ranks, tasks = memory.available_bytes(), common["num_devices"], []
+    if free is None:
+        raise OSError("the system does not tell how much memory is free (no MemAvailable in /proc/meminfo)")
     left_out: list[str] = []
     if MEMORY in parts:
         wanted = sizes_between(min(max(bounds[0], SMALLEST_MEMORY), bounds[1]), bounds[1], FINE_STEP)

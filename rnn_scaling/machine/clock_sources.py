@@ -26,6 +26,7 @@ _NOW = {
     "temperature.gpu": "temperature_c",
     "utilization.gpu": "utilisation",
 }
+_CORE = re.compile(r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.MULTILINE | re.DOTALL)
 _ANSWER_S = 10  # nvidia-smi loads the driver first where no persistence daemon holds it
 _PIECE = 1 << 16
 
@@ -62,11 +63,17 @@ def of_gpus(ids: Sequence[str], interval_s: float, start: Callable[[], Any | Non
 
 def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
     """Clocks of these CPU cores; None: the system does not tell."""
-    frequencies = [Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq") for core in cores]
-    for source in (_CpuFreq(cores, frequencies), _CpuInfo(cores, Path(root, "proc/cpuinfo"))):
-        if cores and source.poll() is not None:
-            return source
-    return None
+    files = [Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq") for core in cores]
+
+    def cpufreq() -> list[float]:
+        return [int(file.read_text()) / 1000 for file in files]  # kHz
+
+    def cpuinfo() -> list[float]:
+        clocks = dict(_CORE.findall(Path(root, "proc/cpuinfo").read_text(errors="replace")))
+        return [float(clocks[str(core)]) for core in cores]
+
+    sources = (_Cpus("cpufreq", cores, cpufreq), _Cpus("/proc/cpuinfo", cores, cpuinfo))
+    return next((source for source in sources if cores and source.poll() is not None), None)
 
 
 class _Nvml:
@@ -142,36 +149,15 @@ class _Smi:
         os.close(self._terminal)
 
 
-class _CpuFreq:
-    name = "cpufreq"
-
-    def __init__(self, cores: Sequence[int], files: Sequence[Path]) -> None:
-        self._files = list(files)
+class _Cpus:
+    def __init__(self, name: str, cores: Sequence[int], read_mhz: Callable[[], list[float]]) -> None:
+        self.name, self._read_mhz = name, read_mhz
         self.devices: Sample = [{"core": core} for core in cores]
 
     def poll(self) -> Sample | None:
         try:
-            return [{"mhz": int(file.read_text()) / 1000} for file in self._files]  # kHz
-        except (OSError, ValueError):
-            return None
-
-    def close(self) -> None:
-        pass
-
-
-class _CpuInfo:
-    name = "/proc/cpuinfo"
-    _CORE = re.compile(r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.MULTILINE | re.DOTALL)
-
-    def __init__(self, cores: Sequence[int], file: Path) -> None:
-        self._cores, self._file = list(cores), file
-        self.devices: Sample = [{"core": core} for core in cores]
-
-    def poll(self) -> Sample | None:
-        try:
-            clocks = dict(self._CORE.findall(self._file.read_text(errors="replace")))
-            return [{"mhz": float(clocks[str(core)])} for core in self._cores]
-        except (OSError, KeyError):
+            return [{"mhz": mhz} for mhz in self._read_mhz()]
+        except (OSError, ValueError, KeyError):
             return None
 
     def close(self) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rnn_scaling.machine.gpus import chosen
+from rnn_scaling.machine.topology_matrix import Topology
 
 # nvmlGpuTopologyLevel_t in the words of `nvidia-smi topo -m`.
 LEVEL_WORDS = {0: "PSB", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -28,6 +29,7 @@ PEER_WORDS = {
     6: "unknown",
 }
 PEER_READ = 0  # pynvml's own NVML_P2P_CAPS_INDEX_READ is a tuple, by a stray comma
+NODE_SCOPE = 0  # NVML_AFFINITY_SCOPE_NODE
 MILLI = 1e-3
 
 
@@ -39,22 +41,6 @@ class Gpu:
     uuid: str
     name: str
     handle: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Connections:
-    """How the GPUs are connected, each field in the order of their indices.
-
-    Attributes:
-      links: GPU x GPU, in nvidia-smi's words ("X", "NV2", "PIX"; "N/A": not told).
-      peer: GPU x GPU, one of PEER_WORDS; "" of a GPU with itself and where not told.
-      cpu_affinity, numa: the near CPUs and memory nodes as ranges ("0-9,20-29"); "": not told.
-    """
-
-    links: tuple[tuple[str, ...], ...]
-    peer: tuple[tuple[str, ...], ...]
-    cpu_affinity: tuple[str, ...]
-    numa: tuple[str, ...]
 
 
 def start() -> Any | None:
@@ -133,17 +119,20 @@ def sample(api: Any, gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def connections(api: Any) -> Connections | None:
+def topology(api: Any) -> Topology | None:
     """How all GPUs are connected; None: NVML shows none, or cannot reach one of them."""
     present = gpus(api)
     if not present or [gpu.index for gpu in present] != list(range(ask(api, "nvmlDeviceGetCount") or 0)):
         return None
     lanes = _nvlinks(api, present)
-    return Connections(
+    words = -(-(os.cpu_count() or 1) // 64)
+    return Topology(
+        devices=tuple(gpu.index for gpu in present),
         links=_matrix(present, lambda a, b: _link(api, a, b, lanes[a.index][b.index]), "X"),
         peer=_matrix(present, lambda a, b: _peer(api, a, b), ""),
-        cpu_affinity=tuple(_cpus(api, gpu) for gpu in present),
-        numa=tuple(_nodes(api, gpu) for gpu in present),
+        cpu_affinity=tuple(_bits(ask(api, "nvmlDeviceGetCpuAffinity", gpu.handle, words)) for gpu in present),
+        numa=tuple(_bits(ask(api, "nvmlDeviceGetMemoryAffinity", gpu.handle, 1, NODE_SCOPE)) for gpu in present),
+        source="NVML",
     )
 
 
@@ -180,7 +169,9 @@ def _nvlinks(api: Any, present: Sequence[Gpu]) -> list[list[int]]:
     direct = [[0] * len(present) for _ in present]
     switched = [0] * len(present)
     for gpu in present:
-        for link in _active(api, gpu):
+        for link in range(api.NVML_NVLINK_MAX_LINKS):
+            if ask(api, "nvmlDeviceGetNvLinkState", gpu.handle, link) != api.NVML_FEATURE_ENABLED:
+                continue
             if ask(api, "nvmlDeviceGetNvLinkRemoteDeviceType", gpu.handle, link) == api.NVML_NVLINK_DEVICE_TYPE_SWITCH:
                 switched[gpu.index] += 1
                 continue
@@ -191,12 +182,6 @@ def _nvlinks(api: Any, present: Sequence[Gpu]) -> list[list[int]]:
     return [[direct[a][b] or min(switched[a], switched[b]) for b in numbers] for a in numbers]
 
 
-def _active(api: Any, gpu: Gpu) -> Iterator[int]:
-    for link in range(api.NVML_NVLINK_MAX_LINKS):
-        if ask(api, "nvmlDeviceGetNvLinkState", gpu.handle, link) == api.NVML_FEATURE_ENABLED:
-            yield link
-
-
 def _bus(info: Any | None) -> str:
     """A PCI address; of a remote end the driver may write the domain with four digits instead of eight."""
     if info is None:
@@ -204,16 +189,6 @@ def _bus(info: Any | None) -> str:
     text = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
     domain, _, rest = text.lower().partition(":")
     return f"{domain.lstrip('0')}:{rest}"
-
-
-def _cpus(api: Any, gpu: Gpu) -> str:
-    words = ask(api, "nvmlDeviceGetCpuAffinity", gpu.handle, -(-(os.cpu_count() or 1) // 64))
-    return _bits(words)
-
-
-def _nodes(api: Any, gpu: Gpu) -> str:
-    scope_of_the_node = 0  # NVML_AFFINITY_SCOPE_NODE
-    return _bits(ask(api, "nvmlDeviceGetMemoryAffinity", gpu.handle, 1, scope_of_the_node))
 
 
 def _bits(words: Iterable[int] | None) -> str:

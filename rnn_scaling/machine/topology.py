@@ -10,59 +10,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from rnn_scaling.machine import nvml
 from rnn_scaling.machine.gpus import gpu_topology, visible_gpus
-from rnn_scaling.machine.topology_matrix import (
-    LEVELS,
-    MEANING,
-    Header,
-    MatrixRow,
-    connected,
-    level_of,
-    levels,
-    read_header,
-    read_row,
-)
+from rnn_scaling.machine.topology_matrix import MEANING, Topology, TopologyError, connected, levels, parse
 
 EXHAUSTIVE = 16  # GPUs up to which every subset is looked at: 12,870 of 8 among 16
-BEAM = 64  # subsets that are kept at each size above that
 NAMED = 4  # equally good subsets that are named
 # Only their order counts. A lane of NVLink carries one to four times what 16 lanes of PCIe do, so more lanes win.
 _WORTH = {"N/A": 0, "SOC": 1, "SYS": 1, "NODE": 2, "PHB": 3, "PXB": 4, "PIX": 5, "PSB": 6}
 _NVLINK = 10
-_SAME = {"SOC": "SYS", "PSB": "PIX"}  # two words for one way, by the tool and its release
-
-
-class TopologyError(ValueError):
-    """A text holds no whole matrix; the message is a line for a person."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Topology:
-    """Links between the GPUs of one machine.
-
-    Attributes:
-      devices: nvidia-smi's indices of the GPUs.
-      links: GPU x GPU in nvidia-smi's words, "X" on the diagonal.
-      cpu_affinity, numa: CPUs and NUMA nodes near each GPU, as nvidia-smi writes them; "": not told.
-      nics: names of network cards; nic_links: GPU x card.
-      peer: GPU x GPU, "OK" where one can read the other's memory, else NVML's reason; "" or empty: not told.
-      source: who said so.
-      disagreements: what nvidia-smi and NVML say differently, one line each.
-    """
-
-    devices: tuple[int, ...]
-    links: tuple[tuple[str, ...], ...]
-    cpu_affinity: tuple[str, ...]
-    numa: tuple[str, ...]
-    nics: tuple[str, ...] = ()
-    nic_links: tuple[tuple[str, ...], ...] = ()
-    peer: tuple[tuple[str, ...], ...] = ()
-    source: str = "nvidia-smi"
-    disagreements: tuple[str, ...] = ()
+_SAME = {"SOC": "SYS", "PSB": "PIX"}  # names of the same link, by tool and release
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,36 +46,15 @@ def read() -> Topology | None:
     """
     printed = gpu_topology()
     api = nvml.start() if printed is not None or visible_gpus() else None
-    connections = None
+    other = None
     if api is not None:
-        connections = nvml.connections(api)
+        other = nvml.topology(api)
         nvml.ask(api, "nvmlShutdown")
-    other = from_nvml(connections) if connections else None
     try:
         matrix = parse(printed) if printed is not None else None
     except TopologyError as e:
         return other and dataclasses.replace(other, disagreements=(f"`nvidia-smi topo -m` cannot be read: {e}",))
     return merge(matrix, other) if matrix and other else matrix or other
-
-
-def parse(text: str) -> Topology:
-    """Reads the output of `nvidia-smi topo -m`.
-
-    Raises:
-      TopologyError: if the matrix of GPUs is not whole, uneven, or has words that are no links.
-    """
-    header: Header | None = None
-    rows: dict[str, MatrixRow] = {}
-    for line in text.splitlines():
-        if (first_line := read_header(line)) is not None:
-            if header is not None:
-                break  # a second matrix: the first counts
-            header = first_line
-        elif header is not None and (row := read_row(line, header)) is not None:
-            rows.setdefault(row.name, row)
-    if header is None:
-        raise TopologyError("expected a line that names GPU0 and the others, found none")
-    return _checked(header, rows)
 
 
 def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
@@ -129,7 +67,7 @@ def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
 
 def best_subsets(topology: Topology, count: int) -> Best:
     """The `count` GPUs that should exchange fastest: the farthest link between two of them is as near as can be, then
-    the links together. Up to EXHAUSTIVE GPUs every subset is looked at, above a beam search goes by the same order.
+    the links together. With more than EXHAUSTIVE GPUs, only those with consecutive numbers are compared.
 
     An expectation from kinds of links, no measurement: it knows neither bandwidths nor rings that avoid a far link.
 
@@ -140,7 +78,11 @@ def best_subsets(topology: Topology, count: int) -> Best:
     if not 1 <= count <= size:
         raise ValueError(f"expected 1 to {size} GPUs, got {count}")
     worth = [[_worth(link) for link in row] for row in topology.links]
-    candidates = itertools.combinations(range(size), count) if size <= EXHAUSTIVE else _beam(worth, count)
+    candidates = (
+        itertools.combinations(range(size), count)
+        if size <= EXHAUSTIVE
+        else (tuple(range(first, first + count)) for first in range(size - count + 1))
+    )
     best: tuple[int, int] | None = None
     equal: list[tuple[int, ...]] = []
     for subset in candidates:
@@ -170,18 +112,6 @@ def farthest(topology: Topology, used: Sequence[int]) -> str:
     return _worst(topology, [topology.devices.index(device) for device in used])
 
 
-def from_nvml(connections: nvml.Connections) -> Topology:
-    """NVML's answer as a topology; it names no network cards."""
-    return Topology(
-        devices=tuple(range(len(connections.links))),
-        links=connections.links,
-        cpu_affinity=connections.cpu_affinity,
-        numa=connections.numa,
-        peer=connections.peer,
-        source="NVML",
-    )
-
-
 def merge(smi: Topology, other: Topology) -> Topology:
     """nvidia-smi's matrix with what only NVML tells, and where the two disagree."""
     if smi.devices != other.devices:
@@ -190,61 +120,16 @@ def merge(smi: Topology, other: Topology) -> Topology:
     lines = [
         f"GPUs {a} and {b}: nvidia-smi says {smi.links[a][b]}, NVML {other.links[a][b]}"
         for a, b in itertools.combinations(range(len(smi.devices)), 2)
-        if other.links[a][b] != "N/A" and _plain(smi.links[a][b]) != _plain(other.links[a][b])
+        if other.links[a][b] != "N/A" and len({_SAME.get(t.links[a][b], t.links[a][b]) for t in (smi, other)}) == 2
     ]
     return dataclasses.replace(
         smi,
-        cpu_affinity=tuple(map(_first_told, smi.cpu_affinity, other.cpu_affinity)),
-        numa=tuple(map(_first_told, smi.numa, other.numa)),
+        cpu_affinity=tuple(a or b for a, b in zip(smi.cpu_affinity, other.cpu_affinity)),
+        numa=tuple(a or b for a, b in zip(smi.numa, other.numa)),
         peer=other.peer,
         source="nvidia-smi and NVML",
         disagreements=tuple(lines),
     )
-
-
-def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
-    names = [name for name in header.devices if re.fullmatch(r"GPU\d+", name)]
-    nics = [name for name in header.devices if name not in names]
-    at = {name: header.devices.index(name) for name in header.devices}
-    for name in names:
-        row = rows[name].links if name in rows else []
-        if len(row) < len(header.devices):
-            raise TopologyError(f"row {name} has {len(row)} of {len(header.devices)} cells")
-        if bad := [cell for cell in row if level_of(cell) not in {*LEVELS, "X", "N/A"}]:
-            raise TopologyError(f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}")
-    for a, b in itertools.combinations(names, 2):
-        there, back = rows[a].links[at[b]], rows[b].links[at[a]]
-        if there != back or there == "X":
-            raise TopologyError(f"{a}-{b} is {there}, {b}-{a} is {back}")
-
-    def extra(column: str) -> tuple[str, ...]:
-        if column not in header.extras:
-            return ("",) * len(names)
-        return tuple(_told(rows[name].extras[header.extras.index(column)]) for name in names)
-
-    def cells(columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        return tuple(tuple(rows[name].links[at[column]] for column in columns) for name in names)
-
-    return Topology(
-        devices=tuple(int(name[3:]) for name in names),
-        links=cells(names),
-        cpu_affinity=extra("CPU Affinity"),
-        numa=extra("NUMA Affinity"),
-        nics=tuple(nics),
-        nic_links=cells(nics),
-    )
-
-
-def _told(cell: str) -> str:
-    return "" if cell == "N/A" else cell
-
-
-def _first_told(first: str, second: str) -> str:
-    return first or second
-
-
-def _plain(link: str) -> str:
-    return _SAME.get(link, link)
 
 
 def _worth(link: str) -> int:
@@ -255,25 +140,6 @@ def _quality(worth: Sequence[Sequence[int]], subset: Iterable[int]) -> tuple[int
     """(worst link, sum of the links); of two subsets the one with the larger is the better."""
     values = [worth[a][b] for a, b in itertools.combinations(subset, 2)]
     return min(values, default=0), sum(values)
-
-
-def _beam(worth: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:
-    """Subsets of `count` devices that grew from the best ones of each smaller size."""
-    most = 2**31  # nearer than any link
-    kept: dict[tuple[int, ...], tuple[int, int]] = {
-        (i,): (most, 0) for i in range(len(worth))
-    }  # subset -> (worst link, sum)
-    for size in range(2, count + 1):
-        grown: dict[tuple[int, ...], tuple[int, int]] = {}
-        for subset, (worst, total) in kept.items():
-            for i in range(len(worth)):
-                if i not in subset and (larger := tuple(sorted((*subset, i)))) not in grown:
-                    links = [worth[i][j] for j in subset]
-                    grown[larger] = (min(worst, *links), total + sum(links))
-        # Pairs are all kept: a far start may hold the only good subset.
-        width = len(grown) if size == 2 else BEAM
-        kept = dict(sorted(grown.items(), key=lambda item: item[1], reverse=True)[:width])
-    yield from kept
 
 
 def _worst(topology: Topology, subset: Sequence[int]) -> str:
@@ -346,5 +212,5 @@ def _best_text(topology: Topology) -> str:
         lines.append(f"  best {count}: {first} ({best.worst}){equal}")
         lines.append(f"    CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={first}")
     if size > EXHAUSTIVE:
-        lines.append(f"With more than {EXHAUSTIVE} GPUs not every subset is looked at: there may be a better one.")
+        lines.append(f"With more than {EXHAUSTIVE} GPUs, only GPUs with consecutive numbers are compared.")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ Source: nvidia-smi's manual, "topo", and the legend that the command prints belo
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -43,6 +44,89 @@ class MatrixRow:
     name: str
     links: list[str]
     extras: list[str]
+
+
+class TopologyError(ValueError):
+    """A text has no complete matrix."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Links between the GPUs of one machine.
+
+    Attributes:
+      devices: nvidia-smi's indices of the GPUs.
+      links: GPU x GPU in nvidia-smi's words, "X" on the diagonal.
+      cpu_affinity, numa: CPUs and NUMA nodes near each GPU, as nvidia-smi writes them; "": unknown.
+      nics: names of network cards; nic_links: GPU x card.
+      peer: GPU x GPU, "OK" where one can read the other's memory, else NVML's reason; "" or empty: unknown.
+      source: nvidia-smi, NVML or both.
+      disagreements: differences between nvidia-smi and NVML, one line each.
+    """
+
+    devices: tuple[int, ...]
+    links: tuple[tuple[str, ...], ...]
+    cpu_affinity: tuple[str, ...]
+    numa: tuple[str, ...]
+    nics: tuple[str, ...] = ()
+    nic_links: tuple[tuple[str, ...], ...] = ()
+    peer: tuple[tuple[str, ...], ...] = ()
+    source: str = "nvidia-smi"
+    disagreements: tuple[str, ...] = ()
+
+
+def parse(text: str) -> Topology:
+    """Reads the output of `nvidia-smi topo -m`.
+
+    Raises:
+      TopologyError: if the matrix of GPUs is not whole, uneven, or has words that are no links.
+    """
+    header: Header | None = None
+    rows: dict[str, MatrixRow] = {}
+    for line in text.splitlines():
+        if (first_line := read_header(line)) is not None:
+            if header is not None:
+                break  # a second matrix: the first counts
+            header = first_line
+        elif header is not None and (row := read_row(line, header)) is not None:
+            rows.setdefault(row.name, row)
+    if header is None:
+        raise TopologyError("expected a line that names GPU0 and the others, found none")
+    return _checked(header, rows)
+
+
+def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
+    names = [name for name in header.devices if re.fullmatch(r"GPU\d+", name)]
+    nics = [name for name in header.devices if name not in names]
+    at = {name: header.devices.index(name) for name in header.devices}
+    for name in names:
+        row = rows[name].links if name in rows else []
+        if len(row) < len(header.devices):
+            raise TopologyError(f"row {name} has {len(row)} of {len(header.devices)} cells")
+        if bad := [cell for cell in row if level_of(cell) not in {*LEVELS, "X", "N/A"}]:
+            raise TopologyError(f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}")
+    for a, b in itertools.combinations(names, 2):
+        there, back = rows[a].links[at[b]], rows[b].links[at[a]]
+        if there != back or there == "X":
+            raise TopologyError(f"{a}-{b} is {there}, {b}-{a} is {back}")
+
+    def extra(column: str) -> tuple[str, ...]:
+        if column not in header.extras:
+            return ("",) * len(names)
+        cells = (rows[name].extras[header.extras.index(column)] for name in names)
+        return tuple("" if cell == "N/A" else cell for cell in cells)
+
+    def cells(columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(rows[name].links[at[column]] for column in columns) for name in names)
+
+    return Topology(
+        devices=tuple(int(name[3:]) for name in names),
+        links=cells(names),
+        cpu_affinity=extra("CPU Affinity"),
+        numa=extra("NUMA Affinity"),
+        nics=tuple(nics),
+        nic_links=cells(nics),
+    )
 
 
 def read_header(line: str) -> Header | None:

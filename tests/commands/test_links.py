@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.commands import import_log, links
-from rnn_scaling.links import fitting_sizes, measuring, picture, plan, processes
+from rnn_scaling.links import measuring, picture, plan, processes
 from rnn_scaling.machine import peaks
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
@@ -226,7 +226,7 @@ def test_conflicts(call, words, expected):
 
 
 def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkeypatch, tmp_path):
-    monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**30)
+    monkeypatch.setattr(plan.memory, "available_bytes", lambda: 2**30)
     status, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M")
     assert status == 0
     assert "16 MiB, 64 MiB, 256" in out

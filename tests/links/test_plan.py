@@ -22,7 +22,7 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
 def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
     monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
-    monkeypatch.setattr(fitting_sizes, "free_bytes", lambda: 2**37)
+    monkeypatch.setattr(plan.memory, "available_bytes", lambda: 2**37)
     monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
@@ -64,18 +64,6 @@ def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
     assert made.left_out == (
         "all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it",
     )
-
-
-def test_room_is_of_the_machine_or_its_control_group(tmp_path):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   50 kB\n")
-    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
-    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
-    (tmp_path / "sys/fs/cgroup/memory.current").write_text("20000\n")
-    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 50 * 1024
-    (tmp_path / "sys/fs/cgroup/memory.max").write_text("30000\n")
-    assert fitting_sizes.free_bytes(f"{tmp_path}/") == 10000
 
 
 def test_a_full_run_on_four_devices_stays_below_8_gib():

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling.analysis import change_points, steady_state
+from rnn_scaling.analysis import steady_state
 
 FLAGS = flags.FLAGS
 
@@ -81,6 +81,19 @@ NOISES: dict[str, tuple[float, float]] = {
 }
 
 
+def mser5_cut(y: np.ndarray) -> int | None:
+    """The cut of MSER-5: batch means of 5, the truncation of least standard error; None if it lies in the second half.
+
+    Source: White, "An Effective Truncation Heuristic for Bias Reduction in Simulation Output", Simulation 69(6), 1997.
+    """
+    means = y[: len(y) - len(y) % 5].reshape(-1, 5).mean(axis=1)
+    kept = np.arange(len(means), 0, -1)  # means from each candidate to the end
+    sums, squares = np.cumsum(means[::-1])[::-1], np.cumsum(means[::-1] ** 2)[::-1]
+    error = (squares - sums**2 / kept) / kept**2
+    cut = int(np.argmin(error[: max(1, len(means) - 3)]))
+    return 5 * cut if cut <= len(means) // 2 else None
+
+
 def draw(rng: np.random.Generator, n: int, sigma: float, correlation: float, outliers: float) -> np.ndarray:
     """Log noise `[n]`: first-order autoregressive, and a share of batches up to twice as long (Pareto, clipped)."""
     white = rng.normal(size=n + 50)
@@ -108,7 +121,7 @@ def judge(name: str, noise: str, sigma: float, n: int, repetitions: int, seed: i
         step_s = clean * np.exp(draw(rng, n, sigma, correlation, outliers))
         state = steady_state.analyse(step_s, words)
         kinds[state.kind] += 1
-        cuts = {"found": state.start, "skip 10": 10, "MSER-5": change_points.mser5_cut(np.log(step_s / words)) or 0}
+        cuts = {"found": state.start, "skip 10": 10, "MSER-5": mser5_cut(np.log(step_s / words)) or 0}
         for method, cut in cuts.items():
             if case.level_s is not None and cut is not None:
                 errors[method].append(steady_s[cut:].sum() * noise_mean / step_s[cut:].sum() - 1)

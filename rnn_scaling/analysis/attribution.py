@@ -184,7 +184,7 @@ class _Attributor:
         loss = Share(
             lambda rates: 1 - rates[mine] / (n * rates[base]),
             frozenset({mine, base}),
-            efficiency and shares.less(1.0, efficiency),
+            efficiency and efficiency.subtracted_from(1.0),
         )
         reached = {name: self._efficiency(changes) for name, changes in self._chain()}
         most = self._most(reached.values())
@@ -313,7 +313,7 @@ class _Attributor:
         else:
             points = combine(lambda *values: ALL * function(dict(zip(rates, values))), list(rates.values()))
         is_nothing = points.ends is not None and max(map(abs, points.ends)) <= ROUNDING
-        return dataclasses.replace(points, value=0.0, low=0.0, high=0.0) if is_nothing else shares.bounded(points)
+        return dataclasses.replace(points, value=0.0, low=0.0, high=0.0) if is_nothing else points.below(ALL)
 
     def _items(self, points: Interval) -> Interval:
         """The same share of the ideal, in items/s."""

@@ -199,19 +199,6 @@ def change_points(y: np.ndarray, long_run: float) -> list[int]:
     return _worthwhile(y, cuts, penalty * block)
 
 
-def mser5_cut(y: np.ndarray) -> int | None:
-    """The cut of MSER-5: batch means of 5, the truncation of least standard error; None if it lies in the second half.
-
-    Source: White, "An Effective Truncation Heuristic for Bias Reduction in Simulation Output", Simulation 69(6), 1997.
-    """
-    means = y[: len(y) - len(y) % 5].reshape(-1, 5).mean(axis=1)
-    kept = np.arange(len(means), 0, -1)  # means from each candidate to the end
-    sums, squares = np.cumsum(means[::-1])[::-1], np.cumsum(means[::-1] ** 2)[::-1]
-    error = (squares - sums**2 / kept) / kept**2
-    cut = int(np.argmin(error[: max(1, len(means) - 3)]))
-    return 5 * cut if cut <= len(means) // 2 else None
-
-
 def trend(y: np.ndarray) -> float:
     """Least-squares change of y from its first value to its last."""
     t = np.arange(len(y)) - (len(y) - 1) / 2

@@ -2,11 +2,8 @@
 
 rates of processes -> shared_scatters -> over_processes -> ratio (speedup, efficiency), combine (a sum's parts)
 
-Rates vary by percentages, so intervals of rates and ratios are symmetric in the logarithm. Between processes the
-spread is Student's t over processes, which also holds what varies within each; configurations that are measured alike
-share one estimate of it. Within one process it is the long-run variance of its batches. docs/statistics.md has the
-formulas and the simulated coverage.
-n: batches, k: processes.
+Rates vary by percentages, so intervals of rates and ratios are symmetric in the logarithm. docs/statistics.md has the
+formulas and the simulated coverage. n: batches, k: processes.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ ORDERED = "not narrower than the scatter of runs in order of time makes it"
 MIN_ORDERED = 6  # processes from which on their order in time is looked at
 ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"
 PRINTED = "wider by half a unit of the last digits that logs printed"
+LARGEST_LOG = 700.0  # whose exponential is still a number
 WIDE = math.log(10)  # half an interval's width, as a share of the number, from which on its ends say nothing
 
 
@@ -35,8 +33,8 @@ WIDE = math.log(10)  # half an interval's width, as a share of the number, from 
 class Scatter:
     """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with.
 
-    Intervals that hold the same object, or one of the same `pool`, share the estimate: together they have its degrees
-    once. `note`: whose it is. `spread`: how many times the runs of one configuration differ at most.
+    Intervals that hold the same object, or one of the same `pool`, have its degrees once. `note`: whose it is.
+    `spread`: how many times the runs of one configuration differ at most.
     """
 
     deviation: float
@@ -48,28 +46,38 @@ class Scatter:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A number with its 95 % confidence interval.
+    """A number with its 95 % confidence interval; all arithmetic on intervals is here.
 
-    `low`, `high` and `standard_error` (in the number's own unit) are None when the data cannot give them; `kind` then
-    says why, and otherwise what the interval is over. `processes` are the processes behind each input; `scatter` what
-    the interval shares with others, None where it stands for itself; `rounding` how far the ends reach further for the
-    digits that logs printed, in the logarithm of a rate or a ratio, else in the number's own unit; `by_digits` how much
-    of half the interval's width that is, in the number's own unit: repeats leave it. `spread` is how many times the
-    runs of one configuration behind the number differ at most; `is_wide`: the interval's ends say less than that.
+    Attributes:
+      low, high: the ends, None when the data cannot give them.
+      kind: what the interval is over, or why there is none.
+      standard_error: in the number's own unit; None without ends.
+      processes: behind each input.
+      scatter: what the interval shares with others; None where it stands for itself.
+      rounding: how far the ends reach further for the digits that logs printed, in the logarithm of a rate or a ratio,
+        else in the number's own unit.
+      by_digits: how much of half the interval's width that is, in the number's own unit: repeats leave it.
+      spread: how many times the runs of one configuration behind the number differ at most.
+      is_wide: the ends say less than that.
     """
 
     value: float
-    low: float | None
-    high: float | None
-    kind: str
-    standard_error: float | None
-    degrees: float
-    processes: tuple[int, ...]
+    low: float | None = None
+    high: float | None = None
+    kind: str = ""
+    standard_error: float | None = None
+    degrees: float = 0.0
+    processes: tuple[int, ...] = ()
     scatter: Scatter | None = None
     rounding: float = 0.0
     by_digits: float = 0.0
     spread: float = 1.0
     is_wide: bool = False
+
+    @classmethod
+    def exact(cls, value: float, kind: str, processes: tuple[int, ...] = ()) -> Interval:
+        """A number without uncertainty."""
+        return cls(value, value, value, kind, 0.0, math.inf, processes)
 
     @property
     def ends(self) -> tuple[float, float] | None:
@@ -80,6 +88,11 @@ class Interval:
     def half_width(self) -> float | None:
         """Half the interval's width, in the number's own unit: what stands after "±"."""
         return None if self.ends is None else (self.ends[1] - self.ends[0]) / 2
+
+    @property
+    def relative_error(self) -> float | None:
+        """The standard error as a share of the number."""
+        return None if self.standard_error is None else self.standard_error / self.value
 
     def printed(self, rounding: float) -> Interval:
         """The interval of a rate, or a ratio, that logs printed with few digits.
@@ -108,27 +121,40 @@ class Interval:
         by_digits = self.by_digits * factor
         return dataclasses.replace(self, value=value, low=low, high=high, standard_error=error, by_digits=by_digits)
 
+    def shifted(self, by: float) -> Interval:
+        """The number and its ends, all moved."""
+        low, high = (None, None) if self.ends is None else (self.ends[0] + by, self.ends[1] + by)
+        return dataclasses.replace(self, value=self.value + by, low=low, high=high)
+
+    def subtracted_from(self, whole: float) -> Interval:
+        """`whole` less the number, with the same ends."""
+        low, high = (None, None) if self.ends is None else (whole - self.ends[1], whole - self.ends[0])
+        return dataclasses.replace(self, value=whole - self.value, low=low, high=high)
+
+    def below(self, most: float) -> Interval:
+        """The same with no end above `most`, which linear error propagation does not know; the number stays."""
+        if self.high is None or self.high <= max(most, self.value):
+            return self
+        return dataclasses.replace(self, high=max(most, self.value))
+
+    def with_margin(self, margin: float, kind: str) -> Interval:
+        """The same ratio with ends at this distance, in its logarithm."""
+        low, high = self.value * math.exp(-margin), self.value * math.exp(min(margin, LARGEST_LOG))
+        return dataclasses.replace(self, low=low, high=high, kind=kind)
+
 
 def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
-    """Items a second of one process: all items / all seconds of the same batches.
-
-    Raises:
-      ValueError: if the lists are empty or differ in length, or a value is not positive and finite.
-    """
+    """Items a second of one process: all items / all seconds of the same batches."""
     check_batches(step_s, items)
     return math.fsum(items) / math.fsum(step_s)
 
 
 def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval:
-    """Items a second of one process with the interval over its batches, which says nothing about other processes.
-
-    Args:
-      step_s: seconds of its measured batches; warm-up left out.
-    """
+    """Items a second of one process with the interval over its batches, which says nothing about other processes."""
     value, n = process_rate(step_s, items), len(step_s)
     error = within_process(step_s, items)
     if error is None:
-        return Interval(value, None, None, f"fewer than {MIN_BATCHES} batches give no interval", None, 0.0, (1,))
+        return Interval(value, kind=f"fewer than {MIN_BATCHES} batches give no interval", processes=(1,))
     kind = "95 % CI over batches within one process; says nothing about other processes"
     return _log_interval(math.log(value), error, cosines(n), (1,), kind)
 
@@ -137,9 +163,7 @@ def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Int
     """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
 
     Args:
-      rates: items a second of each process.
-      shared: what these processes scatter by, as `shared_scatters` gives it; their own (k - 1 degrees) when not
-        given.
+      shared: what these processes scatter by, as `shared_scatters` gives it; by default their own (k - 1 degrees).
     """
     logs = _logs(rates)
     k = len(logs)
@@ -157,29 +181,25 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     """What the processes of each configuration scatter by, where all are measured alike: on one machine, in one way.
 
     One standard deviation of log rates for all, with a degree of freedom for every process beyond a configuration's
-    first, so that one with two processes, or with a single one beside repeated ones, has an honest interval too. A
-    configuration whose own deviation is larger is judged by that, with the degrees of all.
-
-    Returns:
-      A scatter for each configuration; None where nothing is known, as for single processes throughout.
+    first. A configuration whose own deviation is larger is judged by that, with the degrees of all. None where nothing
+    is known, as for single processes throughout.
     """
     own = [scatter(_logs(rates)) for rates in groups]
     degrees = [len(rates) - 1 for rates in groups]
     if not (free := sum(degrees)):
         return [None] * len(groups)
-    deviation = math.sqrt(math.fsum(each**2 * count for each, count in zip(own, degrees)) / free)
+    deviation = math.sqrt(math.fsum(deviation**2 * count for deviation, count in zip(own, degrees)) / free)
     spread = max(max(rates) / min(rates) for rates in groups)
     common = Scatter(deviation, free, POOLED if len(groups) > 1 else "", spread=spread)
-    larger = [each > deviation * (1 + 1e-9) for each in own]  # beyond rounding, which a single group has too
-    return [Scatter(each, free, POOLED, common, spread) if above else common for each, above in zip(own, larger)]
+    larger = [of_row > deviation * (1 + 1e-9) for of_row in own]  # beyond rounding, which a single group has too
+    return [Scatter(of_row, free, POOLED, common, spread) if above else common for of_row, above in zip(own, larger)]
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     """What processes scatter by where the machine may drift from run to run, as it does between two sittings.
 
     Their own standard deviation, or from MIN_ORDERED processes on the root of their long-run variance if that is
-    larger: it holds what neighbours in time have in common. It is larger in half of all series without drift, too, so
-    the note names the rule and no cause.
+    larger. It is larger in half of all series without drift, too, so the note names the rule and no cause.
     """
     logs = _logs(rates)
     k, own = len(logs), scatter(logs)
@@ -200,18 +220,18 @@ def within_half_width(step_s: Numbers, items: Numbers) -> float | None:
 def ratio(numerator: Interval, denominator: Interval) -> Interval:
     """numerator / denominator of two independent rates: a speedup, or a change.
 
-    The difference of logarithms with Welch's degrees of freedom, or those of the scatter that both share.
+    The difference of logarithms, with Welch's degrees of freedom or those of the scatter that both share.
     """
     value = numerator.value / denominator.value
     both = [numerator, denominator]
     processes = numerator.processes + denominator.processes
-    errors = [error for each in both if (error := _relative(each)) is not None]
+    errors = [rate.relative_error for rate in both if rate.relative_error is not None]
     rounding = numerator.rounding + denominator.rounding
     if len(errors) < 2:
-        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes, rounding=rounding)
+        return Interval(value, kind=_no_interval(processes), processes=processes, rounding=rounding)
     error, degrees = welch(errors, both)
-    kind = _kind(processes, [each.scatter for each in both])
-    spread = max(each.spread for each in both)
+    kind = _kind(processes, [rate.scatter for rate in both])
+    spread = max(rate.spread for rate in both)
     return _log_interval(math.log(value), error, degrees, processes, kind, spread=spread).printed(rounding)
 
 
@@ -227,8 +247,7 @@ def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
 def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Interval:
     """Any smooth function of independent rates, as a part of the efficiency loss: n * x1 - xn.
 
-    First-order error propagation with Welch-Satterthwaite degrees of freedom. Inputs must be independent: where a rate
-    occurs twice, it is one input that `function` uses twice.
+    First-order error propagation with Welch-Satterthwaite degrees of freedom. A rate that occurs twice is one input.
     """
     values = [interval.value for interval in inputs]
     processes = tuple(count for interval in inputs for count in interval.processes)
@@ -236,27 +255,24 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     slopes = [slope(function, values, i) for i in range(len(values))]
     used = [(by, interval) for by, interval in zip(slopes, inputs) if by]
     if not used:
-        return Interval(value, value, value, "the same whatever was measured", 0.0, math.inf, processes)
-    errors = [abs(by) * each.standard_error for by, each in used if each.standard_error is not None]
-    processes = tuple(count for _, each in used for count in each.processes)
+        return Interval.exact(value, "the same whatever was measured", processes)
+    errors = [abs(by) * rate.standard_error for by, rate in used if rate.standard_error is not None]
+    processes = tuple(count for _, rate in used for count in rate.processes)
     if len(errors) < len(used):
-        return Interval(value, None, None, _no_interval(processes), None, 0.0, processes)
-    error, degrees = welch(errors, [each for _, each in used])
+        return Interval(value, kind=_no_interval(processes), processes=processes)
+    error, degrees = welch(errors, [rate for _, rate in used])
     rounding = _by_rounding(function, inputs, slopes) if any(interval.rounding for interval in inputs) else 0.0
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
-    kind = "; ".join([_kind(processes, [each.scatter for _, each in used]), *([PRINTED] if rounding else [])])
+    kind = "; ".join([_kind(processes, [rate.scatter for _, rate in used]), *([PRINTED] if rounding else [])])
     return Interval(
         *(value, value - margin, value + margin, kind, error, degrees, processes, None, rounding, rounding),
-        spread=max(each.spread for _, each in used),
-        is_wide=margin > WIDE * math.fsum(abs(by * each.value) for by, each in used),
+        spread=max(rate.spread for _, rate in used),
+        is_wide=margin > WIDE * math.fsum(abs(by * rate.value) for by, rate in used),
     )
 
 
 def _by_rounding(function: Callable[..., float], inputs: Sequence[Interval], slopes: Sequence[float]) -> float:
-    """By how much a function may be off where every input is, each the way that moves it most.
-
-    Not by slopes as errors are: a bound holds for few digits, too.
-    """
+    """By how much a function may be off where every input is, each the way that moves it most."""
 
     def moved(sign: float) -> float:
         shifts = [math.copysign(interval.rounding, sign * by) if by else 0.0 for interval, by in zip(inputs, slopes)]
@@ -286,8 +302,7 @@ def scatter(values: Sequence[float]) -> float:
 def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, float]:
     """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946).
 
-    Args:
-      terms: the terms; those which share a scatter, or its pool, are one estimate, with its degrees once.
+    Terms that share a scatter, or its pool, are one estimate, with its degrees once.
     """
     variance = math.fsum(error**2 for error in errors)
     if not variance:
@@ -317,9 +332,9 @@ def _log_interval(
 ) -> Interval:
     value = math.exp(log_value)
     if error is None:
-        return Interval(value, None, None, kind, None, 0.0, processes)
+        return Interval(value, kind=kind, processes=processes)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error
-    low, high = math.exp(log_value - margin), math.exp(min(log_value + margin, 700.0))
+    low, high = math.exp(log_value - margin), math.exp(min(log_value + margin, LARGEST_LOG))
     is_wide = margin > WIDE and spread > 1  # within one process there is nothing that differs
     return Interval(
         *(value, low, high, kind, value * error, degrees, processes, shared), spread=spread, is_wide=is_wide
@@ -329,7 +344,7 @@ def _log_interval(
 def _kind(processes: tuple[int, ...], scatters: Sequence[Scatter | None]) -> str:
     counts = sorted(set(processes))
     over = f"95 % CI over {' and '.join(map(str, counts))} process{'' if counts == [1] else 'es'}"
-    notes = dict.fromkeys(each.note for each in scatters if each and each.note)
+    notes = dict.fromkeys(scatter.note for scatter in scatters if scatter and scatter.note)
     return "; ".join([over, *notes])
 
 
@@ -337,18 +352,11 @@ def _no_interval(processes: tuple[int, ...]) -> str:
     return ONE_RUN_EACH if 1 in processes else "no interval"
 
 
-def _relative(interval: Interval) -> float | None:
-    return None if interval.standard_error is None else interval.standard_error / interval.value
-
-
 def within_process(step_s: Numbers, items: Numbers) -> float | None:
     """Relative standard error of one process's rate from its own batches, autocorrelation included.
 
-    The rate is a ratio of sums, so its error is the long-run error of seconds - items/rate. The long-run variance is
-    the mean square of the first cosine coefficients (fewer with fewer batches), each with one degree of freedom.
-
-    Returns:
-      The standard error / rate, to be used with Student's t of `cosines(n)` degrees; None below MIN_BATCHES batches.
+    The rate is a ratio of sums, so its error is the long-run error of seconds - items/rate, to be used with Student's
+    t of `cosines(n)` degrees. None below MIN_BATCHES batches.
 
     Source: Lazarus, Lewis, Stock and Watson, "HAR Inference", JBES 36(4), 2018, doi:10.1080/07350015.2018.1506926.
     """

@@ -111,7 +111,7 @@ def _speedup(measured: Measured) -> Interval | None:
     from rnn_scaling.analysis.confidence import Interval, ratio
 
     if measured.num_devices == 1:
-        return Interval(1.0, 1.0, 1.0, "by definition", 0.0, math.inf, ())
+        return Interval.exact(1.0, "by definition")
     return ratio(measured.rate, measured.one_device)
 
 
@@ -171,7 +171,7 @@ def _accuracy(measured: Measured) -> Interval | None:
 
     if min(known) == 0:
         mean = math.fsum(known) / len(known)
-        return Interval(mean, None, None, "an accuracy of 0 gives no interval", None, 0.0, (len(known),))
+        return Interval(mean, kind="an accuracy of 0 gives no interval", processes=(len(known),))
     return over_processes(known)
 
 

@@ -87,13 +87,13 @@ def rank(rates: Mapping[Name, Sequence[float]], reference: Name | None = None) -
 
 def _standing(rate: Interval, reference: Interval, count: int, is_reference: bool) -> Standing:
     if is_reference:
-        return Standing(rate, Interval(1.0, 1.0, 1.0, "itself", 0.0, math.inf, rate.processes), REFERENCE)
+        return Standing(rate, Interval.exact(1.0, "itself", rate.processes), REFERENCE)
     ratio = confidence.ratio(rate, reference)
-    if ratio.standard_error is None:
+    if ratio.relative_error is None:
         return Standing(rate, ratio, OPEN)
-    margin = range_quantile(TOGETHER, count, ratio.degrees) * ratio.standard_error / ratio.value
-    low, high = ratio.value * math.exp(-margin), ratio.value * math.exp(min(margin, 700.0))
-    together = dataclasses.replace(ratio, low=low, high=high, kind=f"{TOGETHER:.0%} for all {count} together")
+    margin = range_quantile(TOGETHER, count, ratio.degrees) * ratio.relative_error
+    together = ratio.with_margin(margin, f"{TOGETHER:.0%} for all {count} together")
+    low, high = together.ends or (0.0, math.inf)
     return Standing(rate, together, FASTER if low > 1 else SLOWER if high < 1 else OPEN)
 
 
@@ -105,9 +105,9 @@ def worth_a_round(ranking: Ranking[Name], among: Sequence[Name]) -> list[Name]:
 
 def _could_tell(ranking: Ranking[Name], standing: Standing, further: int) -> bool:
     ratio, k = standing.ratio, ranking.processes
-    if ratio.standard_error is None or ratio.ends is None or standing.within is None:
+    if ratio.relative_error is None or standing.within is None:
         return True
-    error = ratio.standard_error / ratio.value * math.sqrt(k / (k + 1))
+    error = ratio.relative_error * math.sqrt(k / (k + 1))
     margin = range_quantile(TOGETHER, len(ranking.standings), ratio.degrees + further) * error
     gap = abs(math.log(ratio.value))
     return gap > margin or (standing.within > EQUAL >= gap + margin)

@@ -37,32 +37,11 @@ class Missing:
 ONE = Share(lambda rates: 1.0)
 
 
-def less(whole: float, share: Interval) -> Interval:
-    """`whole` less the share, with the same ends."""
-    low = None if share.high is None else whole - share.high
-    high = None if share.low is None else whole - share.low
-    return dataclasses.replace(share, value=whole - share.value, low=low, high=high)
-
-
-def _shifted(share: Interval, by: float) -> Interval:
-    """The share and its ends, all moved."""
-    ends = None if share.ends is None else (share.ends[0] + by, share.ends[1] + by)
-    low, high = ends or (None, None)
-    return dataclasses.replace(share, value=share.value + by, low=low, high=high)
-
-
-def bounded(points: Interval) -> Interval:
-    """Linear error propagation knows no bounds: more than all is not lost, unless a gain elsewhere is against it."""
-    if points.high is None or points.high <= max(ALL, points.value):
-        return points
-    return dataclasses.replace(points, high=max(ALL, points.value))
-
-
 def without(loss: Share, parts: Sequence[Share]) -> Share:
     """The loss less these parts."""
     known = math.fsum(part.value({}) for part in parts if not part.keys)
     if not any(part.keys for part in parts):  # known exactly: the ends move with the number
-        interval = loss.interval and _shifted(loss.interval, -known)
+        interval = loss.interval and loss.interval.shifted(-known)
         return Share(lambda rates: loss.value(rates) - known, loss.keys, interval)
     keys = loss.keys.union(*(part.keys for part in parts))
     return Share(lambda rates: loss.value(rates) - math.fsum(part.value(rates) for part in parts), keys)
@@ -80,5 +59,5 @@ def difference(before: Share | Missing, after: Share | Missing, scale: Share | M
     first, second, factor = (term for term in terms if isinstance(term, Share))
     keys = first.keys | second.keys | factor.keys
     is_exact = not first.keys and factor is ONE and second.interval is not None
-    interval = less(first.value({}), second.interval) if is_exact and second.interval else None
+    interval = second.interval.subtracted_from(first.value({})) if is_exact and second.interval else None
     return Share(lambda rates: (first.value(rates) - second.value(rates)) * factor.value(rates), keys, interval)

@@ -28,37 +28,18 @@ class Comparison:
     paired: bool
     verdict: str  # "faster", "slower", "no difference seen" or "cannot judge"
 
-    @property
-    def text(self) -> str:
-        """One sentence for a person."""
-        ratio = self.ratio
-        if ratio.low is None or ratio.high is None or self.p_value is None or self.detectable is None:
-            return f"cannot judge: {ratio.kind}"
-        low, high = _signed(ratio.low), _signed(ratio.high)
-        change = f"{_signed(ratio.value)} (95 % CI {low} to {high}, p = {self.p_value:.2g})"
-        if self.verdict == "no difference seen":
-            return f"no difference seen, smallest detectable {self.detectable:.1%}: {change}"
-        return f"{self.verdict}: {change}"
-
 
 def compare(before: Sequence[float], after: Sequence[float], paired: bool = False) -> Comparison:
-    """Tests whether rates changed, at 5 % false alarms.
-
-    Args:
-      before, after: items a second, one a process, in the order in which they ran.
-
-    Returns:
-      Student's t over pairs, or Welch's t; "cannot judge" below two processes a side.
-    """
+    """Tests whether rates of processes changed, at 5 % false alarms, by Student's t over pairs or Welch's t."""
     change = paired_ratio(before, after) if paired else ratio(over_processes(after), over_processes(before))
     return judged(change, paired)
 
 
 def judged(change: Interval, paired: bool = False) -> Comparison:
     """Tests whether a ratio after / before is 1, at 5 % false alarms; "cannot judge" with a single process."""
-    if change.standard_error is None or min(change.processes) < 2:
+    error = change.relative_error
+    if error is None or min(change.processes) < 2:
         return Comparison(change, None, None, paired, "cannot judge")
-    error = change.standard_error / change.value
     distance = max(0.0, abs(math.log(change.value)) - change.rounding)
     p_value = 2 * (1 - t_cdf(distance / error, change.degrees)) if error else float(distance == 0)
     verdict = "no difference seen" if p_value >= 1 - LEVEL else ("faster" if change.value > 1 else "slower")
@@ -71,14 +52,8 @@ def gate(comparison: Comparison, max_regression: float) -> str:
 
     Args:
       max_regression: the largest slow-down that is let through, as a share (0.05: 5 %).
-
-    Returns:
-      "ok" when the interval excludes a larger slow-down; "regression" when it holds larger ones alone; "cannot judge"
-      where the limit lies in it and more processes are needed.
     """
-    low, high = comparison.ratio.low, comparison.ratio.high
-    if low is None or high is None:
-        return "cannot judge"
+    low, high = comparison.ratio.ends or (0.0, math.inf)
     if low >= 1 - max_regression:
         return "ok"
     return "regression" if high < 1 - max_regression else "cannot judge"
@@ -87,11 +62,11 @@ def gate(comparison: Comparison, max_regression: float) -> str:
 def is_above(a: Interval, b: Interval, among: int = 2) -> bool:
     """Whether `a` is above `b`: the interval of their ratio, as `confidence.ratio` gives it, lies above 1."""
     change = ratio(a, b)
-    if change.ends is None or change.standard_error is None:
+    if change.relative_error is None:
         return False
     # An efficiency does not tell what it shares with another one, so the degrees of both are never added.
     degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
-    margin = t_quantile(pair_quantile(among), degrees) * change.standard_error / change.value
+    margin = t_quantile(pair_quantile(among), degrees) * change.relative_error
     return math.log(change.value) > margin + change.rounding
 
 
@@ -130,7 +105,3 @@ def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 
 def detectable_effect(error: float, degrees: float) -> float:
     """The true effect, in the unit of `error`, that a two-sided 5 % t test finds with 80 % power."""
     return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
-
-
-def _signed(ratio_value: float) -> str:
-    return f"{100 * (ratio_value - 1):+.1f} %"

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis import change_points
-from rnn_scaling.analysis.confidence import within_half_width
+from rnn_scaling.analysis.confidence import check_batches, within_half_width
 
 SHORTEST = 30  # batches below which nothing is said
 JUDGED = 60  # batches from which a run is said to have no steady state; a shorter one may still be warming up
@@ -52,7 +52,6 @@ class SteadyState:
     half_width: relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
     segments: levels found, from the first batch to the last.
     period: batches after which times repeat, if they do.
-    mser_start: the cut of MSER-5, a cross-check that is blind to slow-downs; None where it finds none.
     text: one sentence for a person.
     passed: what disturbed some batches in a row and passed, which are outliers; empty if nothing did.
     """
@@ -66,7 +65,6 @@ class SteadyState:
     half_width: float | None
     segments: tuple[Segment, ...]
     period: int | None
-    mser_start: int | None
     text: str
     passed: str = ""
 
@@ -88,7 +86,7 @@ def analyse(
     rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
     if n < SHORTEST:
         text = f"too short to judge: {n} batches; {_advice(n)}"
-        return SteadyState("too short", None, (), rate_default, None, None, None, (), None, None, text)
+        return SteadyState("too short", None, (), rate_default, None, None, None, (), None, text)
     series = _prepare(seconds, work)
     series, cuts = _with_levels(series)
     edges = [*([0] if series.lead else []), series.lead, *cuts, n]
@@ -98,8 +96,7 @@ def analyse(
     passing = _passing(series, start)
     outliers = tuple(sorted({*outliers, *passing}))
     segments = tuple(Segment(a, b, change_points.median(per_item[a:b])) for a, b in zip(edges, edges[1:]))
-    mser = change_points.mser5_cut(series.clipped)
-    state = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, mser, "")
+    state = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, "")
     state = _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
     if not passing:
         return state
@@ -282,11 +279,7 @@ def _concluded(
     move = None if so_far.rate_default is None else rate / so_far.rate_default - 1
     width = within_half_width(seconds[start:], work[start:])
     concluded = dataclasses.replace(so_far, kind=kind, start=start, rate_steady=rate, move=move, half_width=width)
-    text = _sentence(concluded, n, warmup, f"{unit}/s")
-    mser = so_far.mser_start
-    if mser is not None and width is not None and abs(_rate(seconds[mser:], work[mser:]) / rate - 1) > width:
-        text += f"; MSER-5, blind to slow-downs, would cut at batch {mser}"
-    return dataclasses.replace(concluded, text=text)
+    return dataclasses.replace(concluded, text=_sentence(concluded, n, warmup, f"{unit}/s"))
 
 
 def _sentence(state: SteadyState, n: int, warmup: int, unit: str) -> str:
@@ -324,10 +317,6 @@ def _varies(work: np.ndarray) -> bool:
 def _checked(step_s: Sequence[float], items: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
     seconds = np.asarray(step_s, float)
     work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
-    if len(work) != len(seconds):
-        raise ValueError(f"expected seconds and items of the same batches, got {len(seconds)} and {len(work)}")
-    for name, values in (("seconds", seconds), ("items", work)):
-        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-        if len(wrong):
-            raise ValueError(f"expected positive {name}, got {values[wrong[0]]} in batch {wrong[0]}")
+    if len(seconds) or len(work):
+        check_batches(seconds, work)
     return seconds, work

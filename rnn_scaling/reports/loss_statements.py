@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.analysis import shares
 from rnn_scaling.analysis.attribution import REST, Attribution, LossPart
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.disturbance import load
 from rnn_scaling.analysis.statements import Statement, interval_values
 
@@ -61,11 +61,11 @@ def _part(part: LossPart) -> Statement:
         raise ValueError("expected a measured part")
     if part.points.value > 0:
         return Statement("part", part.name, {"points": interval_values(part.points)})
-    gained = shares.less(0.0, part.points)
+    gained = part.points.subtracted_from(0.0)
     return Statement("part-gains", part.name, {"points": interval_values(gained or part.points)})
 
 
-def _not_split(loss: Attribution, points: shares.Interval | None = None) -> Statement:
+def _not_split(loss: Attribution, points: Interval | None = None) -> Statement:
     return Statement("points-not-split", values={"points": interval_values(points or loss.loss_points)})
 
 

@@ -164,20 +164,6 @@ def test_item_cost_takes_out_the_length():
     assert np.ptp(cost) < 1e-9
 
 
-def test_mser5_finds_a_warm_up_and_is_blind_to_a_slow_down():
-    assert change_points.mser5_cut(np.where(np.arange(200) < 30, 1.5, 1.0)) == 30
-    assert change_points.mser5_cut(np.log(with_late_change())) is None
-
-
-def test_mser5_minimises_the_standard_error():
-    for seed in range(10):
-        y = np.random.default_rng(seed).normal(size=100) + np.exp(-np.arange(100) / 15)
-        means = y.reshape(-1, 5).mean(axis=1)
-        error = [np.sum((means[d:] - means[d:].mean()) ** 2) / (20 - d) ** 2 for d in range(18)]
-        cut = int(np.argmin(error))
-        assert change_points.mser5_cut(y) == (5 * cut if cut <= 10 else None)
-
-
 def test_outlier_bounds_are_three_decile_ranges_from_the_median():
     y = np.linspace(-1, 1, 101)  # P90 - P10 = 1.6
     low, high = change_points.outlier_bounds(y)

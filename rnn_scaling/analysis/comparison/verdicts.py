@@ -142,9 +142,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def runs_needed(comparison: Comparison, target: float) -> int | None:
     """Runs a side until a slow-down of `target` is detectable, by the spread of these; None if more than MOST_RUNS."""
     change, fewest = comparison.ratio, min(comparison.ratio.processes, default=0)
-    if change.standard_error is None or fewest < 2:
+    if change.relative_error is None or fewest < 2:
         return None
-    spread = change.standard_error / change.value * math.sqrt(fewest)
+    spread = change.relative_error * math.sqrt(fewest)
     return _fewest(spread, change.degrees / (fewest - 1), target, change.rounding)
 
 

@@ -1,36 +1,20 @@
 """Where the ideal goes: n x items/s(1) - items/s(n), split into parts that add up to it, each with its interval.
 
-The parts are steps between efficiencies that were measured, each against its own one device, so that a mode or a data
-source that is slower on one device already is not charged for that. With X(mode, n, data) in items/s, m the row's mode,
-d its data source, i the mode without any exchange (independent; distributed_independent, where m can have several
-workers), a tower's batch size the same everywhere, and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
+The parts are steps between efficiencies that were measured, each against its own one device. With X(mode, n, data) in
+items/s, m the row's mode, d its data source, i the mode without any exchange, a tower's batch size the same everywhere,
+and E(m,n,d) = X(m,n,d) / (n X(m,1,d)):
 
     contention  = 1 - E(i,n,device)
     exchange    = E(i,n,device) - E(m,n,device)
     input       = E(m,n,device) - E(m,n,d)
     imbalance   = E(m,n,d) x slack; the other parts use E x (1 + slack), what evenly loaded towers would reach
 
-times the ideal n X(m,1,d). In strong scaling one device has the whole batch of the ideal, so with f = X(m,1,d) with a
-tower's share / X(m,1,d) with the whole batch
+times the ideal n X(m,1,d). In strong scaling, with f = X(m,1,d) with a tower's share / X(m,1,d) with the whole batch,
+fixed cost = 1 - f, and the other parts are multiplied by f. Where n devices of a CPU share c < n cores,
+oversubscription = 1 - c/n, and contention = c/n - E(i,n,device), unless an efficiency is known to be above c/n.
 
-    fixed cost  = 1 - f, and the other parts are multiplied by f.
-
-Where n devices of a CPU want more cores than there are and share c, they can reach c/n at most if one device keeps at
-least one core busy. Contention then is what is lost beyond that:
-
-    oversubscription = 1 - c/n;   contention = c/n - E(i,n,device)
-
-That is no measurement: it holds where one device alone does not wait, and says the least where one had several cores
-and may have used them all. Where an efficiency is known to be above c/n it does not hold, and all is contention.
-
-What is not known stays in the residual: where a run is missing, the command that supplies it is named. With every run
-the residual is 0 by construction. The slack counts as exact, and assumes that a tower's time is proportional to its
-positions, so imbalance is an upper bound and what is wrong with it is in its neighbours.
-
-Points of efficiency have the interval: the whole loss is 100 less the efficiency, with the same ends. In items/s a part
-is the same share of the ideal, so both say one thing. A part is told if its interval excludes 0 by more than other
-processes may have taken: a row whose cores they used to the share s would have been up to s / (1 - s) faster, and what
-that changes in a part is summed over the rows that it is made of. The others are the rest.
+What is not known stays in the residual: where a run is missing, the command that supplies it is named. A part is told
+if its interval excludes 0 by more than other processes may have taken. docs/methods/attribution.md explains the method.
 """
 
 from __future__ import annotations
@@ -42,10 +26,9 @@ from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance, shares
-from rnn_scaling.analysis.balance import imbalance
 from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
-from rnn_scaling.analysis.rows import Key, Row, row_key
+from rnn_scaling.analysis.rows import Key, Row, measured_batches, row_key
 from rnn_scaling.analysis.shares import ALL, Missing, Share
 from rnn_scaling.analysis.significance import foreseen, more_repeats
 from rnn_scaling.settings import scale
@@ -324,3 +307,30 @@ def _rate(row: Row) -> Interval:
     if row.rate is None:
         raise ValueError("expected a row with a good run")
     return row.rate
+
+
+def imbalance(row: Row) -> float:
+    """How much faster the row would be if every step's positions were spread evenly over its towers; 0: not at all.
+
+    A step takes as long as its slowest tower, and a tower as long as it has positions (items and padding), so step k
+    of t seconds would have taken t x mean / max of the towers' positions.
+    """
+    seconds = balanced = 0.0
+    for record in row.good:
+        if not record.batches.tower_positions:
+            return 0.0
+        step_s, _ = measured_batches(record)
+        for time_s, towers in zip(step_s, record.batches.tower_positions[record.batches.warmup :]):
+            seconds += time_s
+            balanced += time_s * (sum(towers) / (len(towers) * max(towers)))  # of even towers exactly the time
+    return max(0.0, seconds / balanced - 1) if balanced else 0.0  # rounding alone can make even towers a gain
+
+
+def padding(row: Row) -> float | None:
+    """Share of the computed positions that are padding; None where the record does not tell."""
+    items = positions = 0
+    for record in row.good:
+        first = record.batches.warmup
+        items += sum(sum(towers) for towers in record.batches.tower_items[first:])
+        positions += sum(sum(towers) for towers in record.batches.tower_positions[first:])
+    return 1 - items / positions if positions else None

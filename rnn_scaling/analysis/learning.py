@@ -20,10 +20,14 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.parts import Batches
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.naming import TRAINER
 
 WINDOW_BATCHES = 10  # of the largest global batch make a window
 LEVELS = (0.99, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)  # of which the highest that all reach is the target
 ACCURACY, LOSS = "accuracy", "loss"
+MANIFOLD = 10  # times the first loss, from which on a training counts as diverged
+REMEDY = "a speed is measured all the same, but not of a training that works; try a lower --learning_rate"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,3 +191,27 @@ def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
     if len(known) > 1 and len(set(known)) == 1:  # on equal data, and no rounding of logarithms is an interval
         items = dataclasses.replace(items, value=float(known[0]), low=None, high=None, kind="the same in all runs")
     return Learned(row, needed, items, over_processes(seconds).printed(row.rounding), best)
+
+
+def loss_growth(losses: Sequence[float | None]) -> float | None:
+    """The last loss over the first one where that is MANIFOLD or more; None where it is not, or is not known."""
+    known = [loss for loss in losses if loss is not None]
+    if len(known) < 2 or known[0] <= 0 or known[-1] < MANIFOLD * known[0]:
+        return None
+    return known[-1] / known[0]
+
+
+def is_lost(run: RunRecord) -> bool:
+    """Whether a run's training diverged. Ours tells a loss of every batch: where there is none it was not finite."""
+    losses = run.batches.loss
+    is_ours = TRAINER not in run.config
+    return bool(loss_growth(losses) or end_of_loss(losses) or (is_ours and losses and losses[-1] is None))
+
+
+def end_of_loss(losses: Sequence[float | None]) -> int | None:
+    """The batch from which on no finite loss is told, where each one before had one, two at least; None elsewhere.
+
+    A trainer that tells its loss now and then has gaps from the start, and one that never does has none to lose.
+    """
+    end = next((k for k, loss in enumerate(losses) if loss is None), 0)
+    return end if end > 1 and all(loss is None for loss in losses[end:]) else None

@@ -1,17 +1,29 @@
-"""Rows -> series with their titles: what tells series apart, in words."""
+"""Rows -> series with their titles: what tells series apart, in words, and which may be ranked."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.comparison.differences import WORK_OPTIONS
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.rows import DECODER, Key, Row, series_key
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.conditions import NOT_COMPARED_THEIRS, RESOLVED, unread_options
-from rnn_scaling.settings.naming import NAMED, TRAINER, distinguishing, network, told_apart, without_network
+from rnn_scaling.settings.naming import (
+    HOW_RUN,
+    NAMED,
+    TRAINER,
+    distinguishing,
+    network,
+    told_apart,
+    told_work,
+    without_network,
+)
+
+SIZES = ("model", "batch_size", "global_batch_size", *scale.AXES)  # judged by themselves
 
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:
@@ -107,3 +119,38 @@ def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
     if row.is_ours:
         options = {name: value for name, value in options.items() if name not in ("encoder_type", *RESOLVED)}
     return options
+
+
+def compared_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """What tells the work of each row, in words: rows of several programs are ranked only if these words agree.
+
+    Rows of one trainer are always ranked. Of several, the samples a step tell, and every option that all of these
+    trainers record, not always alike, and that may change the work.
+    """
+    if len({row.config.get(TRAINER) for row in rows}) < 2:
+        return [()] * len(rows)
+    known = [row for row in rows if told_work(row.known)]
+    tellers: dict[Any, set[str]] = {}
+    for row in known:
+        trainer = row.config.get(TRAINER)
+        tellers[trainer] = tellers.get(trainer, set(row.known)) & set(row.known)
+    common = set.intersection(*tellers.values()) if tellers else set()
+    shared = sorted(name for name in common if _may_change_work(name) and len({row.known[name] for row in known}) > 1)
+    return [
+        _words(row.known, shared)
+        if told_work(row.known)
+        else (f"{row.config[TRAINER]}, whose batch size is not known",)
+        for row in rows
+    ]
+
+
+def _words(options: Mapping[str, Any], shared: Sequence[str]) -> tuple[str, ...]:
+    size = "global_batch_size" if options.get("global_batch_size") else "batch_size"
+    return tuple(f"{name}={options[name]}" for name in (size, *shared))
+
+
+def _may_change_work(name: str) -> bool:
+    """Of options that are none of ours nobody here knows it, unless they say how a run is made and read."""
+    if name in SIZES or name == TRAINER or name in HOW_RUN:
+        return False
+    return name in WORK_OPTIONS or name not in configs.OPTIONS

@@ -6,7 +6,7 @@ Whoever knows a fact returns a `Statement`; `reports/wording.py` turns it into a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
@@ -35,3 +35,27 @@ def interval_values(interval: Interval) -> dict[str, Any]:
     """An interval as a value of a statement; `low` and `high` are None where the data cannot give them."""
     fields = ("value", "low", "high", "spread", "is_wide")
     return {field: getattr(interval, field) for field in fields}
+
+
+Cell = str | int | float | Interval | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """What a search for settings found.
+
+    Attributes:
+      name: of its files, "recommend".
+      schema: of its JSON.
+      command: trains with the settings that were found; "": nothing was found.
+      columns: title -> decimals at most.
+      data: further fields of the JSON.
+    """
+
+    name: str
+    schema: str
+    statements: Sequence[Statement]
+    command: str
+    columns: Mapping[str, int]
+    rows: Sequence[Sequence[Cell]]
+    data: Mapping[str, Any]

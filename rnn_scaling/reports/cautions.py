@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnn_scaling.analysis import divergence
+from rnn_scaling.analysis import learning
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.rows import Key, Row, process_rates
@@ -102,10 +102,10 @@ def _logs(summary: Summary) -> list[Statement]:
 def losses(summary: Summary) -> list[Statement]:
     """Runs whose loss grew manifold, or beyond all numbers."""
     made = []
-    values = {"remedy": divergence.REMEDY}
+    values = {"remedy": learning.REMEDY}
     if summary.diverged:
         made.append(
-            Statement("loss-grew", values={**values, "files": list(summary.diverged), "times": divergence.MANIFOLD})
+            Statement("loss-grew", values={**values, "files": list(summary.diverged), "times": learning.MANIFOLD})
         )
     if summary.without_loss:
         made.append(Statement("loss-not-finite", values={**values, "files": list(summary.without_loss)}))

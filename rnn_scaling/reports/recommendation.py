@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rnn_scaling.analysis.advice import Advice, Cell
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.statements import Advice, Cell
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.files.terminal import three_digits

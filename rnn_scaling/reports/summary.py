@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis import divergence, same_work, significance
+from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
@@ -18,6 +18,7 @@ from rnn_scaling.analysis.folder_rows import told_options
 from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
 from rnn_scaling.analysis.rows import Row, measured_seconds
+from rnn_scaling.analysis.series_titles import compared_work
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
@@ -107,7 +108,7 @@ class SeriesSummary:
     @functools.cached_property
     def num_diverged(self) -> int:
         """How many of its good runs diverged: a series with such runs is never called the fastest."""
-        return sum(divergence.is_lost(run) for row in self.rows for run in row.row.good)
+        return sum(learning.is_lost(run) for row in self.rows for run in row.row.good)
 
     def command(self) -> str:
         """The sweep that measures the series anew."""
@@ -216,7 +217,7 @@ class Summary:
 def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[SeriesSummary]]:
     """The series of one workload by what is known of their work."""
     groups: dict[tuple[str, ...], list[SeriesSummary]] = {}
-    for work, member in zip(same_work.of_each([member.rows[0].row for member in series]), series):
+    for work, member in zip(compared_work([member.rows[0].row for member in series]), series):
         groups.setdefault(work, []).append(member)
     return groups
 

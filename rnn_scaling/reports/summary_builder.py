@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis import attribution, balance, divergence, learning, steady_state
+from rnn_scaling.analysis import attribution, learning, steady_state
 from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.learning import Target
@@ -40,7 +40,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)
     series = _series(list(rows_of.values()), names, steady)
-    grown = tuple(run.name for run in runs if divergence.growth(run.record.batches.loss))
+    grown = tuple(run.name for run in runs if learning.loss_growth(run.record.batches.loss))
     return Summary(
         name=entry.plain(name),
         series=series,
@@ -54,7 +54,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         running=tuple(run.name for run in running),
         learning=learning.of(rows, target),
         diverged=grown,
-        without_loss=tuple(run.name for run in runs if divergence.is_lost(run.record) and run.name not in grown),
+        without_loss=tuple(run.name for run in runs if learning.is_lost(run.record) and run.name not in grown),
     )
 
 
@@ -104,8 +104,8 @@ def _row(
         loss=loss,
         steady=tuple(steady.get(row, ())),
         speedups=speedups(row),
-        padding=balance.padding(row),
-        imbalance=balance.imbalance(row),
+        padding=attribution.padding(row),
+        imbalance=attribution.imbalance(row),
         traced=step_parts.of(row.good),
     )
 

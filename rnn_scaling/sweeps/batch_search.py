@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import largest_batch
-from rnn_scaling.analysis.advice import Advice
 from rnn_scaling.analysis.largest_batch import Try
+from rnn_scaling.analysis.statements import Advice
 from rnn_scaling.machine import memory
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus

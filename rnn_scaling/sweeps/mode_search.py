@@ -9,11 +9,10 @@ from typing import Any
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.advice import Advice
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.ranking import EQUAL, SLOWER, Ranking, Standing, rank, worth_a_round
 from rnn_scaling.analysis.rows import process_rates
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Advice, Statement, interval_values
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags

@@ -19,7 +19,7 @@ from rnn_scaling.sweeps.rounds import conduct_rounds
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 if TYPE_CHECKING:  # these load numpy, and a wrong flag is reported sooner without it
-    from rnn_scaling.analysis.advice import Advice
+    from rnn_scaling.analysis.statements import Advice
     from rnn_scaling.sweeps.batch_search import BatchSearch
     from rnn_scaling.sweeps.mode_search import ModeSearch
 

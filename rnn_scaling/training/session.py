@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis import divergence
+from rnn_scaling.analysis import learning
 from rnn_scaling.cluster.launch import ClusterError, Launch
 from rnn_scaling.data import cifar10_files, corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
@@ -188,8 +188,8 @@ class Session:
             entry.warn(caution)
         if result.steady_state:
             entry.note(result.steady_state.text)
-        if grown := divergence.growth(result.batches.loss):
-            entry.warn(f"the loss grew {grown:,.3g}-fold: {divergence.REMEDY}")
+        if grown := learning.loss_growth(result.batches.loss):
+            entry.warn(f"the loss grew {grown:,.3g}-fold: {learning.REMEDY}")
         if result.workers and (shared := clusters.shared_cores(result.workers)):
             entry.warn(shared)
         self._table = table.render_runs([result])  # also when the record cannot be written

@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from rnn_scaling.analysis import attribution, balance, rows
+from rnn_scaling.analysis import attribution, rows
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.student import t_foreseeable
 from rnn_scaling.settings import config as configs
@@ -167,7 +167,7 @@ def test_each_part_has_its_interval():
 
 def test_padding_is_the_share_of_positions_without_a_word():
     (row,) = rows.with_baselines([resolved(100, 2, positions=[10, 10])])
-    assert balance.padding(row) == pytest.approx(0.1)
+    assert attribution.padding(row) == pytest.approx(0.1)
 
 
 def test_a_rate_that_occurs_twice_is_one_input_so_that_nothing_left_has_no_interval():
@@ -311,6 +311,6 @@ def test_rounding_of_floating_point_is_no_part():
         for loss in filter(None, attribution.attribute_all(table, table)):
             assert not loss.told and not loss.rest.is_told and set(loss.rest.points.ends) == {0.0}
     uneven = rows.with_baselines([resolved(100, 2, positions=[9, 10])])
-    assert balance.imbalance(uneven[0]) == pytest.approx(1 / 19)
+    assert attribution.imbalance(uneven[0]) == pytest.approx(1 / 19)
     hardly = [resolved(rate * c, c, positions=[100000, 100001][:c]) for c in (1, 2) for rate in (100, 100)]
     assert not attribute(hardly).told  # it would print as 0.000

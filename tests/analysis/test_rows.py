@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.analysis import folder_rows, rows, series_titles
-from rnn_scaling.analysis.balance import imbalance
+from rnn_scaling.analysis.attribution import imbalance
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from tests.support.records import changed, make_record
 from tests.support.scaling_runs import resolved, run, series, timed

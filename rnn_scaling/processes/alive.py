@@ -17,12 +17,6 @@ def is_alive(process: str | None, root: str = "/proc") -> bool:
     return number.isdecimal() and len(number) < 10 and _of(number, int(number), root) == process
 
 
-def is_stopped(process: str | None) -> bool:
-    """Whether the process of `this_process` still is, but a signal as SIGSTOP keeps it from doing anything."""
-    number = (process or "").partition(" ")[0]
-    return is_alive(process) and _stat(number, "/proc")[:1] in (["T"], ["t"])
-
-
 def _of(folder: str, number: int, root: str) -> str | None:
     try:
         boot = Path(root, "sys/kernel/random/boot_id").read_text().strip()

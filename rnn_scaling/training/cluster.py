@@ -20,7 +20,6 @@ from rnn_scaling.cluster.launch import NETWORK, ClusterError, Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
-from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import Rank, Workers, users_of_cores, without_each_other
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
@@ -130,10 +129,6 @@ class Alone:
     def lost(self) -> Sequence[str]:
         """A line for each rank whose loss the run survived."""
         return ()
-
-    def rank_0_left(self, process: str | None) -> bool:
-        """Whether rank 0 wrote a record that names this process, and can write no other."""
-        return False
 
 
 class Cluster(Alone):
@@ -259,13 +254,6 @@ class Cluster(Alone):
                 self._cut_off.add(rank)
                 connections.cut(self._peers[rank].address)  # TensorFlow would wait for one that is frozen
         return [line for _, line in lost]
-
-    def rank_0_left(self, process: str | None) -> bool:
-        is_lost = self.rank == 1 and self._refusal == "" and self._line().startswith("rank 0 ")
-        # Only the network between them broke: it writes what it knows, which is more.
-        is_there = alive.is_alive(process) and not alive.is_stopped(process)
-        is_its = bool(self._peers) and (process or "").partition(" ")[0] == str(self._peers[0].pid)
-        return is_lost and is_its and not is_there
 
 
 def of(launch: Launch | None, config: RunConfig) -> Alone:

@@ -70,7 +70,6 @@ class Session:
         self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
         self._is_recorded = self._is_others_fault = False
         self._num_lost = 0  # ranks whose loss was told
-        self._result_file = config.output.result_file
         self._state.files = _data_files(config)
         self._texts = corpus.Stamps(self._state.files)
         self._held = contextlib.ExitStack()  # until the process ends
@@ -255,7 +254,7 @@ class Session:
         is_interrupted = clusters.INTERRUPTED in line
         if not self._is_recorded:
             kind, status = ("Interrupted", "interrupted") if is_interrupted else ("ClusterError", "failed")
-            self._save(self._record(status, RunError(type=kind, message=line)), instead=True)
+            self._save(self._record(status, RunError(type=kind, message=line)))
         if self._table:
             tell(self._table)
         if lacks_trace:
@@ -286,11 +285,9 @@ class Session:
             tell(self._table)
         return entry.EXIT_INTERRUPTED  # the busy thread cannot be stopped, so the process leaves at once
 
-    def _save(self, result: record.RunRecord, instead: bool = False) -> bool:
-        """Writes the record, which is rank 0's to do, and with `instead` rank 1's where rank 0 has gone."""
-        path = self._config.output.result_file if self._cluster.rank == 0 else ""
-        if instead and self._cluster.rank_0_left(_writer_of(self._result_file)):
-            path = self._result_file
+    def _save(self, result: record.RunRecord) -> bool:
+        """Writes the record, which is rank 0's to do."""
+        path = self._config.output.result_file
         if not path:
             return True
         try:
@@ -312,15 +309,6 @@ def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
     output = config.output
     log_dir = os.path.join(output.log_dir, f"rank_{launch.rank}") if output.log_dir and output.trace_batches else ""
     return dataclasses.replace(config, output=dataclasses.replace(output, result_file="", log_dir=log_dir))
-
-
-def _writer_of(path: str) -> str | None:
-    """The process that began to write a record, as `machine.alive` tells it; None if the record says of no such."""
-    try:
-        error = record.read(path).error if path else None
-    except (OSError, record.RecordError):
-        return None
-    return error.process if error else None
 
 
 def _may_be_others_fault(error: Exception) -> bool:

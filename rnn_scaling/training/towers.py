@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context  # no public name leads to the graph collection
 
 from rnn_scaling.analysis.slicing import Cut
 from rnn_scaling.data.source import Source
 from rnn_scaling.models.workload import Outcome, Workload, first_values
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training import first_call
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate, place
 from rnn_scaling.training.state import Done
@@ -55,6 +55,26 @@ class TowerInputs(NamedTuple):
     loss_scale: tf.Tensor | None
 
 
+class _FirstCall:
+    """Calls a function and keeps the graphs of its first call, the only one for which TensorFlow hands them out."""
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self.graphs: list[Any] = []  # RunMetadata.FunctionGraphs: pre- and post-optimization and partition GraphDefs
+
+    def __call__(self) -> Any:
+        if self.graphs:
+            return self._function()
+        context.context().enable_graph_collection()
+        try:
+            result = self._function()
+            metadata = context.context().export_run_metadata()
+        finally:
+            context.context().disable_graph_collection()
+        self.graphs = list(metadata.function_graphs)
+        return result
+
+
 class TrainStep:
     """Callable: runs one step, waits until every device has finished it and says what was processed.
 
@@ -83,7 +103,7 @@ class TrainStep:
         with tf.device(engine.host):
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._function = tf.function(self._build, autograph=False)
-        self._first_call = first_call.FirstCall(self._function) if config.output.trace_batches else None
+        self._first_call = _FirstCall(self._function) if config.output.trace_batches else None
         self._moving = [
             place(workload.moving, first_values(workload.moving, self._seed), device, f"tower_{number}/moving")
             for number, device in enumerate(engine.devices)
@@ -113,7 +133,7 @@ class TrainStep:
 
     @property
     def function_graphs(self) -> list[Any]:
-        """What `collect.FirstCall.graphs` holds; empty before the first call, or if none are collected."""
+        """RunMetadata.FunctionGraphs of the first call; empty before it, or if none are collected."""
         return [] if self._first_call is None else self._first_call.graphs
 
     def variable_states(self) -> list[VariableState]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.training import shuffle_reduce
+from rnn_scaling.training.all_reduce import psgpu
 
 
-def build(devices: Sequence[str], shards: int) -> shuffle_reduce.Reduce:
+def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     """One tensor a tower -> their sum on each tower's device, added on CPUs in `shards` pieces."""
-    return shuffle_reduce.build(devices, [_host_cpu(device) for device in devices], shards)
+    return psgpu.build(devices, shards, [_host_cpu(device) for device in devices])
 
 
 def _host_cpu(device: str) -> str:

@@ -1,12 +1,46 @@
-"""The additions on the towers' GPUs, spread over them."""
+"""The additions on the towers' GPUs, spread over them: shards of the tensors meet there, as on parameter servers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rnn_scaling.training import shuffle_reduce
+import tensorflow as tf
+from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
+
+from rnn_scaling.training.gradients import place
 
 
-def build(devices: Sequence[str], shards: int) -> shuffle_reduce.Reduce:
-    """One tensor a tower -> their sum on each tower's device, added on the towers' devices in `shards` pieces."""
-    return shuffle_reduce.build(devices, devices, shards)
+def build(
+    devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()
+) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+    """A reduction which adds each of a tensor's `shards` pieces with one AddN on a gather device.
+
+    Successive pieces go to the gather device that has been given the fewest bytes so far, so that whole tensors
+    (`shards` = 1) spread over the devices too.
+
+    Args:
+      shards: pieces a tensor is cut into.
+      gather_devices: where the pieces are added; the towers' devices when not given.
+
+    Returns:
+      One tensor a tower -> their sum on each tower's device.
+
+    Source: TensorFlow's `build_shuffle_all_reduce`.
+    """
+    gather_devices = gather_devices or devices
+    given_bytes = [0] * len(gather_devices)
+
+    def next_device(num_bytes: int) -> str:
+        index = given_bytes.index(min(given_bytes))
+        given_bytes[index] += max(1, num_bytes)
+        return gather_devices[index]
+
+    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        placed = place(tensors, devices)
+        if len(placed) == 1:
+            return placed
+        shard_bytes = tensors[0].shape.num_elements() * tensors[0].dtype.size // shards
+        gather = [next_device(shard_bytes) for _ in range(shards)]
+        return place(tf_all_reduce.build_shuffle_all_reduce(placed, gather, tf.add_n), devices)
+
+    return reduce

@@ -11,8 +11,8 @@ import dataclasses
 import tensorflow as tf
 
 from rnn_scaling.training.engines import local
-from rnn_scaling.training.engines.grpc_cluster import serve, server_devices, task_name
-from rnn_scaling.training.engines.local import Engine, Request
+from rnn_scaling.training.engines.grpc_cluster import serve, server_devices
+from rnn_scaling.training.engines.local import Engine, Request, task_name
 
 WHERE_IT_RUNS = ""  # the device of a step's tower: that of the worker which runs it
 COORDINATOR, CHIEF = "coordinator", "chief"  # our word and the strategy's

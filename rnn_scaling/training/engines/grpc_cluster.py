@@ -14,7 +14,7 @@ from tensorflow.python.eager import context  # no public name leads to the confi
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
 from rnn_scaling.training.engines import local
-from rnn_scaling.training.engines.local import Engine, Request
+from rnn_scaling.training.engines.local import Engine, Request, task_name
 
 _running: list[Any] = []  # servers; each ends with its object
 
@@ -59,11 +59,6 @@ def serve(request: Request, place: Place) -> Engine:
         address = place.addresses[place.role][place.index]
         raise DeviceError(f"TensorFlow cannot listen at {address}: {e.message}") from e
     return Engine(0, 1, (), "", request.device.upper(), 0)
-
-
-def task_name(job: str, index: int) -> str:
-    """What the names of a task's devices begin with."""
-    return str(tf.DeviceSpec(job=job, replica=0, task=index).to_string())
 
 
 def server_devices(place: Place) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Workers whose sums are Horovod's, by Gloo: each on its own devices, as `alone`."""
+"""Workers whose sums are Horovod's, by Gloo: each on its own devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rnn_scaling import entry
 from rnn_scaling.cluster import connections, ports
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import Place
-from rnn_scaling.training.engines import alone
+from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
 JOB = "worker"
@@ -26,7 +26,7 @@ def start(request: Request) -> Engine:
     Raises:
       DeviceError: if Horovod cannot be loaded, or the workers do not find each other.
     """
-    engine = alone.start(request)
+    engine = local.start(request)
     place, hvd = request.place, load()
     hosts = [ports.split(address)[0] for address in place.addresses[JOB]] if place else [ports.LOOPBACK]
     os.environ.update(slots(hosts, engine.rank))

@@ -1,4 +1,7 @@
-"""One process on one machine: a tower on each of its devices, logical ones when there are too few real ones."""
+"""A process with a tower on each of its devices, logical ones when there are too few real ones.
+
+The towers of workers that exchange nothing are numbered over all workers.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,9 @@ def start(request: Request) -> Engine:
         or nvidia-smi does not tell how much memory they may divide.
     """
     configure(request)
-    return describe(request, task_name("localhost", 0), 0, 1)
+    place = request.place  # of a worker that exchanges nothing with the others, or not by TensorFlow
+    rank, size = (place.index, place.num_workers) if place else (0, 1)
+    return describe(request, task_name("localhost", 0), rank, size)
 
 
 def configure(request: Request) -> None:

@@ -8,11 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.links import rounds
-from rnn_scaling.links.series import COPY, FLOAT32_BYTES, Point, Series
+from rnn_scaling.links.series import COPY, FLOAT32_BYTES, Series
 
 BUDGET_S = 2.0  # of one size
-
-Tell = Callable[[int, int, str], None]
 
 
 def address(tensor: tf.Tensor) -> int:
@@ -39,7 +37,7 @@ def _hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], t
     return run, variable
 
 
-def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: Tell) -> list[Series]:
+def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: rounds.Tell) -> list[Series]:
     """Times from the first CPU device to the second over the sizes, and whether the bytes were copied.
 
     Args:
@@ -47,11 +45,8 @@ def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: Te
     """
     made = [_hand_over(devices[0], devices[1], size) for size in sizes]
     copied = [address(run()) != address(variable.read_value()) for run, variable in made]
-    jobs = [rounds.prepared(run) for run, _ in made]
-    times = rounds.in_rounds(
-        [job.seconds for job in jobs], repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, "copies")
-    )
-    points = tuple(Point(size, tuple(seconds), job.calls) for size, job, seconds in zip(sizes, jobs, times))
+    calls = [(size, run) for size, (run, _) in zip(sizes, made)]
+    points = tuple(rounds.measured_points(calls, repeats, BUDGET_S, tell, "copies"))
     name = "logical CPU 0 to logical CPU 1"
     return [Series(COPY, name, points, traffic=int(any(copied)), notes=(_note(sizes, copied),))]
 

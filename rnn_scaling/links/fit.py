@@ -6,6 +6,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 HOLDS_WITHIN = 0.15  # largest relative residual with which a fit is said to hold
 FEWEST_POINTS = 4  # two are spent on alpha and beta; fewer than two more could not contradict the line
 
@@ -62,24 +64,16 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     if not all(t > 0 and math.isfinite(t) for t in seconds):
         raise ValueError(f"expected times above 0, got {min(seconds)}")
     unit = max(num_bytes)  # of sizes: keeps the sums near 1
-    x = [n / unit for n in num_bytes]
-    weights = [1 / t**2 for t in seconds]
-    w, wx = sum(weights), sum(a * b for a, b in zip(weights, x))
-    mean_x, mean_t = wx / w, sum(a * t for a, t in zip(weights, seconds)) / w
-    spread = sum(a * (b - mean_x) ** 2 for a, b in zip(weights, x))
-    slope = sum(a * (b - mean_x) * (t - mean_t) for a, b, t in zip(weights, x, seconds)) / spread
-    alpha = mean_t - slope * mean_x
-    residuals = [(alpha + slope * b - t) / t for b, t in zip(x, seconds)]
-    variance = sum(r**2 for r in residuals) / (len(x) - 2)
-    alpha_error = math.sqrt(variance * (1 / w + mean_x**2 / spread))
-    slope_error = math.sqrt(variance / spread)
+    x, times = np.array(num_bytes) / unit, np.array(seconds)
+    (slope, alpha), covariance = np.polyfit(x, times, 1, w=1 / times, cov=True)
+    slope_error, alpha_error = np.sqrt(np.maximum(np.diag(covariance), 0))
     grows = slope > 2 * slope_error and slope > 0
     return Fit(
-        1e6 * alpha,
-        1e6 * alpha_error,
-        1e-9 * unit / slope if grows else None,
-        1e-9 * unit * slope_error / slope**2 if grows else None,
-        max(abs(r) for r in residuals),
+        float(1e6 * alpha),
+        float(1e6 * alpha_error),
+        float(1e-9 * unit / slope) if grows else None,
+        float(1e-9 * unit * slope_error / slope**2) if grows else None,
+        float(np.max(np.abs(alpha + slope * x - times) / times)),
         num_bytes[0],
         num_bytes[-1],
         len(x),
@@ -87,10 +81,9 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
 
 
 def best(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
-    """The fit over all sizes where it holds; else over the largest ones, from the smallest size from which it holds.
+    """The fit from the smallest size from which it holds; else that over all sizes, which does not hold.
 
-    Where no FEWEST_POINTS sizes or more lie on a line, the fit over all sizes, which does not hold; None for fewer than
-    FEWEST_POINTS sizes.
+    None for fewer than FEWEST_POINTS sizes.
     """
     if len(num_bytes) < FEWEST_POINTS:
         return None
@@ -102,18 +95,10 @@ def best(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The `share` quantile (0.5: the median), between the values linearly.
-
-    Raises:
-      ValueError: if there is no value.
-    """
+    """The `share` quantile (0.5: the median), between the values linearly."""
     if not values:
         raise ValueError("expected a value, got none")
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+    return float(np.quantile(values, share))
 
 
 def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> float | None:
@@ -128,11 +113,4 @@ def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> 
     """
     if not num_bytes or not num_bytes[0] <= wanted <= num_bytes[-1]:
         return None
-    for index, size in enumerate(num_bytes):
-        if size == wanted:
-            return seconds[index]
-        if size > wanted:
-            below = num_bytes[index - 1]
-            share = (wanted - below) / (size - below)
-            return seconds[index - 1] + share * (seconds[index] - seconds[index - 1])
-    return None
+    return float(np.interp(wanted, num_bytes, seconds))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.links.fit import quantile
+from rnn_scaling.links.series import counted
 
 Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 
@@ -71,10 +72,8 @@ class Gemm:
     @property
     def devices(self) -> str:
         """ "1 core", "2 devices of 4 cores", "8 GPUs"."""
-        if not self.cores_per_device:
-            return _count(self.num_devices, "GPU")
-        if self.cores_per_device == 1:
-            return _count(self.num_devices, "core")
+        if self.cores_per_device <= 1:
+            return counted(self.num_devices, "core" if self.cores_per_device else "GPU")
         cores = f"{self.cores_per_device} cores"
         return cores if self.num_devices == 1 else f"{self.num_devices} devices of {cores}"
 
@@ -101,7 +100,3 @@ def from_json(fields: Mapping[str, Any]) -> Gemm:
     fields = {name: value for name, value in fields.items() if name != "best_flops_per_second"}
     products = tuple(Product(tuple(p["shape"]), tuple(p["seconds"]), p["calls"]) for p in fields["products"])
     return Gemm(**{**fields, "products": products, "notes": tuple(fields["notes"])})
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

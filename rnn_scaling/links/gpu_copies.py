@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -24,7 +26,6 @@ BUDGET_S = 2.0  # of one size of one link
 HOST_CLOCK = "by the host's clock, two threads"
 MOST_CALLS = 100  # copies in a row: a stream's queue is not endless
 
-Tell = Callable[[int, int, str], None]
 Enqueue = Callable[[int, int], None]  # (bytes, stream)
 
 
@@ -111,7 +112,7 @@ def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
 
 
 def measure(
-    cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, tell: Tell, origin: int | None = None
+    cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, tell: rounds.Tell, origin: int | None = None
 ) -> list[Series]:
     """Times of `links` over the sizes, and whether bytes arrive unchanged.
 
@@ -128,7 +129,7 @@ def measure(
         ways = [_Way(cuda, link, stack) for link in all_links]
         plan = [(way, size, way.calls(size)) for way in ways for size in sizes]
         times = rounds.in_rounds(
-            [_bound(way.seconds, size, calls) for way, size, calls in plan],
+            [functools.partial(way.seconds, size, calls) for way, size, calls in plan],
             repeats,
             BUDGET_S,
             after_round=lambda done, _: tell(done, repeats, "copies"),
@@ -180,35 +181,20 @@ class _Way:
         return cuda.elapsed_s(self._start, self._end)
 
     def _on_host(self, size: int, calls: int) -> float:
-        errors: list[Exception] = []
-        # Each thread reads the clock itself: the one that waits for them may be woken after they have begun.
-        began, ended = [], []
-        start = threading.Barrier(len(self._link.lanes))
+        start = threading.Barrier(len(self._streams))
 
-        def run(device: int, enqueue: Enqueue, stream: int) -> None:
-            try:
-                self._cuda.use(device)  # each thread has a device of its own
-                start.wait()
-                began.append(time.perf_counter())
-                for _ in range(calls):
-                    enqueue(size, stream)
-                self._cuda.call("cudaStreamSynchronize", stream)
-                ended.append(time.perf_counter())
-            except Exception as e:
-                errors.append(e)
-                start.abort()
+        def run(lane: tuple[int, Enqueue], stream: int) -> tuple[float, float]:
+            start.wait()
+            self._cuda.use(lane[0])
+            began = time.perf_counter()  # of this thread: the caller may be woken after it has begun
+            for _ in range(calls):
+                lane[1](size, stream)
+            self._cuda.call("cudaStreamSynchronize", stream)
+            return began, time.perf_counter()
 
-        threads = [
-            threading.Thread(target=run, args=(*lane, stream)) for lane, stream in zip(self._link.lanes, self._streams)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        failures = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
-        if failures:
-            raise failures[0]
-        return max(ended) - min(began)
+        with ThreadPoolExecutor(len(self._streams)) as threads:
+            spans = list(threads.map(run, self._link.lanes, self._streams))
+        return max(ended for _, ended in spans) - min(began for began, _ in spans)
 
 
 def _arrival_errors(
@@ -248,7 +234,3 @@ def _arrival_errors(
         if count := wrong(up[a], across, down[b]):
             errors[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"
     return errors
-
-
-def _bound(function: Callable[[int, int], float], size: int, calls: int) -> Callable[[], float]:
-    return lambda: function(size, calls)

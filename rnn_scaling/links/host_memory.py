@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from rnn_scaling.links import rounds
-from rnn_scaling.links.series import MEMORY, Point, Series
+from rnn_scaling.links.series import MEMORY, Point, Series, counted
 
 SMALLEST = 1024  # below, one sees the call from Python alone
 SMALLEST_SHARED = 2**20  # threads that start and meet take longer than less
 TRAFFIC = {"copy": 2, "read": 1, "write": 1}
 FILL, ABSENT = 1, 2
 BUDGET_S = 3.0  # of one size
-
-Tell = Callable[[int, int, str], None]
 
 
 class _Buffers:
@@ -53,24 +52,18 @@ class Crew:
     """Threads, one on each core, that move their share of the bytes at the same time."""
 
     def __init__(self, cores: Sequence[int], num_bytes: int) -> None:
-        self._cores, self._share = list(cores), -(-num_bytes // len(cores))
-        self._work, self._kernel = 0, ""
-        self._problem: Exception | None = None
+        self._num_bytes, self._kernel, self._share = num_bytes, "", 0
         self._start, self._end = (threading.Barrier(len(cores) + 1) for _ in range(2))
-        self._threads = [threading.Thread(target=self._run, args=(core,), daemon=True) for core in self._cores]
+        self._threads = [threading.Thread(target=self._run, args=(core,), daemon=True) for core in cores]
         for thread in self._threads:
             thread.start()
-        self._meet(self._end)
+        self._end.wait()
 
     def move(self, kernel: str, num_bytes: int) -> None:
-        """Moves `num_bytes` in equal shares; returns when the last thread has finished.
-
-        Raises:
-          MemoryError: if a thread found no memory for its buffers.
-        """
-        self._kernel, self._work = kernel, num_bytes // len(self._cores)
-        self._meet(self._start)
-        self._meet(self._end)
+        """Moves `num_bytes` in equal shares; returns when the last thread has finished."""
+        self._kernel, self._share = kernel, num_bytes // len(self._threads)
+        self._start.wait()
+        self._end.wait()
 
     def close(self) -> None:
         """Ends the threads."""
@@ -79,28 +72,18 @@ class Crew:
         for thread in self._threads:
             thread.join()
 
-    def _meet(self, barrier: threading.Barrier) -> None:
-        try:
-            barrier.wait()
-        except threading.BrokenBarrierError:
-            raise MemoryError(f"no memory for {2 * self._share} bytes a thread") from self._problem
-
     def _run(self, core: int) -> None:
         try:
             bind({core})
-            buffers = _Buffers(self._share)
-        except (MemoryError, OSError) as e:
-            self._problem = e
+            buffers = _Buffers(-(-self._num_bytes // len(self._threads)))
+        except BaseException:
             self._end.abort()
-            return
+            raise
         moves = {kernel: transfer(kernel, buffers) for kernel in TRAFFIC}
-        with contextlib.suppress(threading.BrokenBarrierError):  # another thread has no memory: it has told
+        with contextlib.suppress(threading.BrokenBarrierError):  # another thread has no memory
             self._end.wait()
-            while True:
-                self._start.wait()
-                if not self._kernel:
-                    return
-                moves[self._kernel](self._work)
+            while self._start.wait() >= 0 and self._kernel:
+                moves[self._kernel](self._share)
                 self._end.wait()
 
 
@@ -119,15 +102,12 @@ def _on_one_core(core: int, allowed: Sequence[int]) -> Iterator[None]:
         bind(set(allowed))
 
 
-def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: Tell) -> list[Series]:
+def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: rounds.Tell) -> list[Series]:
     """Times of copy, read and write on one core, and on all cores where there are several.
 
     Args:
       sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
       cores: that may be used.
-
-    Raises:
-      MemoryError: if there is no memory for twice the largest size.
     """
     crew = Crew(cores, max(sizes)) if len(cores) > 1 else None
     try:
@@ -136,32 +116,19 @@ def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: Tell
             plan = []  # (kernel, cores, size, call)
             for kernel in TRAFFIC:
                 one = transfer(kernel, buffers)
-                plan += [(kernel, 1, size, _bound(one, size)) for size in sizes]
+                plan += [(kernel, 1, size, functools.partial(one, size)) for size in sizes]
                 if crew is not None:
                     shared = [size for size in sizes if size >= SMALLEST_SHARED]
-                    plan += [(kernel, len(cores), size, _bound(crew.move, kernel, size)) for size in shared]
-            jobs = [rounds.prepared(call) for *_, call in plan]
-            times = rounds.in_rounds(
-                [job.seconds for job in jobs],
-                repeats,
-                BUDGET_S,
-                after_round=lambda done, _: tell(done, repeats, "host memory"),
-            )
+                    plan += [(kernel, len(cores), size, functools.partial(crew.move, kernel, size)) for size in shared]
+            calls = [(size, call) for *_, size, call in plan]
+            points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "host memory")
     finally:
         if crew is not None:
             crew.close()
     by_kernel: dict[tuple[str, int], list[Point]] = {}
-    for (kernel, threads, size, _), job, seconds in zip(plan, jobs, times):
-        by_kernel.setdefault((kernel, threads), []).append(Point(size, tuple(seconds), job.calls))
+    for (kernel, threads, *_), point in zip(plan, points):
+        by_kernel.setdefault((kernel, threads), []).append(point)
     return [
-        Series(MEMORY, f"host memory {kernel}, {_count(threads)}", tuple(points), TRAFFIC[kernel])
-        for (kernel, threads), points in by_kernel.items()
+        Series(MEMORY, f"host memory {kernel}, {counted(threads, 'core')}", tuple(series_points), TRAFFIC[kernel])
+        for (kernel, threads), series_points in by_kernel.items()
     ]
-
-
-def _bound(function: Callable[..., None], *arguments: object) -> Callable[[], None]:
-    return lambda: function(*arguments)
-
-
-def _count(cores: int) -> str:
-    return "1 core" if cores == 1 else f"{cores} cores"

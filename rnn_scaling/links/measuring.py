@@ -11,8 +11,8 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_bytes, write_text
-from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, rows, series, table
-from rnn_scaling.links.display import LinksDisplay
+from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, series, table
+from rnn_scaling.links.display import NOTHING, LinksDisplay, outcome_lines
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import WorkerOutcome
@@ -21,7 +21,6 @@ from rnn_scaling.links.table import Measurements
 from rnn_scaling.machine import peaks, topology
 
 SCHEMA = "rnn_scaling.links/1"
-NOTHING = rows.NOTHING
 
 
 def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
@@ -45,7 +44,7 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
             except OSError as e:  # no room for its files: what was measured before is not lost
                 outcome = WorkerOutcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
             outcomes.append((_name(task), outcome))
-            display.rows(rows.of(outcome, task.what))
+            display.rows(outcome_lines(outcome, task.what))
     except KeyboardInterrupt:
         if not outcomes:
             raise

@@ -21,7 +21,6 @@ CHUNK = 2**22  # elements that are compared at once
 MODULUS = 1021  # of the inputs: a prime, so that shifted or exchanged pieces of any size differ
 
 Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
-Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +105,7 @@ def measure(
     devices: Sequence[str],
     sizes: Sequence[int],
     repeats: int,
-    tell: Tell,
+    tell: rounds.Tell,
     keep: Callable[[Series], None] = lambda series: None,
     compare: bool = True,
 ) -> Series:

@@ -7,7 +7,10 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
+from rnn_scaling.links.series import Point
+
 Clock = Callable[[], float]
+Tell = Callable[[int, int, str], None]  # rounds made, rounds in all, what is measured
 
 TARGET_S = 0.002  # how long a repeat of short transfers lasts: the clock and one interruption are then a small share
 MOST_CALLS = 1000
@@ -48,6 +51,21 @@ def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> Ro
         if took > LONG_S and turn:
             break
     return RoundJob(call, max(1, min(MOST_CALLS, int(TARGET_S / max(shortest, 1e-9)))))
+
+
+def measured_points(
+    calls: Sequence[tuple[int, Callable[[], object]]], repeats: int, budget_s: float, tell: Tell, what: str
+) -> list[Point]:
+    """Times of calls of (bytes, transfer), in rounds.
+
+    Args:
+      what: name of the measurement, which `tell` gets after every round.
+    """
+    jobs = [prepared(call) for _, call in calls]
+    times = in_rounds(
+        [job.seconds for job in jobs], repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)
+    )
+    return [Point(size, tuple(seconds), job.calls) for (size, _), job, seconds in zip(calls, jobs, times)]
 
 
 def in_rounds(

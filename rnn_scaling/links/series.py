@@ -116,6 +116,11 @@ def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
     return sizes
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 core", "8 GPUs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def size_text(num_bytes: float) -> str:
     """ "4 B", "64 KiB", "1.5 MiB"."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

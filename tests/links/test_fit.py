@@ -29,18 +29,6 @@ def test_a_line_is_found_exactly():
     assert found.seconds(1e9) == pytest.approx(12.5e-6 + 1 / 7.25)
 
 
-def test_errors_are_those_of_least_squares():
-    """numpy's own weighted fit, with the covariance that it scales by the residuals."""
-    noise = 1 + 0.05 * np.random.default_rng(3).standard_normal(len(SIZES))
-    times = np.array(line(20, 5)) * noise
-    (slope, alpha), covariance = np.polyfit(SIZES, times, 1, w=1 / times, cov=True)
-    found = fit.fit(SIZES, times.tolist())
-    assert found.alpha_us == pytest.approx(1e6 * alpha, rel=1e-6)
-    assert found.beta_gb_per_s == pytest.approx(1e-9 / slope, rel=1e-6)
-    assert found.alpha_error_us == pytest.approx(1e6 * covariance[1, 1] ** 0.5, rel=1e-4)
-    assert found.beta_error_gb_per_s == pytest.approx(1e-9 / slope**2 * covariance[0, 0] ** 0.5, rel=1e-4)
-
-
 def test_the_standard_error_covers_the_truth_as_often_as_it_should():
     rng, inside = np.random.default_rng(5), 0
     for _ in range(300):
@@ -92,14 +80,6 @@ def test_what_cannot_be_fitted():
     for sizes, times in (([4, 8], [1, 2]), ([4, 4, 4], [1, 1, 1]), ([4, 8, 16], [1, 0, 1])):
         with pytest.raises(ValueError, match="expected"):
             fit.fit(sizes, times)
-
-
-def test_quantiles_are_numpy_s():
-    values = [3.0, 1.0, 4.0, 1.5, 9.0]
-    for share in (0, 0.25, 0.5, 0.75, 0.9, 1):
-        assert fit.quantile(values, share) == pytest.approx(np.quantile(values, share))
-    with pytest.raises(ValueError):
-        fit.quantile([], 0.5)
 
 
 def test_a_prediction_stays_between_measured_neighbours():

@@ -6,7 +6,6 @@ import os
 import threading
 
 import numpy as np
-import pytest
 
 from rnn_scaling.links import host_memory
 
@@ -37,15 +36,6 @@ def test_every_thread_of_a_crew_moves_its_share(monkeypatch):
     assert [each[:2] for each in moved] == [("read", 500)] * 3 and len({each[2] for each in moved}) == 3
     crew.close()
     assert threading.active_count() == before
-
-
-def test_a_crew_without_memory_says_so(monkeypatch):
-    def none(_):
-        raise MemoryError
-
-    monkeypatch.setattr(host_memory, "_Buffers", none)
-    with pytest.raises(MemoryError, match="no memory for 2000 bytes a thread"):
-        host_memory.Crew([CORES[0]] * 2, 2000)
 
 
 def test_measures_every_kernel_on_one_core_and_on_all():

@@ -36,7 +36,9 @@ def fit(model, path, num_samples=10, epochs=3, warmup=2):
             now[0] += 1000.0
 
     recorder = Recorder(path, unit="images", num_warmup_batches=warmup, clock=lambda: now[0])
-    watch = Recorder.callback_keras(
+    from rnn_scaling.keras import ItemsPerSecond
+
+    watch = ItemsPerSecond(
         path, num_samples=num_samples, batch_size=4, num_warmup_batches=warmup, recorder=recorder, items_a_sample=3
     )
     x, y = np.ones([10, 3], np.float32), np.ones([10, 1], np.float32)

@@ -66,7 +66,6 @@ NEVER_TENSORFLOW = (
 LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),
     ("rnn_scaling/train.py", "rnn_scaling/training/towers.py"),
-    ("rnn_scaling/training/recorder.py", "rnn_scaling/training/keras_callback.py"),
     ("rnn_scaling/training/session.py", "rnn_scaling/training/benchmark.py"),
     ("rnn_scaling/trainers/starting.py", "rnn_scaling/trainers/reference.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/asynchronous.py"),

@@ -182,54 +182,6 @@ class Recorder:
             timer.resume()
         return seconds
 
-    @classmethod
-    def callback_keras(
-        cls,
-        result_file: str | os.PathLike[str],
-        *,
-        num_samples: int,
-        batch_size: int,
-        unit: str = "items",
-        items_a_sample: int = 1,
-        num_devices: int = 1,
-        num_warmup_batches: int = 10,
-        recorder: Recorder | None = None,
-    ) -> Any:
-        """A callback for `model.fit` of Keras 3, which is loaded here: `rnn_scaling.keras.ItemsPerSecond` is its name.
-
-            watch = ItemsPerSecond("run.json", unit="images", num_samples=len(x), batch_size=32)
-            model.fit(x, y, batch_size=32, epochs=3, callbacks=[watch])
-
-        Args:
-          result_file: where the record goes; of another `fit` of this process: the same name with -2, -3 and so on.
-          batch_size: samples of every batch but the last one, as `fit` has it: of all devices that this process drives.
-          items_a_sample: units of one sample: 1 for images, the tokens of a sentence where all have one length.
-          num_devices: that `fit` trains on.
-          recorder: another clock for the first `fit`; tests give one.
-
-        Raises:
-          ValueError: if a number is not positive; `fit` raises it if its strategy has more replicas than `num_devices`.
-          OSError: if the record cannot be written.
-        """
-        from rnn_scaling.training import keras_callback
-
-        of_recorder: dict[str, Any] = {
-            "unit": unit,
-            "num_devices": num_devices,
-            "trainer": "model.fit",
-            "num_warmup_batches": num_warmup_batches,
-            "options": keras_callback.options_of(num_samples, batch_size, items_a_sample, num_devices),
-        }
-        given = [recorder] if recorder else []
-        return keras_callback.ItemsPerSecond(
-            lambda: given.pop() if given else cls(keras_callback.own_file(result_file), **of_recorder),
-            num_samples=num_samples,
-            batch_size=batch_size,
-            items_a_sample=items_a_sample,
-            num_devices=num_devices,
-            num_warmup_batches=num_warmup_batches,
-        )
-
     @property
     def step_s(self) -> list[float]:
         """Seconds of every step so far, in this process."""

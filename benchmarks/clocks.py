@@ -62,7 +62,7 @@ def main() -> None:
 
     def open_source() -> ClockSource | None:
         if engine.device_type == "GPU":
-            return clock_sources.of_gpus(gpu_ids()[:count], own.interval)
+            return clock_sources.of_gpus(gpu_ids()[:count])
         source = clock_sources.of_cpus(cores)
         return source and _Moving(source)
 

@@ -18,7 +18,7 @@ from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
-from rnn_scaling.machine import peaks, topology
+from rnn_scaling.machine import peaks, topology, topology_matrix
 
 SCHEMA = "rnn_scaling.links/1"
 
@@ -93,7 +93,10 @@ def _with_error(each: Series, error: str) -> Series:
 
 
 def _topology() -> str:
-    connections = topology.read()
+    try:
+        connections = topology.read()
+    except topology_matrix.TopologyError as e:
+        return f"`nvidia-smi topo -m` cannot be read: {e}\n"
     return "" if connections is None else topology.text(connections)
 
 

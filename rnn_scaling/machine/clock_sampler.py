@@ -2,10 +2,10 @@
 
 A record's `environment.clocks`:
 
-    source      "NVML", "nvidia-smi", "cpufreq" or "/proc/cpuinfo"
+    source      "NVML", "cpufreq" or "/proc/cpuinfo"
     interval_s  between two samples, as asked for
     taken       samples taken; of many, THINNED at most are kept, evenly
-    cpu_s       CPU time of the sampling itself, without that of an nvidia-smi
+    cpu_s       CPU time of the sampling itself
     devices     what does not change: index, name, max_sm_mhz, max_memory_mhz, power_limit_w of a GPU, core of a CPU
     samples     [{at_s, devices: [{sm_mhz, memory_mhz, reasons, power_w, temperature_c, utilisation} or {mhz}]}], `at_s`
                 from the start of the first batch
@@ -51,7 +51,7 @@ class ClockSampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the sampling, with every process that it started."""
+        """Ends the sampling."""
         self._ended.set()
         self._thread.join(timeout=2.0)  # longer only if a driver does not answer: that must not hold up the run's end
 
@@ -116,7 +116,7 @@ def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockS
     """
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]
-        return ClockSampler(lambda: clock_sources.of_gpus(ids, interval_s), interval_s)
+        return ClockSampler(lambda: clock_sources.of_gpus(ids), interval_s)
     cores = resolved.get("cpu_affinity", [])
     return ClockSampler(lambda: clock_sources.of_cpus(cores), interval_s)
 

@@ -1,6 +1,6 @@
 """How the GPUs of this machine are connected: links between each two, groups, and which of them to use together.
 
-Read from `nvidia-smi topo -m` and NVML. No bandwidth is in it: what a link carries has to be measured.
+Read from `nvidia-smi topo -m`. No bandwidth is in it: what a link carries has to be measured.
 
 Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
 """
@@ -12,16 +12,14 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.machine import nvml
-from rnn_scaling.machine.gpus import gpu_topology, visible_gpus
-from rnn_scaling.machine.topology_matrix import MEANING, Topology, TopologyError, connected, levels, parse
+from rnn_scaling.machine.gpus import gpu_topology
+from rnn_scaling.machine.topology_matrix import MEANING, Topology, connected, levels, parse
 
 EXHAUSTIVE = 16  # GPUs up to which every subset is looked at: 12,870 of 8 among 16
 NAMED = 4  # equally good subsets that are named
 # Only their order counts. A lane of NVLink carries one to four times what 16 lanes of PCIe do, so more lanes win.
 _WORTH = {"N/A": 0, "SOC": 1, "SYS": 1, "NODE": 2, "PHB": 3, "PXB": 4, "PIX": 5, "PSB": 6}
 _NVLINK = 10
-_SAME = {"SOC": "SYS", "PSB": "PIX"}  # names of the same link, by tool and release
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,21 +38,13 @@ class Best:
 
 
 def read() -> Topology | None:
-    """The topology of this machine, from nvidia-smi and NVML, whichever answers; None: no visible GPU, or neither.
+    """The topology of this machine; None: no visible GPU, or nvidia-smi does not answer.
 
-    The matrix is nvidia-smi's where both answer; `disagreements` says where NVML's is another.
+    Raises:
+      TopologyError: if its answer cannot be read.
     """
     printed = gpu_topology()
-    api = nvml.start() if printed is not None or visible_gpus() else None
-    other = None
-    if api is not None:
-        other = nvml.topology(api)
-        nvml.ask(api, "nvmlShutdown")
-    try:
-        matrix = parse(printed) if printed is not None else None
-    except TopologyError as e:
-        return other and dataclasses.replace(other, disagreements=(f"`nvidia-smi topo -m` cannot be read: {e}",))
-    return merge(matrix, other) if matrix and other else matrix or other
+    return None if printed is None else parse(printed)
 
 
 def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
@@ -112,26 +102,6 @@ def farthest(topology: Topology, used: Sequence[int]) -> str:
     return _worst(topology, [topology.devices.index(device) for device in used])
 
 
-def merge(smi: Topology, other: Topology) -> Topology:
-    """nvidia-smi's matrix with what only NVML tells, and where the two disagree."""
-    if smi.devices != other.devices:
-        line = f"nvidia-smi lists the GPUs {nvml.ranges(smi.devices)}, NVML {nvml.ranges(other.devices)}"
-        return dataclasses.replace(smi, disagreements=(line,))
-    lines = [
-        f"GPUs {a} and {b}: nvidia-smi says {smi.links[a][b]}, NVML {other.links[a][b]}"
-        for a, b in itertools.combinations(range(len(smi.devices)), 2)
-        if other.links[a][b] != "N/A" and len({_SAME.get(t.links[a][b], t.links[a][b]) for t in (smi, other)}) == 2
-    ]
-    return dataclasses.replace(
-        smi,
-        cpu_affinity=tuple(a or b for a, b in zip(smi.cpu_affinity, other.cpu_affinity)),
-        numa=tuple(a or b for a, b in zip(smi.numa, other.numa)),
-        peer=other.peer,
-        source="nvidia-smi and NVML",
-        disagreements=tuple(lines),
-    )
-
-
 def _worth(link: str) -> int:
     return _NVLINK * int(link[2:]) if link.startswith("NV") else _WORTH.get(link, 0)
 
@@ -150,10 +120,9 @@ def _worst(topology: Topology, subset: Sequence[int]) -> str:
 def text(topology: Topology) -> str:
     """What a person wants to know, for a terminal: the matrix, the groups, and the best GPUs for each count."""
     blocks = [
-        f"GPU topology, from {topology.source}",
+        "GPU topology, from nvidia-smi",
         _table(topology),
         _groups_text(topology),
-        "\n".join([*topology.disagreements, *_peer_lines(topology)]),
         _best_text(topology),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
@@ -178,21 +147,6 @@ def _groups_text(topology: Topology) -> str:
         shown = " ".join("{" + ", ".join(map(str, group)) + "}" for group in members)
         lines.append(f"  {level:<5} {MEANING[level]:<30} {shown}")
     return "\n".join(lines)
-
-
-def _peer_lines(topology: Topology) -> list[str]:
-    """The pairs that cannot copy directly, by reason."""
-    pairs = list(itertools.combinations(range(len(topology.peer)), 2))
-    by_reason: dict[str, list[str]] = {}
-    for a, b in pairs:
-        if topology.peer[a][b] not in ("", "OK"):
-            pair = f"{topology.devices[a]}-{topology.devices[b]}"
-            by_reason.setdefault(topology.peer[a][b], []).append(pair)
-    return [
-        f"no direct copies between {'any two GPUs' if len(without) == len(pairs) else ', '.join(without)}: {reason}; "
-        "they go through the host's memory"
-        for reason, without in by_reason.items()
-    ]
 
 
 def _best_text(topology: Topology) -> str:

@@ -59,9 +59,6 @@ class Topology:
       links: GPU x GPU in nvidia-smi's words, "X" on the diagonal.
       cpu_affinity, numa: CPUs and NUMA nodes near each GPU, as nvidia-smi writes them; "": unknown.
       nics: names of network cards; nic_links: GPU x card.
-      peer: GPU x GPU, "OK" where one can read the other's memory, else NVML's reason; "" or empty: unknown.
-      source: nvidia-smi, NVML or both.
-      disagreements: differences between nvidia-smi and NVML, one line each.
     """
 
     devices: tuple[int, ...]
@@ -70,9 +67,6 @@ class Topology:
     numa: tuple[str, ...]
     nics: tuple[str, ...] = ()
     nic_links: tuple[tuple[str, ...], ...] = ()
-    peer: tuple[tuple[str, ...], ...] = ()
-    source: str = "nvidia-smi"
-    disagreements: tuple[str, ...] = ()
 
 
 def parse(text: str) -> Topology:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import stat
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rnn_scaling.analysis.clocks import held_down
 from rnn_scaling.machine import clock_sampler, clock_sources, nvml, throttling
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.gpus import visible_gpus
-from rnn_scaling.records.decoding import build
-from rnn_scaling.records.environment import Clocks
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training import recording
 from rnn_scaling.training.state import RunState
 from tests.support.fake_nvml import FakeNvml
-from tests.support.paths import ROOT
 
 
 def wait_until(true, seconds=20.0):
@@ -33,13 +23,6 @@ def wait_until(true, seconds=20.0):
     while not true():
         assert time.monotonic() < deadline, "nothing came"
         time.sleep(0.01)
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_reasons_are_those_of_nvidias_own_table():
@@ -94,7 +77,7 @@ def test_nvml_in_megahertz_watts_and_words():
 def test_a_run_on_gpus_is_sampled_through_nvml():
     api = FakeNvml([{"name": "G", "uuid": f"GPU-{i}", "sm": 1000 + i, "memory": 4000, "reasons": 0} for i in range(3)])
     ticks = iter(range(10**6))
-    sampler = ClockSampler(lambda: clock_sources.of_gpus(["2", "GPU-0"], 0.0, lambda: api), 0.0, lambda: next(ticks))
+    sampler = ClockSampler(lambda: clock_sources.of_gpus(["2", "GPU-0"], lambda: api), 0.0, lambda: next(ticks))
     wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 3)
     sampler.stop()
     found = json.loads(json.dumps(sampler.read()))
@@ -186,109 +169,14 @@ def test_cpu_clocks_of_the_bound_cores(tmp_path):
     assert source.poll() == [{"mhz": 3100.002}, {"mhz": 3100.0}]
 
 
-@pytest.fixture
-def smi(tmp_path, monkeypatch):
-    """An nvidia-smi of three GPUs that loops over the file `now`; `old` there: a driver before 535."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        f"""#!/bin/sh
-cd {tmp_path}
-case "$*" in *clocks_event_reasons*)
-  if [ -e old ]; then echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2; fi ;;
-esac
-case "$*" in
-  *--loop-ms=*) echo "$*" >args; echo $$ >pid; while :; do cat now; sleep 0.02; done ;;
-  *) cat static ;;
-esac
-"""
-    )
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    static = [f"{i}, GPU-{i}{i}, GeForce GTX 1070, 1911, 4004, 151.00, 1, 2, 3, 4, 5, 0x0\n" for i in range(3)]
-    (tmp_path / "static").write_text("".join(static))
-    now = [f"{i}, {1700 + i}, 4004, {'[N/A]' if i else '99.50'}, 61, 98, 0x0000000000000004\n" for i in (2, 0)]
-    (tmp_path / "now").write_text("".join(now))
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    return tmp_path
-
-
-@pytest.mark.parametrize("old", [False, True])
-def test_without_nvml_one_nvidia_smi_tells(smi, old):
-    if old:
-        (smi / "old").touch()
-    sampler = ClockSampler(lambda: clock_sources.of_gpus(["2", "GPU-00"], 0.25, lambda: None), 0.01)
-    wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 2)
-    pid = int((smi / "pid").read_text())
-    assert alive(pid)
-    sampler.stop()
-    assert not alive(pid)
-    found = sampler.read()
-    limits = {"name": "GeForce GTX 1070", "max_sm_mhz": 1911.0, "max_memory_mhz": 4004.0, "power_limit_w": 151.0}
-    assert found["source"] == "nvidia-smi" and found["devices"] == [{"index": 2, **limits}, {"index": 0, **limits}]
-    now = {"memory_mhz": 4004.0, "temperature_c": 61.0, "utilisation": 98.0, "reasons": 4}
-    assert found["samples"][0]["devices"] == [
-        {"sm_mhz": 1702.0, "power_w": None, **now},
-        {"sm_mhz": 1700.0, "power_w": 99.5, **now},
-    ]
-    said = (smi / "args").read_text()
-    assert "--id=2,0 --loop-ms=250" in said and ("clocks_throttle_reasons.active" in said) == old
-    assert [each.text for each in held_down(build(Clocks, found))] == [
-        "GPUs 2, 0 were held down in 100 % of the samples under load: SW power cap"
-    ]
-
-
-def test_an_nvidia_smi_that_fails_or_knows_no_such_gpu(smi, monkeypatch):
-    assert clock_sources.of_gpus(["7"], 0.5, lambda: None) is None
-    (smi / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
-    assert clock_sources.of_gpus(["0"], 0.5, lambda: None) is None
-    monkeypatch.setenv("PATH", "")
-    assert clock_sources.of_gpus(["0"], 0.5, lambda: None) is None
+def test_a_gpu_that_nvml_does_not_know():
     api = FakeNvml([{"name": "G", "uuid": "GPU-0"}])
-    assert clock_sources.of_gpus(["MIG-1"], 0.5, lambda: api) is None and api.down == 1
-
-
-def test_half_a_line_waits_for_its_rest(smi):
-    source = clock_sources.of_gpus(["2", "0"], 0.25, lambda: None)
-    try:
-        (smi / "now").write_text("")
-        ours, theirs = os.pipe()
-        os.set_blocking(ours, False)
-        os.dup2(ours, source._terminal)
-        assert source.poll() is None
-        os.write(theirs, b"2, 1500, 4000, 1, 2, 3, 0x0\r\n0, 14")
-        assert source.poll() is None
-        os.write(theirs, b"00, 4000, 1, 2, 3, 0x8\r\n")
-        assert [(d["sm_mhz"], d["reasons"]) for d in source.poll()] == [(1500.0, 0), (1400.0, 8)]
-        os.write(theirs, b"No devices were found\r\n")
-        assert source.poll() is None
-    finally:
-        for descriptor in (ours, theirs):
-            os.close(descriptor)
-        source.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nvidia_smi_dies_with_a_trainer_that_is_killed(smi, number):
-    code = """
-import time
-from rnn_scaling.machine import clock_sampler, clock_sources
-sampler = clock_sampler.ClockSampler(lambda: clock_sources.of_gpus(["0"], 0.1, lambda: None), 0.01)
-while not sampler.read():
-    time.sleep(0.01)
-print("sampling", flush=True)
-time.sleep(60)
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT, text=True) as trainer:
-        assert trainer.stdout.readline() == "sampling\n"
-        pid = int((smi / "pid").read_text())
-        assert alive(pid)
-        trainer.send_signal(number)
-        trainer.wait(10)
-    wait_until(lambda: not alive(pid), 10.0)
+    assert clock_sources.of_gpus(["MIG-1"], lambda: api) is None and api.down == 1
+    assert clock_sources.of_gpus(["0"], lambda: None) is None
 
 
 def state_of(monkeypatch, source):
-    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids, interval_s: source)
+    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids: source)
     monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
     monkeypatch.setattr(recording, "read_environment", lambda: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
@@ -326,7 +214,7 @@ def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
 def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
     asked = []
     state = state_of(monkeypatch, None)
-    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids, interval_s: asked.append(list(ids)))
+    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids: asked.append(list(ids)))
     monkeypatch.setattr(clock_sources, "of_cpus", lambda cores: asked.append(list(cores)))
     clock_sampler.start(state.resolved).stop()
     clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()

@@ -1,4 +1,4 @@
-"""GPU topology: published matrices of real machines, NVML's answer, the best subsets, and what a report says."""
+"""GPU topology: published matrices of real machines, the best subsets, and what a report says."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import stat
 
 import pytest
 
-from rnn_scaling.machine import gpus, nvml, topology
-from rnn_scaling.machine.topology import Topology
+from rnn_scaling.machine import gpus, topology, topology_matrix
+from rnn_scaling.machine.topology_matrix import Topology
 from rnn_scaling.reports import environment
-from tests.support.fake_nvml import FakeNvml
 from tests.support.paths import GOLDEN
 from tests.support.records import make_record
 
@@ -141,54 +140,8 @@ def test_affinity_columns_with_gaps_and_underlining():
 def test_a_matrix_that_is_not_whole_is_refused(old, new, reason):
     text = (EXPECTED / "7gforce.txt").read_text()
     assert old in text
-    with pytest.raises(topology.TopologyError, match=reason):
+    with pytest.raises(topology_matrix.TopologyError, match=reason):
         topology.parse(text.replace(old, new, 1))
-
-
-def machine_of(levels, links=(), **more):
-    """Four GPUs; `levels` of the pairs 01, 02, 03, 12, 13, 23; `links`: of each GPU."""
-    gpus = [
-        {
-            "name": "G",
-            "uuid": f"GPU-{i}",
-            "bus": f"00000000:{i + 1}B:00.0",
-            "cpus": [3 << 2 * i, 1],
-            "nodes": [1 << i // 2],
-        }
-        for i in range(4)
-    ]
-    for gpu, links_of_gpu in zip(gpus, links):
-        gpu["links"] = links_of_gpu
-    return FakeNvml(gpus, dict(zip(itertools.combinations(range(4), 2), levels)), **more)
-
-
-def test_nvml_in_the_words_of_nvidia_smi():
-    found = nvml.topology(machine_of([0, 10, 20, 30, 40, 50], peers={(0, 1): 0, (0, 2): 2}))
-    assert found.links == _square(
-        4, dict(zip(itertools.combinations(range(4), 2), ["PSB", "PIX", "PXB", "PHB", "NODE", "SYS"]))
-    )
-    assert found.cpu_affinity == ("0-1,64", "2-3,64", "4-5,64", "6-7,64") and found.numa == ("0", "0", "1", "1")
-    assert (found.peer[0], found.peer[1][0]) == (("", "OK", "GPU not supported", ""), "OK")
-
-
-def test_nvlinks_are_counted_lane_by_lane():
-    first, second = "0000:1B:00.0", b"00000000:2b:00.0"  # as drivers write it
-    fake = machine_of([50] * 6, [{0: second, 1: second, 5: "0000:ff:00.0"}, {2: first, 3: first}, {0: "switch"}])
-    links = nvml.topology(fake).links
-    assert links[:2] == (("X", "NV2", "SYS", "SYS"), ("NV2", "X", "SYS", "SYS"))
-
-
-def test_nvlinks_to_switches_reach_every_gpu_there():
-    switched = [dict.fromkeys(range(count), "switch") for count in (12, 12, 6)]
-    links = nvml.topology(machine_of([50] * 6, switched)).links
-    assert links[0] == ("X", "NV12", "NV6", "SYS") and links[2] == ("NV6", "NV6", "X", "SYS")
-
-
-def test_what_nvml_does_not_tell():
-    fake = FakeNvml([{"name": "G", "uuid": "GPU-0"}, {"name": "G", "uuid": "GPU-1"}])
-    found = nvml.topology(fake)
-    assert found.links == (("X", "N/A"), ("N/A", "X")) and found.cpu_affinity == found.numa == ("", "")
-    assert nvml.topology(FakeNvml([])) is None
 
 
 FOUR = """\
@@ -200,16 +153,6 @@ GPU3\tSYS\tSYS\tPHB\t X \t2-3
 """
 
 
-def test_where_nvidia_smi_and_nvml_disagree():
-    other = nvml.topology(machine_of([0, 50, 50, 50, 40, 30]))
-    found = topology.merge(topology.parse(FOUR), other)
-    # PSB is PIX in other words, and nvidia-smi's matrix stays.
-    assert found.disagreements == ("GPUs 1 and 3: nvidia-smi says SYS, NVML NODE",)
-    assert found.links[1][3] == "SYS" and found.numa == ("0", "0", "1", "1") and found.source == "nvidia-smi and NVML"
-    assert "GPUs 1 and 3: nvidia-smi says SYS, NVML NODE" in topology.text(found)
-    assert "the GPUs 0-3, NVML 0-6" in topology.merge(topology.parse(FOUR), golden("7gforce")).disagreements[0]
-
-
 @pytest.fixture
 def four_gpus(monkeypatch, tmp_path):
     """A machine whose nvidia-smi prints the file `said`."""
@@ -218,31 +161,19 @@ def four_gpus(monkeypatch, tmp_path):
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(gpus, "gpu_ids", lambda: ["0", "1", "2", "3"])
-    monkeypatch.setattr(nvml, "start", lambda: None)
     return said
 
 
-def test_read_asks_both(four_gpus, monkeypatch):
+def test_read_parses_what_nvidia_smi_prints(four_gpus):
     four_gpus.write_text(FOUR)
     assert topology.read() == topology.parse(FOUR)
-    fake = machine_of([10, 50, 50, 50, 50, 30], peers=dict.fromkeys(itertools.combinations(range(4), 2), 2))
-    monkeypatch.setattr(nvml, "start", lambda: fake)
-    both = topology.read()
-    assert both.source == "nvidia-smi and NVML" and not both.disagreements and fake.down == 1
-    assert "no direct copies between any two GPUs: GPU not supported" in topology.text(both)
-
-
-def test_read_says_so_when_nvidia_smi_cannot_be_read(four_gpus, monkeypatch):
     four_gpus.write_text("NVIDIA-SMI has failed\n")
-    assert topology.read() is None
-    monkeypatch.setattr(nvml, "start", lambda: machine_of([10] * 6))
-    found = topology.read()
-    assert found.source == "NVML" and "`nvidia-smi topo -m` cannot be read" in found.disagreements[0]
+    with pytest.raises(topology_matrix.TopologyError):
+        topology.read()
 
 
 def test_read_without_a_gpu_starts_nothing(monkeypatch):
     monkeypatch.setattr(gpus, "gpu_ids", lambda: [])
-    monkeypatch.setattr(nvml, "start", lambda: pytest.fail("NVML was started"))
     assert topology.read() is None
 
 

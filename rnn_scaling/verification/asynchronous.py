@@ -18,6 +18,7 @@ from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import finite
+from rnn_scaling.verification.certifier import weights_by_tower
 from rnn_scaling.verification.gradients import SerialGradients, summed
 from rnn_scaling.verification.rule import Arrays, UpdateRule
 from rnn_scaling.verification.serial import norm
@@ -52,7 +53,8 @@ class AsynchronousCertifier:
                 part = self._gradients.part(self._first, towers.batches[0], 1 / towers.loss_items[0], number)
                 changes.append(rule.update(part.gradient))
         expected = summed(changes)
-        change = {name: array - self._first[name] for name, array in self._variables().items()}
+        (variables,) = weights_by_tower(self._step).values()
+        change = {name: array - self._first[name] for name, array in variables.items()}
         off = _norm({name: array - expected[name] for name, array in change.items()}) / _norm(expected)
         smallest = min(map(_norm, changes)) / _norm(expected)
         moved = max(float(np.abs(array).max()) for array in change.values())
@@ -88,12 +90,6 @@ class AsynchronousCertifier:
                 CertifiedBatch(loss_serial=None, loss_parallel=loss, weights_difference=None) for loss in self._losses
             ),
         )
-
-    def _variables(self) -> Arrays:
-        pieces: dict[str, list[np.ndarray]] = {}
-        for state in self._step.variable_states():
-            pieces.setdefault(state.name, []).append(state.variable.numpy())
-        return {name: np.concatenate(parts) for name, parts in pieces.items()}
 
 
 def _norm(arrays: Arrays) -> float:

@@ -1,10 +1,11 @@
-"""Watches a run batch by batch beside a serial one, and says whether its mode does what it promises."""
+"""Compares a run with a serial one, batch by batch, and reports whether its mode does what it promises."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,16 +16,17 @@ from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
-from rnn_scaling.verification import batch_check, certificates, diagnosis, guarantees, network_check, replay
+from rnn_scaling.verification import certificates, diagnosis, network_check, replay
 from rnn_scaling.verification.certificates import finite
-from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient
-from rnn_scaling.verification.gradients import GradientPart, SerialGradients, Towers
+from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient, ReplicaUpdate
+from rnn_scaling.verification.gradients import BatchCheck, GradientPart, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays
-from rnn_scaling.verification.serial import Serial, Step, Training, norm
+from rnn_scaling.verification.serial import Serial, Step, Training, guarantee_of, norm
 
 MOST_EXPLAINED = 3  # batches
 MOST_KEPT = 2**29  # bytes of weights that are kept to replay the run
 UNEQUAL = "unequal"  # the verdict where weights differ, until it is explained
+Loss = Callable[[], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,17 @@ class Replica:
         return "" if self.tower is None else f"tower {self.tower}"
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainedBatch:
+    """A batch, and the replicas one batch before it, before it and after it."""
+
+    number: int
+    towers: Towers
+    stale: list[Replica]
+    before: list[Replica]
+    after: list[Replica]
+
+
 class Certifier:
     """The watch of one process's replicas; see `benchmark.Watch`."""
 
@@ -47,13 +60,12 @@ class Certifier:
         self, config: RunConfig, engine: Engine, step: TrainStep, gradients: SerialGradients | None = None
     ) -> None:
         self._config, self._engine, self._step = config, engine, step
-        self._guarantee = guarantees.guarantee_of(config)
+        self._guarantee = guarantee_of(config)
         self._gradients = gradients or SerialGradients(config, engine)
         self._own = range(engine.first_tower, engine.first_tower + len(engine.devices))
-        first = first_values(self._gradients.specs, config.training.seed)
-        self._serial = Serial(config, self._gradients, first, self._guarantee, self._own)
-        self._before = self._replicas()
-        self._stale = self._before
+        self._first = first_values(self._gradients.specs, config.training.seed)
+        self._serial = Serial(config, self._gradients, self._first, self._own)
+        self._stale = self._before = self._replicas()
         self._previous: list[Gradient] | None = None  # the right one of the batch before, by replica
         self._towers_before: Towers | None = None
         self._findings, self._explained = Findings(), 0
@@ -62,30 +74,28 @@ class Certifier:
         self._batches: list[CertifiedBatch] = []
         self._checks: dict[str, Check] = {}
         self._largest = {"loss_difference": 0.0, "weights_difference": 0.0, "weights_moved": 0.0}
-        self._first = first
-        self._batch_check = batch_check.BatchCheck(config.data.data_source)
-        self._history: list[tuple[Towers, list[Replica], list[Replica], list[Replica]]] = []
+        self._batch_check = BatchCheck(config.data.data_source)
+        self._history: list[TrainedBatch] = []
         self._check_beginning()
 
     def batch(self, result: StepResult) -> None:
         """Compares what the towers did in the batch that has just ended with serial training."""
         number = len(self._batches)
-        towers = self._gradients.towers(number)
-        before, after = self._before, self._replicas()
-        steps = self._serial.step(number, towers)
-        self._fault(number, self._batch_check.fault(number, towers))
+        batch = TrainedBatch(number, self._gradients.towers(number), self._stale, self._before, self._replicas())
+        steps = self._serial.step(number, batch.towers)
+        self._fault(number, self._batch_check.fault(number, batch.towers))
         if not self._wrong:
-            self._check_forward(number, result, towers, steps)
+            self._check_forward(batch, result, steps)
         self._check_moving(number)
-        largest = self._compare(number, after)
-        sizes = [array.nbytes for replica in after for array in replica.weights.values()]
-        if (len(self._history) + 1) * sum(sizes) <= MOST_KEPT and len(self._history) == number:
-            self._history.append((towers, before, self._stale, after))
+        difference = self._compare(number, batch.after)
+        num_bytes = sum(array.nbytes for replica in batch.after for array in replica.weights.values())
+        if (number + 1) * num_bytes <= MOST_KEPT:
+            self._history.append(batch)
         is_unequal = self._wrong is not None and self._wrong.subject == UNEQUAL
         if is_unequal and (self._explained < MOST_EXPLAINED or self._findings.are_right):
-            self._explain(number, towers, before, after, steps)
-        self._record(number, result, towers, steps, largest)
-        self._before, self._stale, self._towers_before = after, before, towers
+            self._explain(batch, steps)
+        self._record(batch, result, steps, difference)
+        self._before, self._stale, self._towers_before = batch.after, batch.before, batch.towers
 
     def end(self) -> Certificate:
         """The certificate of all batches."""
@@ -106,8 +116,8 @@ class Certifier:
             return certificates.right(outcome)
         faults = [self._wrong]
         if self._findings.by_place:
-            names = [replica.name for replica in self._before]
-            faults = self._replayed() or self._findings.statements(names, self._guarantee.shares_one_model)
+            shares_one_model = self._guarantee.shares_one_model
+            faults = self._replayed() or self._findings.statements(outcome.replicas, shares_one_model)
         return certificates.wrong(outcome, faults, self._first_wrong)
 
     def _replayed(self) -> list[Statement]:
@@ -116,33 +126,24 @@ class Certifier:
         is_plain = training.optimizer == "sgd" and not training.max_gradient_norm and not training.lr_warmup_batches
         if (is_plain and update.compress_gradients != "int8") or self._findings.are_right:
             return []
-        causes: dict[str, replay.Cause | None] = {replica.name: None for replica in self._before}
-        updates: dict[str, list[replay.ReplayedUpdate]] = {name: [] for name in causes}
-        for number, (towers, before, stale, after) in enumerate(self._history):
-            parts = self._parts(number, towers, stale if self._guarantee.staged else before)
-            for old, new in zip(before, after):
-                change = {name: new.weights[name] - value for name, value in old.weights.items()}
-                updates[old.name].append(replay.ReplayedUpdate(parts, _shares(towers), change, old.weights))
-        for replica in self._before if self._history else []:
-            causes[replica.name] = replay.cause(self._config, self._guarantee, replica.tower, updates[replica.name])
-        found = {name: cause for name, cause in causes.items() if cause is not None}
-        if not found:
-            return []
-        first = next(iter(found.values()))
-        statements = [Statement(first.kind, first.verdict, first.values)]
-        if len(found) < len(causes):
-            statements.append(Statement("verify-only-on", values={"towers": list(found)}))
+        by_batch = []
+        for batch in self._history:
+            replicas = batch.stale if self._guarantee.staged else batch.before
+            by_batch.append(self._updates(batch, self._parts(batch.number, batch.towers, replicas)))
+        causes = {}
+        for replica, updates in zip(self._before, zip(*by_batch)):
+            if cause := replay.cause(self._config, updates):
+                causes[replica.name] = cause
+        statements = list(causes.values())[:1]
+        if 0 < len(causes) < len(self._before):
+            statements.append(Statement("verify-only-on", values={"towers": list(causes)}))
         return statements
 
     def _replicas(self) -> list[Replica]:
         """Every copy of the variables as it is now, parts joined."""
-        pieces: dict[int | None, dict[str, list[np.ndarray]]] = {}
-        for state in self._step.variable_states():
-            tower = None if state.tower is None else self._engine.first_tower + state.tower
-            pieces.setdefault(tower, {}).setdefault(state.name, []).append(state.variable.numpy())
         return [
-            Replica(tower, {name: _joined(arrays) for name, arrays in arrays_by_name.items()})
-            for tower, arrays_by_name in pieces.items()
+            Replica(None if tower is None else self._engine.first_tower + tower, weights)
+            for tower, weights in weights_by_tower(self._step).items()
         ]
 
     def _fault(self, number: int, fault: Statement | None) -> None:
@@ -150,14 +151,11 @@ class Certifier:
         if fault and not self._wrong:
             self._wrong, self._first_wrong = fault, number
 
-    def _check(self, name: str, text: str, difference: float, tolerance: float, holds: bool = True) -> None:
+    def _check(self, name: str, text: str, difference: float, tolerance: float, holds: bool) -> None:
         """Keeps the largest difference of a check, relative to what is allowed."""
+        tolerance = max(0.0, tolerance)
         found = Check(
-            name=name,
-            holds=bool(holds),
-            text=text,
-            difference=finite(difference),
-            tolerance=finite(max(0.0, tolerance)),
+            name=name, holds=bool(holds), text=text, difference=finite(difference), tolerance=finite(tolerance)
         )
         largest = self._checks.setdefault(name, found)
         if largest.holds and (not holds or _usage(found) > _usage(largest)):
@@ -171,79 +169,67 @@ class Certifier:
             values = {"got": sum(sizes), "expected": expected}
             self._fault(0, Statement("input-samples-missing", "samples left out", values))
         if self._engine.first_tower == 0:
-            for part in network_check.comparisons(self._config.model, self._engine, training.seed):
+            device = (self._engine.own_devices or (self._engine.host,))[0]
+            model, device_type = self._config.model, self._engine.device_type
+            for part in network_check.comparisons(model, device_type, device, training.seed):
                 self._check(part.name, part.text, part.difference, part.tolerance, not part.faults)
                 for fault in part.faults:
                     self._fault(0, fault)
         for replica in self._before:
+            kind = "input-first-weights-on" if replica.name else "input-first-weights"
             for name, value in replica.weights.items():
-                if np.array_equal(value, self._first[name]):
-                    continue
-                kind = "input-first-weights-on" if replica.name else "input-first-weights"
-                self._fault(0, Statement(kind, "other weights", {"variable": name, "tower": replica.name}))
+                if not np.array_equal(value, self._first[name]):
+                    self._fault(0, Statement(kind, "other weights", {"variable": name, "tower": replica.name}))
 
     def _training(self, replica: Replica) -> int:
         return 0 if replica.tower is None else self._serial.of_tower(replica.tower)
 
-    def _check_forward(self, number: int, result: StepResult, towers: Towers, steps: Sequence[Step]) -> None:
+    def _check_forward(self, batch: TrainedBatch, result: StepResult, steps: Sequence[Step]) -> None:
         """Whether each tower had its own batch and lost what serial training loses on it, at weights that are equal."""
+        text = "each tower and batch against serial training, relative"
         for index, tower in enumerate(self._own):
-            step = steps[self._serial.of_tower(tower)]
             got, items = float(result.loss_sum[index]), float(result.loss_items[index])
-            expected = step.parts[tower].loss_sum
-            has_own = items == towers.loss_items[tower]
-            at = self._weights_at(tower)
-            if has_own and not self._is_near(got, expected):
-                expected_here = self._loss(number, towers, at, tower)  # its weights may be others by roundings
-            else:
-                expected_here = expected
-            is_right = has_own and self._is_near(got, expected_here)
-            difference = abs(got - expected_here) / max(abs(expected_here), 1e-30)
-            text = "each tower and batch against serial training, relative"
+            has_all = items == batch.towers.loss_items[tower]
+            serial = expected = steps[self._serial.of_tower(tower)].parts[tower].loss_sum
+            if has_all and not self._is_near(got, expected):
+                expected = self._loss(batch, tower)  # its weights may differ by roundings
+            is_right = has_all and self._is_near(got, expected)
+            difference = abs(got - expected) / max(abs(expected), 1e-30)
             self._check("losses", text, difference, self._guarantee.loss, is_right)
             if is_right:
                 continue
-            fault = self._inputs_fault(number, towers, tower, got, items)
-            values = {"tower": tower, "got": got / items, "expected": expected / items}
-            self._fault(number, fault or Statement("loss-unequal", "unequal loss", values))
+            values = {"tower": tower, "got": got / items, "expected": serial / items}
+            unknown = Statement("loss-unequal", "unequal loss", values)
+            if not has_all:
+                values = {"tower": tower, "got": items, "expected": batch.towers.loss_items[tower]}
+                unknown = Statement("input-items-missing", "items left out", values)
+            faults = (
+                fault
+                for fault, expected_items, loss in self._inputs_faults(batch, tower)
+                if items == expected_items and self._is_near(got, loss())
+            )
+            self._fault(batch.number, next(faults, unknown))
 
-    def _inputs_fault(self, number: int, towers: Towers, tower: int, got: float, items: float) -> Statement | None:
-        """Which wrong batch or dropout explains a tower's loss."""
-        has_own = items == towers.loss_items[tower]
-        fault = self._fault_of_tower(number, towers, tower, got, items)
-        fault = fault or self._repeated(number, towers, tower, got, items)
-        if fault or has_own:
-            return fault
-        values = {"tower": tower, "got": items, "expected": towers.loss_items[tower]}
-        return Statement("input-items-missing", "items left out", values)
-
-    def _fault_of_tower(self, number: int, towers: Towers, tower: int, got: float, items: float) -> Statement | None:
-        """Whether a tower uses the batch or the dropout of another tower."""
-        at, has_own = self._weights_at(tower), items == towers.loss_items[tower]
+    def _inputs_faults(self, batch: TrainedBatch, tower: int) -> Iterator[tuple[Statement, float, Loss]]:
+        """Wrong batches and dropouts of a tower: (the fault, its items, its loss), the likelier first."""
+        items = batch.towers.loss_items
         for instead in range(self._gradients.num_towers):
             values = {"tower": tower, "instead": instead}
-            if instead == tower:
-                continue
-            if items == towers.loss_items[instead] and self._is_near(got, self._loss(number, towers, at, instead)):
-                return Statement("input-batch-of-tower", "another's batch", values)
-            if has_own and self._is_near(got, self._loss(number, towers, at, tower, instead)):
-                return Statement("input-dropout-of-tower", "another's dropout", values)
-        return None
-
-    def _repeated(self, number: int, towers: Towers, tower: int, got: float, items: float) -> Statement | None:
-        """Whether a tower uses the dropout or the batch of an earlier step."""
-        if not number:
-            return None
-        at = self._weights_at(tower)
-        if self._config.model.dropout and items == towers.loss_items[tower]:
-            repeated = self._gradients.part(at, towers.batches[tower], 1.0, tower).loss_sum
-            if self._is_near(got, repeated):
-                return Statement("input-dropout-repeats", "same dropout", {"tower": tower})
-        for earlier in {0, len(self._history) - 1}:
-            past = self._history[earlier][0] if earlier >= 0 else towers
-            if items == past.loss_items[tower] and self._is_near(got, self._loss(number, past, at, tower)):
-                return Statement("input-batch-repeats", "same batch", {"tower": tower, "earlier": earlier})
-        return None
+            if instead != tower:
+                fault = Statement("input-batch-of-tower", "another's batch", values)
+                yield fault, items[instead], functools.partial(self._loss, batch, instead, at=tower)
+                fault = Statement("input-dropout-of-tower", "another's dropout", values)
+                yield fault, items[tower], functools.partial(self._loss, batch, tower, draw=instead)
+        if not batch.number:
+            return
+        if self._config.model.dropout:
+            first = -batch.number * self._gradients.num_towers  # from this batch's draws to those of step 0
+            fault = Statement("input-dropout-repeats", "same dropout", {"tower": tower})
+            yield fault, items[tower], functools.partial(self._loss, batch, tower, draw=first + tower)
+        for past in self._history[:1] + self._history[-1:]:
+            fault = Statement("input-batch-repeats", "same batch", {"tower": tower, "earlier": past.number})
+            repeated = dataclasses.replace(batch, towers=past.towers)
+            yield fault, past.towers.loss_items[tower], functools.partial(self._loss, repeated, tower)
 
     def _check_moving(self, number: int) -> None:
         """Whether each tower's averages are those of its own batches; no loss depends on them."""
@@ -258,15 +244,13 @@ class Certifier:
                     values = {"variable": name, "tower": tower}
                     self._fault(number, Statement("averages-unequal", "other averages", values))
 
-    def _weights_at(self, tower: int) -> Arrays:
-        """At which a tower has just computed."""
-        replicas = self._stale if self._guarantee.staged else self._before
-        return next(replica.weights for replica in replicas if replica.tower in (None, tower))
-
-    def _loss(self, number: int, towers: Towers, at: Arrays, tower: int, drawn_by: int | None = None) -> float:
-        """The summed loss of a tower's batch at these weights, with the dropout of `drawn_by`."""
-        draw = number * self._gradients.num_towers + (tower if drawn_by is None else drawn_by)
-        return self._gradients.part(at, towers.batches[tower], 1.0, draw).loss_sum
+    def _loss(self, batch: TrainedBatch, tower: int, at: int | None = None, draw: int | None = None) -> float:
+        """The summed loss of a tower's batch, at the weights of tower `at` and with the dropout of tower `draw`."""
+        at = tower if at is None else at
+        replicas = batch.stale if self._guarantee.staged else batch.before
+        weights = next(replica.weights for replica in replicas if replica.tower in (None, at))
+        number = batch.number * self._gradients.num_towers + (tower if draw is None else draw)
+        return self._gradients.part(weights, batch.towers.batches[tower], 1.0, number).loss_sum
 
     def _is_near(self, got: float, expected: float) -> bool:
         return abs(got - expected) <= self._guarantee.loss * abs(expected)
@@ -299,86 +283,77 @@ class Certifier:
         rounded = ROUNDING * ((number + 1) * norm(value) + max(training.way.values()))
         return self._guarantee.share * training.way[name] + training.lost[name] + rounded
 
-    def _explain(
-        self,
-        number: int,
-        towers: Towers,
-        before: Sequence[Replica],
-        after: Sequence[Replica],
-        steps: Sequence[Step],
-    ) -> None:
+    def _explain(self, batch: TrainedBatch, steps: Sequence[Step]) -> None:
         """Tries explanations on every variable of every replica, at the weights that the towers really had."""
         if self._explained and self._config.training.optimizer != "sgd":
             return  # what else an update depends on is no longer known
         if not self._explained and self._towers_before is not None:
-            self._previous = self._right(self._parts(number - 1, self._towers_before, self._stale), self._towers_before)
-        shares = _shares(towers)
-        fresh = self._parts(number, towers, before)
-        stale = self._parts(number, towers, self._stale) if number else fresh
-        for index, (old, new) in enumerate(zip(before, after)):
-            evidence = Evidence(
-                tower=old.tower,
-                change={name: new.weights[name] - value for name, value in old.weights.items()},
-                before=old.weights,
-                rule=steps[self._training(old)].rule,
-                fresh=fresh,
-                shares=shares,
-                previous=None if self._previous is None else self._previous[index],
-                stale=lambda: stale,
-            )
-            self._findings.add(number, index, diagnosis.explain(evidence, self._guarantee))
-        self._previous = self._right(fresh, towers)
+            before = self._parts(batch.number - 1, self._towers_before, batch.stale)
+            self._previous = self._right(before, self._towers_before)
+        fresh = self._parts(batch.number, batch.towers, batch.before)
+        stale = self._parts(batch.number, batch.towers, batch.stale) if batch.number else fresh
+        for index, update in enumerate(self._updates(batch, fresh)):
+            rule = steps[self._training(batch.before[index])].rule
+            previous = None if self._previous is None else self._previous[index]
+            evidence = Evidence(update, self._guarantee, rule, previous, stale)
+            self._findings.add(index, diagnosis.explain(evidence))
+        self._previous = self._right(fresh, batch.towers)
         self._explained += 1
+
+    def _updates(self, batch: TrainedBatch, parts: Mapping[int, GradientPart]) -> list[ReplicaUpdate]:
+        """What each replica did with a batch, of which the towers have these parts."""
+        updates = []
+        for old, new in zip(batch.before, batch.after):
+            change = {name: new.weights[name] - value for name, value in old.weights.items()}
+            updates.append(ReplicaUpdate(old.tower, parts, batch.towers.shares, change, old.weights))
+        return updates
 
     def _right(self, parts: Mapping[int, GradientPart], towers: Towers) -> list[Gradient]:
         """What a mode without staleness applies to each replica, of these parts of the towers."""
         return [
-            diagnosis.right_gradient(self._guarantee, replica.tower, parts, _shares(towers)) for replica in self._before
+            diagnosis.right_gradient(self._guarantee, replica.tower, parts, towers.shares) for replica in self._before
         ]
 
     def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, GradientPart]:
         """Each tower's part at the weights of its replica, of other processes' towers at those of one of these."""
         by_tower = {replica.tower: replica.weights for replica in replicas}
-        some = replicas[0].weights
-        weights = {tower: by_tower.get(tower, some) for tower in range(self._gradients.num_towers)}
+        default = replicas[0].weights
+        weights = {tower: by_tower.get(tower, default) for tower in range(self._gradients.num_towers)}
         scale = self._serial.trainings[0].rule.loss_scale
         return self._serial.parts(number, towers, weights, scale)
 
-    def _record(
-        self, number: int, result: StepResult, towers: Towers, steps: Sequence[Step], weights_difference: float
-    ) -> None:
-        own = {tower: steps[self._serial.of_tower(tower)].parts[tower].loss_sum for tower in self._own}
-        serial = sum(own.values()) / sum(towers.loss_items[tower] for tower in self._own)
+    def _record(self, batch: TrainedBatch, result: StepResult, steps: Sequence[Step], weights: float) -> None:
+        """Keeps the losses of a batch and the largest difference of its weights."""
+        losses = [steps[self._serial.of_tower(tower)].parts[tower].loss_sum for tower in self._own]
+        serial = sum(losses) / sum(batch.towers.loss_items[tower] for tower in self._own)
         parallel = result.loss
         difference = abs(parallel - serial) / max(abs(serial), 1e-30)
         if math.isfinite(difference):
             self._largest["loss_difference"] = max(self._largest["loss_difference"], difference)
-        self._batches.append(
-            CertifiedBatch(loss_serial=serial, loss_parallel=parallel, weights_difference=weights_difference)
-        )
+        self._batches.append(CertifiedBatch(loss_serial=serial, loss_parallel=parallel, weights_difference=weights))
         if self._config.output.progress:
-            entry.note(
-                f"batch {number}: loss {parallel:.6f}, serial {serial:.6f}; weights differ by {weights_difference:.1e}"
-            )
+            losses_text = f"loss {parallel:.6f}, serial {serial:.6f}"
+            entry.note(f"batch {batch.number}: {losses_text}; weights differ by {weights:.1e}")
 
     def _hidden(self) -> list[str]:
         """Variables that moved so little that a fault of a tenth of it would not show."""
-        hidden = []
-        for training in self._serial.trainings[:1]:
-            for name, way in training.way.items():
-                allowed = self._allowed(training, name, training.weights[name], len(self._batches) - 1)
-                if allowed > BLIND * way:
-                    hidden.append(name)
-        return hidden
+        training, last = self._serial.trainings[0], len(self._batches) - 1
+        return [
+            name
+            for name, way in training.way.items()
+            if self._allowed(training, name, training.weights[name], last) > BLIND * way
+        ]
 
 
-def _shares(towers: Towers) -> dict[int, float]:
-    """Of each tower in the items of all."""
-    return {tower: items / sum(towers.loss_items) for tower, items in enumerate(towers.loss_items)}
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:
+    """The variables of each replica, parts joined; None: the one of all towers."""
+    pieces: dict[int | None, dict[str, list[np.ndarray]]] = {}
+    for state in step.variable_states():
+        pieces.setdefault(state.tower, {}).setdefault(state.name, []).append(state.variable.numpy())
+    return {
+        tower: {name: arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for name, arrays in replica.items()}
+        for tower, replica in pieces.items()
+    }
 
 
 def _usage(check: Check) -> float:

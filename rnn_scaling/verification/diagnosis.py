@@ -1,343 +1,331 @@
 """Which wrong update explains what the weights did: candidates made of the towers' gradients, tried on each variable.
 
-Gradients are parts of the mean loss over all towers, so that their plain sum is the right one.
+Gradients are parts of the mean loss over all towers, so that their plain sum is the right one. An explanation is a
+`Statement`: its subject is the verdict, and a `factor` among its values is how much too far a variable changes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.verification.gradients import GradientPart, summed
-from rnn_scaling.verification.guarantees import Guarantee
+from rnn_scaling.verification.gradients import GradientPart
 from rnn_scaling.verification.rule import Arrays, UpdateRule
-from rnn_scaling.verification.serial import norm
+from rnn_scaling.verification.serial import Guarantee, norm
 
 ROUNDING = 2.0**-23  # of a weight's size: what one update and its difference may be off by in float32
 BLIND = 0.1  # of what a variable does: what may differ by more says nothing of it
-LARGEST_PART = 0.7  # of the rows of a variable that are wrong: of more the whole is
+LARGEST_PART = 0.7  # of the rows of a variable that are wrong: if more are wrong, all are
 LEAST_DECAYED = 8  # elements of a variable: fewer are in proportion to their weights by chance
-NEAR = 0.02  # two factors this close are one
+NEAR = 0.02  # two factors this close are equal
 Gradient = dict[str, np.ndarray]
+Factors = Mapping[int, float]  # of each tower's gradient in a sum
+
+RIGHT = Statement("update-right", "right")
+UNKNOWN = Statement("update-unequal", "unequal")
+STALE = Statement("update-one-batch-late", "stale by 1 step")
+STALE_WEIGHTS = Statement("update-stale-weights", "stale by 1 step")
+FRESH = Statement("update-not-late", "not stale")
+LOCAL = Statement("update-not-exchanged", "not exchanged")
+MEANS = Statement("update-mean-of-means", "mean")
+SUM_OF_MEANS = Statement("update-sum-of-means", "sum")
+EXCHANGED = Statement("update-exchanged", "exchanged")
+DECAYED = Statement("update-weight-decay", "weight decay")
+REORDERED = Statement("update-wrong-order", "wrong order")
+DUPLICATES = Statement("update-duplicate-rows", "duplicate rows")
 
 
 @dataclasses.dataclass(frozen=True)
-class Label:
-    """One explanation.
-
-    Attributes:
-      verdict: of the record.
-      kind: of its statement; the statement also has the affected `variables`.
-      factor: by how much more than it should a variable changes, of explanations that are a factor.
-    """
-
-    verdict: str
-    kind: str
-    factor: float | None = None
-    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-RIGHT = Label("right", "")
-STALE = Label("stale by 1 step", "update-one-batch-late")
-STALE_WEIGHTS = Label("stale by 1 step", "update-stale-weights")
-FRESH = Label("not stale", "update-not-late")
-LOCAL = Label("not exchanged", "update-not-exchanged")
-MEANS = Label("mean", "update-mean-of-means")
-SUM_OF_MEANS = Label("sum", "update-sum-of-means")
-EXCHANGED = Label("exchanged", "update-exchanged")
-DECAYED = Label("weight decay", "update-weight-decay")
-REORDERED = Label("wrong order", "update-wrong-order")
-DUPLICATES = Label("duplicate rows", "update-duplicate-rows")
-UNKNOWN = Label("unequal", "update-unequal")
-
-
-@dataclasses.dataclass(frozen=True)
-class Evidence:
+class ReplicaUpdate:
     """What one replica did with one batch.
 
     Attributes:
       tower: whose replica it is; None: all towers'.
-      change: of each variable.
-      before: its weights before.
-      rule: of its updates.
-      fresh: each tower's part at the weights that this tower had.
+      parts: each tower's gradient, at the weights that it had.
       shares: each tower's share of the items of all.
-      previous: the right gradient of the batch before; None: there is none.
-      stale: gives each tower's part at the weights of the batch before.
+      change: of each variable.
+      before: each variable before the update.
     """
 
     tower: int | None
+    parts: Mapping[int, GradientPart]
+    shares: Mapping[int, float]
     change: Arrays
     before: Arrays
-    rule: UpdateRule
-    fresh: Mapping[int, GradientPart]
-    shares: Mapping[int, float]
-    previous: Gradient | None
-    stale: Callable[[], Mapping[int, GradientPart]]
 
     @functools.cached_property
     def farthest(self) -> float:
-        """How far the variable went that went farthest, as a Euclidean norm."""
+        """The largest change of a variable, as a Euclidean norm."""
         return max(map(norm, self.change.values()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """An update, and what it is compared with.
+
+    Attributes:
+      rule: of the replica's updates.
+      previous: the right gradient of the batch before; None: there is none.
+      stale: each tower's part at the weights of the batch before.
+    """
+
+    update: ReplicaUpdate
+    guarantee: Guarantee
+    rule: UpdateRule
+    previous: Gradient | None
+    stale: Mapping[int, GradientPart]
+
+    def expected(self) -> Gradient:
+        """The gradient that the mode should have applied."""
+        if self.guarantee.late:
+            return self.late()
+        parts = self.stale if self.guarantee.staged else self.update.parts
+        return right_gradient(self.guarantee, self.update.tower, parts, self.update.shares)
+
+    def late(self) -> Gradient:
+        """The right gradient of the batch before; zeros before the first."""
+        if self.previous is not None:
+            return self.previous
+        return {name: np.zeros_like(change) for name, change in self.update.change.items()}
+
+    def fits(self, name: str, change: np.ndarray) -> bool:
+        """Whether a variable did this."""
+        did, share = self.update.change[name], self.guarantee.share
+        # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
+        rounded = ROUNDING * (norm(self.update.before[name]) + self.update.farthest)
+        moved = max(norm(change), norm(did))
+        return norm(did - change) <= share * moved + rounded or rounded > BLIND * moved
+
+    def factor(self, name: str, change: np.ndarray) -> float | None:
+        """How many times the right change a variable did; None: it is no multiple."""
+        factor = _multiple(self.update.change[name], change)
+        return factor if factor is not None and self.fits(name, np.float32(factor) * change) else None
 
 
 def right_gradient(
     guarantee: Guarantee, tower: int | None, parts: Mapping[int, GradientPart], shares: Mapping[int, float]
 ) -> Gradient:
-    """What a mode without staleness applies.
-
-    Args:
-      tower: whose replica it is applied to; None: all towers'.
-    """
+    """What a mode without staleness applies to the replica of `tower`, or of all towers (None)."""
     if guarantee.shares_one_model or tower is None:
-        return summed([part.gradient for part in parts.values()])
-    return _scaled(parts[tower].gradient, 1 / shares[tower])
+        return combined(parts, dict.fromkeys(parts, 1.0))
+    return combined(parts, {tower: 1 / shares[tower]})
 
 
-def explain(evidence: Evidence, guarantee: Guarantee) -> dict[str, list[Label]]:
+def combined(parts: Mapping[int, GradientPart], factors: Factors) -> Gradient:
+    """The sum of the towers' gradients times their factors; a tower without a factor is left out."""
+    total = {name: np.zeros_like(array) for name, array in next(iter(parts.values())).gradient.items()}
+    for tower, factor in factors.items():
+        for name, array in parts[tower].gradient.items():
+            total[name] += array * np.float32(factor)
+    return total
+
+
+def explain(evidence: Evidence) -> dict[str, list[Statement]]:
     """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
-    labels: dict[str, list[Label]] = {name: [] for name in evidence.change}
-    right = evidence.rule.change(_expected_gradient(evidence, guarantee))
-    num_towers = len(evidence.fresh) if guarantee.shares_one_model else 1
+    right = evidence.rule.change(evidence.expected())
+    num_towers = len(evidence.update.parts) if evidence.guarantee.shares_one_model else 1
+    found: dict[str, list[Statement]] = {name: [] for name in right}
     for name, change in right.items():
-        if _fits(evidence, name, change, guarantee):
-            labels[name].append(RIGHT)
-        elif (factor := _factor(evidence, name, change, guarantee)) is not None:
-            labels[name].append(_label_of_factor(factor, num_towers))
-    wrong = [name for name, found in labels.items() if RIGHT not in found]
-    if not wrong:
-        return labels
-    for label, gradient in _candidates(evidence, guarantee):
+        if evidence.fits(name, change):
+            found[name].append(RIGHT)
+        elif (factor := evidence.factor(name, change)) is not None:
+            found[name].append(_statement_of_factor(factor, num_towers))
+    wrong = [name for name, statements in found.items() if RIGHT not in statements]
+    for statement, gradient in _candidates(evidence) if wrong else ():
         change_of = evidence.rule.change(gradient)
         for name in wrong:
-            if _fits(evidence, name, change_of[name], guarantee):
-                labels[name].append(label)
-    unknown = [name for name, found in labels.items() if not found]
-    if unknown and _are_reordered(evidence, unknown, right, guarantee):
-        return {name: found or [REORDERED] for name, found in labels.items()}
-    return {name: found or [_partial(evidence, name, right[name], guarantee)] for name, found in labels.items()}
+            if evidence.fits(name, change_of[name]):
+                found[name].append(statement)
+    unknown = [name for name in wrong if not found[name]]
+    if unknown and _are_reordered(evidence, unknown, right):
+        return found | {name: [REORDERED] for name in unknown}
+    return found | {name: [_partial(evidence, name, right[name])] for name in unknown}
 
 
-def _partial(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> Label:
+def _candidates(evidence: Evidence) -> Iterator[tuple[Statement, Gradient]]:
+    """(explanation, its gradient), the likelier first."""
+    update, guarantee = evidence.update, evidence.guarantee
+    if guarantee.is_stale:
+        yield FRESH, right_gradient(guarantee, update.tower, update.parts, update.shares)
+    if not guarantee.late:
+        yield STALE, evidence.late()
+    if not guarantee.staged:
+        yield STALE_WEIGHTS, right_gradient(guarantee, update.tower, evidence.stale, update.shares)
+    for statement, factors in _wrong_sums(guarantee, update.tower, update.shares):
+        yield statement, combined(update.parts, factors)
+
+
+def _wrong_sums(
+    guarantee: Guarantee, tower: int | None, shares: Mapping[int, float]
+) -> Iterator[tuple[Statement, Factors]]:
+    """(explanation, the factors of the towers' gradients in the sum), the likelier first."""
+    if not guarantee.shares_one_model:
+        yield EXCHANGED, dict.fromkeys(shares, 1.0)
+    elif tower is not None and len(shares) > 1:
+        yield LOCAL, {tower: 1.0}
+        yield LOCAL, {tower: 1 / shares[tower]}
+    if guarantee.shares_one_model and max(shares.values()) > (1 + NEAR) * min(shares.values()):
+        yield SUM_OF_MEANS, {number: 1 / share for number, share in shares.items()}
+        yield MEANS, {number: 1 / share / len(shares) for number, share in shares.items()}
+    yield from tower_faults(shares)
+
+
+def tower_faults(shares: Mapping[int, float]) -> Iterator[tuple[Statement, Factors]]:
+    """Explanations in which a tower's gradient is missing, or counts twice."""
+    everyone = dict.fromkeys(shares, 1.0)
+    for tower, share in shares.items():
+        remaining = {number: 1.0 for number in shares if number != tower}
+        left_out = Statement("update-tower-left-out", "tower left out", {"tower": tower})
+        yield left_out, remaining
+        yield Statement("update-tower-twice", "tower twice", {"tower": tower}), everyone | {tower: 2.0}
+        if share < 1:
+            yield left_out, dict.fromkeys(remaining, 1 / (1 - share))
+        for instead in remaining:
+            values = {"tower": tower, "instead": instead}
+            yield Statement("update-tower-replaced", "tower twice", values), remaining | {instead: 2.0}
+
+
+def _partial(evidence: Evidence, name: str, change: np.ndarray) -> Statement:
     """What explains a part of what the variable did."""
-    if _is_decayed(evidence, name, change, guarantee):
+    if _is_decayed(evidence, name, change):
         return DECAYED
-    return _label_of_rows(evidence, name, change, guarantee) or UNKNOWN
+    return _statement_of_rows(evidence, name, change) or UNKNOWN
 
 
-def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays, guarantee: Guarantee) -> bool:
+def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays) -> bool:
     """Whether these variables together change by the right numbers, in other places."""
     did, expected = (
-        np.sort(np.concatenate([changes[name].ravel() for name in names])) for changes in (evidence.change, right)
+        np.sort(np.concatenate([changes[name].ravel() for name in names]))
+        for changes in (evidence.update.change, right)
     )
-    return norm(did - expected) <= 4 * guarantee.share * norm(expected)
+    return norm(did - expected) <= 4 * evidence.guarantee.share * norm(expected)
 
 
-def _is_decayed(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> bool:
-    """Whether a share of the weights is taken off beside the right change."""
-    before = evidence.before[name]
-    square = norm(before) ** 2
-    if before.size < LEAST_DECAYED or not square:
-        return False
-    share = float(((evidence.change[name] - change).astype(np.float64) * before).sum() / square)
-    return share < 0 and _fits(evidence, name, change + np.float32(share) * before, guarantee)
+def _is_decayed(evidence: Evidence, name: str, change: np.ndarray) -> bool:
+    """Whether a share of the weights is taken off in addition to the right change."""
+    before = evidence.update.before[name]
+    share = _multiple(evidence.update.change[name] - change, before) if before.size >= LEAST_DECAYED else None
+    return share is not None and share < 0 and evidence.fits(name, change + np.float32(share) * before)
 
 
-def _label_of_rows(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> Label | None:
+def _statement_of_rows(evidence: Evidence, name: str, change: np.ndarray) -> Statement | None:
     """What it means that some rows of a variable, or elements of a vector, change otherwise and the others right."""
-    did = evidence.change[name].reshape(len(change), -1) if change.ndim else evidence.change[name].reshape(1, 1)
+    did = evidence.update.change[name].reshape(len(change) if change.ndim else 1, -1)
     expected = change.reshape(did.shape)
-    largest = float(np.abs(expected).max(initial=0.0))
-    off = np.abs(did - expected).max(axis=1)
-    allowed = 4 * guarantee.share * np.abs(expected).max(axis=1) + 4 * ROUNDING * (
-        np.abs(evidence.before[name]).max() + largest
-    )
-    moves = np.abs(expected).max(axis=1) + np.abs(did).max(axis=1) > 0
-    wrong = np.flatnonzero(off > allowed)
-    if not 0 < len(wrong) <= LARGEST_PART * moves.sum():
+    largest = np.abs(expected).max(axis=1)
+    rounded = ROUNDING * (np.abs(evidence.update.before[name]).max() + largest.max(initial=0.0))
+    allowed = 4 * evidence.guarantee.share * largest + 4 * rounded
+    num_moving = int((largest + np.abs(did).max(axis=1) > 0).sum())
+    wrong = np.flatnonzero(np.abs(did - expected).max(axis=1) > allowed)
+    if not 0 < len(wrong) <= LARGEST_PART * num_moving:
         return None
-    several = _several(evidence, name)
-    if several is not None and len(wrong) > 1 and set(wrong) <= several and len(wrong) > 0.5 * len(several):
+    repeated = _repeated_rows(evidence, name)
+    if len(wrong) > 1 and set(wrong) <= repeated and len(wrong) > 0.5 * len(repeated):
         return DUPLICATES
-    values = {"wrong": len(wrong), "rows": int(moves.sum()), "first": int(wrong[0])}
+    values = {"wrong": len(wrong), "rows": num_moving, "first": int(wrong[0])}
     if not did[wrong].any():
-        return Label("rows lost", "update-rows-lost", values=values)
-    return Label("part wrong", "update-part-wrong", values=values)
+        return Statement("update-rows-lost", "rows lost", values)
+    return Statement("update-part-wrong", "part wrong", values)
 
 
-def _several(evidence: Evidence, name: str) -> set[int] | None:
-    """Rows that the towers look up more than once; None of a variable that is read whole."""
-    looked_up = [part.rows[name][0] for part in evidence.fresh.values() if name in part.rows]
-    if not looked_up:
-        return None
-    numbers, counts = np.unique(np.concatenate(looked_up), return_counts=True)
+def _repeated_rows(evidence: Evidence, name: str) -> set[int]:
+    """Rows of an embedding that the towers look up more than once."""
+    looked_up = [part.rows[name][0] for part in evidence.update.parts.values() if name in part.rows]
+    numbers, counts = np.unique(np.concatenate(looked_up or [np.zeros(0, int)]), return_counts=True)
     return set(numbers[counts > 1].tolist())
 
 
-def _expected_gradient(evidence: Evidence, guarantee: Guarantee) -> Gradient:
-    """What the mode should have applied."""
-    if guarantee.late:
-        return _previous(evidence, guarantee)
-    parts = evidence.stale() if guarantee.staged else evidence.fresh
-    return right_gradient(guarantee, evidence.tower, parts, evidence.shares)
-
-
-def _previous(evidence: Evidence, guarantee: Guarantee) -> Gradient:
-    if evidence.previous is not None:
-        return evidence.previous
-    return {name: np.zeros_like(change) for name, change in evidence.change.items()}
-
-
-def _candidates(evidence: Evidence, guarantee: Guarantee) -> Iterator[tuple[Label, Gradient]]:
-    """(explanation, its gradient), the likelier first."""
-    parts, shares, tower = evidence.fresh, evidence.shares, evidence.tower
-    if guarantee.is_stale:
-        yield FRESH, right_gradient(guarantee, tower, parts, shares)
-    if not guarantee.late:
-        yield STALE, _previous(evidence, guarantee)
-    if not guarantee.staged:
-        yield STALE_WEIGHTS, right_gradient(guarantee, tower, evidence.stale(), shares)
-    several = summed([part.gradient for part in parts.values()])
-    if not guarantee.shares_one_model:
-        yield EXCHANGED, several
-    elif tower is not None and len(parts) > 1:
-        yield LOCAL, dict(parts[tower].gradient)
-        yield LOCAL, _scaled(parts[tower].gradient, 1 / shares[tower])
-    means = {number: _scaled(part.gradient, 1 / shares[number]) for number, part in parts.items()}
-    if guarantee.shares_one_model and max(shares.values()) > (1 + NEAR) * min(shares.values()):
-        yield SUM_OF_MEANS, summed(list(means.values()))
-        yield MEANS, _scaled(summed(list(means.values())), 1 / len(parts))
-    yield from _tower_candidates(parts, shares, several)
-
-
-def _tower_candidates(
-    parts: Mapping[int, GradientPart], shares: Mapping[int, float], several: Gradient
-) -> Iterator[tuple[Label, Gradient]]:
-    """Explanations in which a tower's gradient is missing or another's stands in its place."""
-    for number, part in parts.items():
-        without = {name: total - part.gradient[name] for name, total in several.items()}
-        label = Label("tower left out", "update-tower-left-out", values={"tower": number})
-        yield label, without
-        twice = {name: total + part.gradient[name] for name, total in several.items()}
-        yield Label("tower twice", "update-tower-twice", values={"tower": number}), twice
-        if shares[number] < 1:
-            yield label, _scaled(without, 1 / (1 - shares[number]))
-        for instead in [tower for tower in parts if tower != number]:
-            replaced = {name: total + parts[instead].gradient[name] for name, total in without.items()}
-            values = {"tower": number, "instead": instead}
-            yield Label("tower twice", "update-tower-replaced", values=values), replaced
-
-
-def _label_of_factor(factor: float, num_towers: int) -> Label:
+def _statement_of_factor(factor: float, num_towers: int) -> Statement:
     """What it means that a variable changes by `factor` times the right change, with so many towers."""
+    values = {"factor": factor}
     if abs(factor) < NEAR:
-        return Label("not updated", "update-missing", 0.0)
+        return Statement("update-missing", "not updated", values)
     if num_towers > 1 and abs(factor / num_towers - 1) < NEAR:
-        return Label("sum", "update-summed", factor)
+        return Statement("update-summed", "sum", values)
     if num_towers > 1 and abs(factor * num_towers - 1) < NEAR:
-        return Label("mean", "update-averaged", factor)
-    return Label(f"factor {factor:.3g}", "update-factor", factor)
+        return Statement("update-averaged", "mean", values)
+    return Statement("update-factor", f"factor {factor:.3g}", values)
 
 
-def _factor(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> float | None:
-    """The factor of the right change that is what the variable did; None: none is."""
-    square = norm(change) ** 2
-    if not square:
-        return None
-    factor = float((evidence.change[name].astype(np.float64) * change).sum() / square)
-    return factor if _fits(evidence, name, np.float32(factor) * change, guarantee) else None
-
-
-def _fits(evidence: Evidence, name: str, change: np.ndarray, guarantee: Guarantee) -> bool:
-    did = evidence.change[name]
-    # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
-    rounded = ROUNDING * (norm(evidence.before[name]) + evidence.farthest)
-    moved = max(norm(change), norm(did))
-    return norm(did - change) <= guarantee.share * moved + rounded or rounded > BLIND * moved
-
-
-def _scaled(gradient: Arrays, factor: float) -> Gradient:
-    return {name: array * np.float32(factor) for name, array in gradient.items()}
+def _multiple(did: np.ndarray, direction: np.ndarray) -> float | None:
+    """The multiple of `direction` that is nearest; None where it is 0."""
+    square = norm(direction) ** 2
+    return float((did.astype(np.float64) * direction).sum() / square) if square else None
 
 
 @dataclasses.dataclass
 class Findings:
-    """What is said of each variable of each replica, batch after batch.
+    """The explanations of each variable of each replica, batch after batch.
 
     Attributes:
       by_place: (replica, variable) -> the explanations that fit in every batch so far, best first.
-      first: number of the first batch that was explained.
     """
 
-    by_place: dict[tuple[int, str], list[Label]] = dataclasses.field(default_factory=dict)
-    first: int | None = None
+    by_place: dict[tuple[int, str], list[Statement]] = dataclasses.field(default_factory=dict)
 
-    def add(self, number: int, replica: int, labels: Mapping[str, Sequence[Label]]) -> None:
-        """Adds what is said of one more batch."""
-        self.first = number if self.first is None else self.first
-        for name, found in labels.items():
-            earlier = self.by_place.get((replica, name))
-            both = [label for label in earlier or [] if any(_are_alike(label, new) for new in found)]
+    def add(self, replica: int, explanations: Mapping[str, Sequence[Statement]]) -> None:
+        """Adds the explanations of one more batch."""
+        for name, found in explanations.items():
+            earlier = self.by_place.get((replica, name), [RIGHT])
+            both = [statement for statement in earlier if any(_are_alike(statement, new) for new in found)]
             # What was right in one batch and wrong in another is explained by what went wrong.
-            wrong = list(found) if earlier is None or earlier == [RIGHT] else earlier
-            self.by_place[replica, name] = both or wrong
+            self.by_place[replica, name] = both or (list(found) if earlier == [RIGHT] else earlier)
 
     @property
     def are_right(self) -> bool:
         """Whether something was explained, and every variable did what it should in every batch."""
-        return bool(self.by_place) and all(labels[0] is RIGHT for labels in self.by_place.values())
+        return bool(self.by_place) and not self._wrong()
 
     def statements(self, replicas: Sequence[str], shares_one_model: bool = True) -> list[Statement]:
         """What most of the wrong variables have in common; the first statement's subject is the verdict.
 
         Args:
-          replicas: how each is called, as "tower 0"; empty names where there is one for all.
+          replicas: the name of each, as "tower 0"; empty names where there is one for all.
         """
-        wrong = {place: labels[0] for place, labels in self.by_place.items() if labels[0] is not RIGHT}
+        wrong = self._wrong()
         if not wrong:
             return [Statement("update-growing", "unequal")]
-        groups: list[tuple[Label, list[tuple[int, str]]]] = []
-        for place, label in wrong.items():
-            members = next((members for first, members in groups if _are_alike(first, label)), None)
-            if members is None:
-                groups.append((label, [place]))
+        groups: list[list[tuple[int, str]]] = []
+        for place, statement in wrong.items():
+            group = next((places for places in groups if _are_alike(wrong[places[0]], statement)), None)
+            if group is None:
+                groups.append([place])
             else:
-                members.append(place)
-        label, places = max(groups, key=lambda group: (group[0] is not UNKNOWN, len(group[1])))
+                group.append(place)
+        places = max(groups, key=lambda places: (wrong[places[0]] is not UNKNOWN, len(places)))
+        fault = wrong[places[0]]
         names = list(dict.fromkeys(name for _, name in places))
         affected = sorted({replica for replica, _ in places})
         is_everywhere = len(affected) == len(replicas)
         if set(names) == {name for _, name in self.by_place}:
             names = ["every variable"]
-            label = _label_of_all(label, is_everywhere and shares_one_model)
-        elif label.verdict in ("sum", "mean") and label.factor is not None:
-            label = Label(f"factor {label.factor:.3g}", "update-factor", label.factor)
-        values = {**label.values, "variables": names, "factor": label.factor}
-        found = [Statement(label.kind, label.verdict, values)]
+            fault = _fault_of_all(fault, is_everywhere and shares_one_model)
+        elif fault.kind in ("update-summed", "update-averaged"):
+            fault = Statement("update-factor", f"factor {fault.values['factor']:.3g}", fault.values)
+        found = [dataclasses.replace(fault, values={**fault.values, "variables": names})]
         if not is_everywhere:
             found.append(Statement("verify-only-on", values={"towers": [replicas[number] for number in affected]}))
         return found
 
-
-def _label_of_all(label: Label, is_everywhere: bool) -> Label:
-    """The label where it fits every variable.
-
-    Args:
-      is_everywhere: on every tower that shares one model; elsewhere only the update itself can have a wrong factor.
-    """
-    if label.factor and not is_everywhere:
-        return Label("learning rate", "update-wrong-rate", label.factor)
-    if label.kind == "update-factor":
-        return dataclasses.replace(label, kind="update-factor-of-all")
-    return label
+    def _wrong(self) -> dict[tuple[int, str], Statement]:
+        return {place: found[0] for place, found in self.by_place.items() if found[0] is not RIGHT}
 
 
-def _are_alike(first: Label, second: Label) -> bool:
-    if first.factor is not None and second.factor is not None:
-        return abs(first.factor - second.factor) <= NEAR * max(1.0, abs(first.factor))
-    return (first.kind, first.values) == (second.kind, second.values)
+def _fault_of_all(fault: Statement, is_everywhere: bool) -> Statement:
+    """The fault where it fits every variable; `is_everywhere`: on every tower that shares one model."""
+    if fault.values.get("factor") and not is_everywhere:  # only the update itself can have a wrong factor
+        return Statement("update-wrong-rate", "learning rate", fault.values)
+    if fault.kind == "update-factor":
+        return dataclasses.replace(fault, kind="update-factor-of-all")
+    return fault
+
+
+def _are_alike(first: Statement, second: Statement) -> bool:
+    if "factor" in first.values and "factor" in second.values:
+        factor = first.values["factor"]
+        return bool(abs(factor - second.values["factor"]) <= NEAR * max(1.0, abs(factor)))
+    return first == second

@@ -6,6 +6,7 @@ The batches come from a data source of their own, built from the run's flags, so
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,12 +14,16 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling import registry
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models import workloads
 from rnn_scaling.models.workload import VariableSpec, first_values
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import benchmark
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.rule import Arrays
+
+FRESH = ("device", "host", "copy", "reverse")  # sources whose batches are all drawn anew; files may end and repeat
+FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +33,15 @@ class Towers:
     Attributes:
       batches: one a tower.
       loss_items: what each tower's loss is a sum over.
-      positions: what each tower computes, padding included.
     """
 
     batches: Sequence[Any]
     loss_items: Sequence[float]
-    positions: Sequence[int]
+
+    @property
+    def shares(self) -> dict[int, float]:
+        """Each tower's share of the items of all."""
+        return {tower: items / sum(self.loss_items) for tower, items in enumerate(self.loss_items)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,21 +65,18 @@ class SerialGradients:
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
         feed = benchmark.feed_of(config, engine, self._workload)
-        self._slices: list[int] | None = None
-        if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
-            self._slices = list(config.tower_batch_sizes())
+        feed = dataclasses.replace(
+            feed,
+            options=dataclasses.replace(feed.options, prefetch_data_to_device=False),
+            devices=(self._device,) * len(feed.batch_sizes),
+            first_tower=0,
+        )
+        is_cut = registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch
+        self._slices = list(config.tower_batch_sizes()) if is_cut else []
+        build_source = registry.load(registry.DATA_SOURCES, config.data.data_source).build
         with tf.device(self._device):
-            self._source = tf.autograph.experimental.do_not_convert(
-                registry.load(registry.DATA_SOURCES, config.data.data_source).build
-            )(
-                dataclasses.replace(
-                    feed,
-                    options=dataclasses.replace(feed.options, prefetch_data_to_device=False),
-                    devices=(self._device,) * len(feed.batch_sizes),
-                    first_tower=0,
-                )
-            )
-        self._next = tf.function(self._source.next_batches, autograph=False)
+            source = tf.autograph.experimental.do_not_convert(build_source)(feed)
+        self._next = tf.function(source.next_batches, autograph=False)
         self.first_moving: Arrays = first_values(self._workload.moving, self._seed)
         self._part = tf.function(self._build_part, autograph=False, reduce_retracing=True)
 
@@ -84,11 +89,10 @@ class SerialGradients:
         """The batches of step `number`; to be asked for once each, in order."""
         with tf.device(self._device):
             batches = self._next(tf.constant(number, tf.int64))
-            if self._slices is not None:
+            if self._slices:
                 batches = self._cut(batches[0], self._slices)
-            counts = [self._workload.counts(batch) for batch in batches]
-        loss_items = [float(count.loss_items) for count in counts]
-        return Towers(batches, loss_items, [int(count.positions) for count in counts])
+            loss_items = [float(self._workload.counts(batch).loss_items) for batch in batches]
+        return Towers(batches, loss_items)
 
     def _cut(self, batch: Any, sizes: Sequence[int]) -> list[Any]:
         columns = (tf.split(part, sizes, self._workload.layout.sample_axis(part)) for part in batch)
@@ -125,14 +129,40 @@ class SerialGradients:
             outcome = workload.forward({**dense, **moving}, rows, batch, seed)
             scaled = outcome.loss_sum * factor
         gradient, of_rows = tape.gradient(scaled, [dense, rows], unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        touched = {name: (tf.reshape(ids[name], [-1]), _flat(slopes)) for name, slopes in of_rows.items()}
+        touched = {
+            name: (tf.reshape(ids[name], [-1]), tf.reshape(slopes, [-1, slopes.shape[-1]]))
+            for name, slopes in of_rows.items()
+        }
         for name, (numbers, values) in touched.items():
             gradient[name] = tf.math.unsorted_segment_sum(values, numbers, weights[name].shape[0])
         return outcome.loss_sum, {name: gradient[name] for name in weights}, dict(outcome.moving), touched
 
 
-def _flat(rows: tf.Tensor) -> tf.Tensor:
-    return tf.reshape(rows, [-1, rows.shape[-1]])
+class BatchCheck:
+    """Whether every tower gets another batch at every step, where the data source promises it."""
+
+    def __init__(self, data_source: str) -> None:
+        self._is_fresh = data_source in FRESH
+        self._seen: dict[bytes, tuple[int, int]] = {}
+
+    def fault(self, number: int, towers: Towers) -> Statement | None:
+        """The first batch of a step that came before."""
+        found = None
+        for tower, batch in enumerate(towers.batches):
+            digest = _digest(batch)
+            step, instead = self._seen.setdefault(digest, (number, tower)) if digest else (number, tower)
+            if (step, instead) == (number, tower) or found or not self._is_fresh:
+                continue
+            values = {"tower": tower, "instead": instead, "step": number, "earlier": step}
+            found = Statement("input-same-batch" if step == number else "input-same-batch-later", "same batch", values)
+        return found
+
+
+def _digest(batch: Any) -> bytes:
+    parts = [np.asarray(part) for part in batch]
+    if sum(part.size for part in parts if part.ndim > 1) < FEWEST_IDS:
+        return b""
+    return hashlib.blake2b(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
 
 
 def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:

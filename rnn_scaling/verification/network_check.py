@@ -20,7 +20,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
-from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.reference import cells, loss, network
 
 TOLERANCE = 1e-4  # of float32, relative to the gradient's length
@@ -32,12 +32,7 @@ SEED = 7
 
 @dataclasses.dataclass(frozen=True)
 class NetworkComparison:
-    """One part of the network and its reference.
-
-    Attributes:
-      name, text: what is compared with what.
-      difference: the largest.
-    """
+    """One part of the network and its reference: what is compared with what, and their largest difference."""
 
     name: str
     text: str
@@ -46,14 +41,15 @@ class NetworkComparison:
     faults: tuple[Statement, ...] = ()
 
 
-def comparisons(model: ModelConfig, engine: Engine, seed: int) -> tuple[NetworkComparison, ...]:
-    """The parts of the network, each beside what its paper says."""
-    return _compared(model, engine.device_type, (engine.own_devices or (engine.host,))[0], seed)
-
-
 @functools.lru_cache(maxsize=8)
-def _compared(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[NetworkComparison, ...]:
+def comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -> tuple[NetworkComparison, ...]:
+    """The parts of the network, compared with what their papers say."""
     return tuple(_comparisons(model, device_type, device, seed))
+
+
+def _compared(name: str, text: str, difference: float, tolerance: float, fault: Statement) -> NetworkComparison:
+    """A comparison that has this fault if the difference is too large or no number."""
+    return NetworkComparison(name, text, difference, tolerance, () if difference <= tolerance else (fault,))
 
 
 def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -> Iterator[NetworkComparison]:
@@ -65,13 +61,8 @@ def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -
     if model.model not in network.LAST_LAYERS:
         yield from _images(workload)
         return
-    tf32 = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)  # three digits
-    try:
-        with tf.device(device):
-            yield from _recurrent(_small(model), device_type)
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(tf32)
+    with kernel_checks.all_digits(), tf.device(device):
+        yield from _recurrent(_small(model), device_type)
 
 
 def _small(model: ModelConfig) -> ModelConfig:
@@ -89,15 +80,14 @@ def _recurrent(model: ModelConfig, device_type: str) -> Iterator[NetworkComparis
     workload = workloads.load(model.model).build(model, device_type)
     weights = {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in workload.variables}
     batch = _batch(workload, random)
-    found = _computed(workload, weights, batch if model.time_major else _batch_major(batch))
+    layout = batch if model.time_major else {name: part.T for name, part in batch.items()}
+    found = _computed(workload, weights, layout)
     expected = network.loss_sum(model, weights, batch)
     words = float(batch["target_length"].sum())
-    items = [found["items"], found["counted"]]
-    wrong_items = [Statement("network-items", "wrong items", {"expected": words, "got": float(items[0])})]
+    items = [float(found["items"]), float(found["counted"])]
+    wrong_items = Statement("network-items", "wrong items", {"expected": words, "got": items[0]})
     off = max(abs(count - words) for count in items)
-    yield NetworkComparison(
-        "counted words", "words of a small batch", float(off), 0.0, tuple(wrong_items if off else ())
-    )
+    yield _compared("counted words", "words of a small batch", off, 0.0, wrong_items)
     off = float(max(abs(found[name] - expected) / expected for name in ("loss", "joined loss")))
     is_near = off <= TOLERANCE
     faults = () if is_near else (_wrong_forward(model, device_type, off, random),)
@@ -116,10 +106,9 @@ def _gradient(
     off = {name: _gradient_difference(model, weights, batch, name, gradient[name]) for name in weights}
     wrong = [name for name, difference in off.items() if not difference <= TOLERANCE]
     part = "attention" if all(name.startswith("attention/") for name in wrong) else "network"
-    faults = (Statement("network-gradient", "wrong gradient", {"variables": wrong, "part": part}),) if wrong else ()
-    return NetworkComparison(
-        "network gradient", "the same against central differences", max(off.values()), TOLERANCE, faults
-    )
+    fault = Statement("network-gradient", "wrong gradient", {"variables": wrong, "part": part})
+    largest = max(off.values(), key=lambda difference: np.inf if np.isnan(difference) else difference)
+    return _compared("network gradient", "the same against central differences", largest, TOLERANCE, fault)
 
 
 def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
@@ -131,10 +120,6 @@ def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
         parts |= {name: random.integers(0, side.vocab_size - 2, (lengths.max(), len(lengths))) for name in names}
         parts["target_length" if side.predicted else "source_length"] = lengths
     return parts
-
-
-def _batch_major(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: part.T for name, part in batch.items()}
 
 
 def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -157,7 +142,7 @@ def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[s
             "joined loss": tf.reduce_sum(joined),
             "items": workload.loss_items(fields),
             "counted": workload.counts(fields).loss_items,
-            "gradient": {name: tf.convert_to_tensor(each) for name, each in gradient.items()},
+            "gradient": {name: tf.convert_to_tensor(part) for name, part in gradient.items()},
         }
 
     computed: dict[str, Any] = tf.nest.map_structure(
@@ -184,7 +169,7 @@ def _gradient_difference(
 
 
 def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.random.Generator) -> Statement:
-    """Which part of the network gives another loss: loss, cell, layers, or what is left."""
+    """Which part of the network gives a different loss: the loss itself, the cells, or what is around them."""
     hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
     expected = loss.sentences(hidden @ projection, labels, lengths)
@@ -220,8 +205,8 @@ def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Genera
     expected, last = cells.layers(model.unit_type, x, lengths, [weights], model.forget_bias)
     found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
     for direction, name in enumerate(("outputs", "outputs of the backward direction")[:directions]):
-        own = slice(direction * model.num_units, (direction + 1) * model.num_units)
-        if np.abs(found[..., own] - expected[..., own]).max() > TOLERANCE:
+        units = slice(direction * model.num_units, (direction + 1) * model.num_units)
+        if np.abs(found[..., units] - expected[..., units]).max() > TOLERANCE:
             return name
     finals = [np.stack([state[number] for state in last]) for number in range(len(states))]
     if any(np.abs(a.numpy() - b).max() > TOLERANCE for a, b in zip(states, finals)):
@@ -242,12 +227,10 @@ def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[State
         if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
             yield Statement("network-not-uniform", "other weights", {"variable": spec.name, "bound": INITIAL_RANGE})
         name = names.setdefault(spec.shape, spec.name)
-        if name != spec.name and np.array_equal(value, first_values([_named(spec, name)], seed)[name]):
+        if name != spec.name and np.array_equal(
+            value, first_values([dataclasses.replace(spec, name=name)], seed)[name]
+        ):
             yield Statement("network-equal-weights", "other weights", {"variable": spec.name, "instead": name})
-
-
-def _named(spec: VariableSpec, name: str) -> VariableSpec:
-    return dataclasses.replace(spec, name=name)
 
 
 def _dropout(rate: float) -> NetworkComparison:
@@ -275,21 +258,19 @@ def _images(workload: Any) -> Iterator[NetworkComparison]:
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
     off = float(np.abs(found - loss.cross_entropy(logits, labels)).max())
-    faults = (Statement("network-image-loss", "wrong loss"),) if off > TOLERANCE else ()
-    yield NetworkComparison("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, faults)
+    fault = Statement("network-image-loss", "wrong loss")
+    yield _compared("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, fault)
     items = float(workload.loss_items(batch))
-    faults = (Statement("network-image-items", "wrong items", {"got": items}),) if items != 6.0 else ()
-    yield NetworkComparison("counted images", "images of a small batch", abs(items - 6.0), 0.0, faults)
+    fault = Statement("network-image-items", "wrong items", {"got": items})
+    yield _compared("counted images", "images of a small batch", abs(items - 6.0), 0.0, fault)
     if workload.moving:
         yield from _normalization(random)
 
 
 def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
     """A batch normalisation's outputs and averages, of Keras' networks or of ours: arXiv:1502.03167."""
-    x, first = (
-        random.normal(2.0, 3.0, (4, 2, 2, 3)),
-        {"mean": random.normal(size=3), "variance": random.uniform(1, 2, 3)},
-    )
+    x = random.normal(2.0, 3.0, (4, 2, 2, 3))
+    first = {"mean": random.normal(size=3), "variance": random.uniform(1, 2, 3)}
     tensor = tf.constant(x.astype(np.float32))
     fused = sys.modules.get("rnn_scaling.models.images.keras_normalization")
     if fused:
@@ -304,20 +285,15 @@ def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
         values = {"gamma": np.ones(3), "beta": np.zeros(3)}
         values |= {f"moving_{name}": average for name, average in first.items()}
         layers = Layers("NHWC", tensor, lambda spec: tf.constant(values[spec.name].astype(np.float32)), None)
-        y, decay, epsilon, unbiased = (
-            layers.batch_normalization(tensor),
-            0.9,
-            EPSILON,
-            x[..., 0].size / (x[..., 0].size - 1),
-        )
+        num = x[..., 0].size
+        y, decay, epsilon, unbiased = layers.batch_normalization(tensor), 0.9, EPSILON, num / (num - 1)
         following = {name: layers.moving[f"moving_{name}"] for name in first}
     batch = {"mean": x.mean((0, 1, 2)), "variance": unbiased * x.var((0, 1, 2))}
     off = float(np.abs(y.numpy() - (x - batch["mean"]) / np.sqrt(x.var((0, 1, 2)) + epsilon)).max())
-    faults = (Statement("network-normalisation", "wrong normalisation"),) if off > 10 * TOLERANCE else ()
-    yield NetworkComparison("normalisation", "a batch against its own mean and variance", off, 10 * TOLERANCE, faults)
+    fault = Statement("network-normalisation", "wrong normalisation")
+    yield _compared("normalisation", "a batch against its own mean and variance", off, 10 * TOLERANCE, fault)
     for name, value in following.items():
         expected = decay * first[name] + (1.0 - decay) * batch[name]
         off = float(np.abs(value.numpy() - expected).max() / np.abs(expected).max())
         fault = Statement("network-moving", "other averages", {"average": name, "decay": decay})
-        faults = (fault,) if off > TOLERANCE else ()
-        yield NetworkComparison(f"moving {name}", "after a batch, relative", off, TOLERANCE, faults)
+        yield _compared(f"moving {name}", "after a batch, relative", off, TOLERANCE, fault)

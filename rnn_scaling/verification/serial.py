@@ -1,19 +1,77 @@
-"""Serial training of a run's batches: the towers' one after the other at the same weights, then one update."""
+"""Serial training of a run's batches: the towers' one after the other at the same weights, then one update.
+
+What a mode promises is that its replicas equal such training, as closely as its `Guarantee` says.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rnn_scaling import registry
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.gradients import GradientPart, SerialGradients, Towers, summed
-from rnn_scaling.verification.guarantees import Guarantee
 from rnn_scaling.verification.reference import int8
 from rnn_scaling.verification.rule import Arrays, UpdateRule
 
+# Of a variable's way: thousands of roundings of float32 (2**-24). Both sides compute a tower's gradient with the same
+# kernels from the same weights, so what is left is the order of sums over towers and one rounding an update.
+FLOAT32_SHARE = 2.0**-10
+# One rounding of a number: what a gradient may differ by where a weight's last bit turns a rounding of the network.
+UNITS = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+# Adam divides an element by its own size: where gradients are nearly zero, rounding decides. It is a few elements.
+ADAM_SHARE = 2.0**-5
+FLOAT32_LOSS = 1e-5
+# An exchange in fewer bits rounds each tower's gradient and, adding in them, each sum; int8: by a step of 127.
+COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 127}
 FLIPPED = 0.002  # of the elements that travel in 8 bits: those that another rounding takes to the next number
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+    """What serial training the towers' must equal.
+
+    Attributes:
+      shares_one_model: one training on the towers' batches together; else one for each tower's own.
+      late: each gradient is applied one batch after its own.
+      staged: each gradient is computed at the weights of one batch before.
+      share: of a variable's way by which it may differ, as Euclidean norms.
+      lost: of a tower's gradient, what its exchange in fewer bits holds back for later batches, per element of its
+        largest one; 0: nothing.
+      loss: by which share of itself a loss may differ.
+    """
+
+    shares_one_model: bool
+    late: bool
+    staged: bool
+    share: float
+    lost: float
+    loss: float
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether gradients are one step old."""
+        return self.late or self.staged
+
+
+def guarantee_of(config: RunConfig) -> Guarantee:
+    """What the mode of a configuration promises."""
+    update, dtype = config.update, config.model.compute_dtype
+    share = max(FLOAT32_SHARE, UNITS[dtype], ADAM_SHARE if config.training.optimizer == "adam" else 0.0)
+    lost = COMPRESSED[update.compress_gradients]
+    if update.compress_gradients in ("bfloat16", "float16"):
+        share = max(share, lost * config.num_towers)
+    return Guarantee(
+        shares_one_model=registry.trains_one_model(update.variable_update),
+        late=update.variable_consistency == "relaxed",
+        staged=update.staged_vars,
+        share=share,
+        lost=lost if update.compress_gradients == "int8" else 0.0,
+        loss=max(FLOAT32_LOSS, UNITS[dtype], 10 * lost),
+    )
 
 
 @dataclasses.dataclass
@@ -22,9 +80,7 @@ class Training:
 
     Attributes:
       towers: their numbers.
-      weights: now.
-      stale: before the last batch.
-      rule: of its updates.
+      stale: the weights before the last batch.
       late: the gradient of the last batch, of training that applies it with the next; None: nothing is held back.
       way: how far each variable has gone, the Euclidean norms of all updates added.
       lost: how far each may lag behind because an exchange in fewer bits held back a part.
@@ -41,16 +97,9 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What a training did with one batch.
+    """What a training did with one batch: each tower's part, and the rule as it was before the update."""
 
-    Attributes:
-      parts: by tower.
-      change: of each variable.
-      rule: as it was before the update.
-    """
-
-    parts: Mapping[int, GradientPart]
-    change: Arrays
+    parts: dict[int, GradientPart]
     rule: UpdateRule
 
 
@@ -60,31 +109,24 @@ class Serial:
     moving: each tower's own averages, such as a batch normalisation's.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        gradients: SerialGradients,
-        weights: Arrays,
-        guarantee: Guarantee,
-        towers: Sequence[int],
-    ) -> None:
-        self._gradients, self._guarantee = gradients, guarantee
-        self.exchange = exchange_of(config)
+    def __init__(self, config: RunConfig, gradients: SerialGradients, weights: Arrays, towers: Sequence[int]) -> None:
+        self._gradients, self._guarantee = gradients, guarantee_of(config)
+        self._exchange = Exchange(config)
         self.moving: dict[int, Arrays] = dict.fromkeys(range(gradients.num_towers), gradients.first_moving)
         scales_loss = config.model.compute_dtype == "float16"
-        groups = [tuple(range(gradients.num_towers))] if guarantee.shares_one_model else [(tower,) for tower in towers]
+        is_one = self._guarantee.shares_one_model
         zeros = {name: np.zeros_like(value) for name, value in weights.items()}
         self.trainings = [
             Training(
                 towers=group,
                 weights=dict(weights),
                 stale=dict(weights),
-                rule=UpdateRule(config.training, scales_loss, self._gradients.num_towers),
-                late=dict(zeros) if guarantee.late else None,
+                rule=UpdateRule(config.training, scales_loss, gradients.num_towers),
+                late=dict(zeros) if self._guarantee.late else None,
                 way=dict.fromkeys(weights, 0.0),
                 lost=dict.fromkeys(weights, 0.0),
             )
-            for group in groups
+            for group in ([range(gradients.num_towers)] if is_one else [[tower] for tower in towers])
         ]
 
     def of_tower(self, tower: int) -> int:
@@ -101,8 +143,7 @@ class Serial:
         weights = dict.fromkeys(training.towers, at)
         parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)
         self.moving |= {tower: part.moving for tower, part in parts.items()}
-        gradient = self.exchange.sum(parts)
-        applied = gradient
+        applied = gradient = self._exchange.sum(parts)
         if training.late is not None:
             applied, training.late = training.late, gradient
         change = training.rule.update(applied)
@@ -112,7 +153,7 @@ class Serial:
             training.way[name] += norm(array)
         if self._guarantee.lost:
             self._lose(training, parts, training.rule.shrink(applied))
-        return Step(parts, change, rule)
+        return Step(parts, rule)
 
     def parts(
         self,
@@ -128,10 +169,10 @@ class Serial:
           weights: by tower, those at which it computes.
           moving: by tower, its averages; None: nobody reads the next ones.
         """
-        items, num_towers = sum(towers.loss_items[tower] for tower in weights), self._gradients.num_towers
+        items = sum(towers.loss_items[tower] for tower in weights)
         parts = {}
         for tower, at in weights.items():
-            draw = number * num_towers + tower
+            draw = number * self._gradients.num_towers + tower
             averages = moving[tower] if moving else None
             part = self._gradients.part(at, towers.batches[tower], loss_scale / items, draw, averages)
             if loss_scale != 1.0:
@@ -142,24 +183,21 @@ class Serial:
 
     def _lose(self, training: Training, parts: Mapping[int, GradientPart], shrink: float) -> None:
         """Where the rounding of float32 turns that of 8-bit numbers, a few elements differ, until the next step."""
-        for name in training.lost:
+        step = training.rule.reach() * shrink * self._guarantee.lost
+        for name, weights in training.weights.items():
             largest = sum(float(np.abs(part.gradient[name]).max(initial=0.0)) for part in parts.values())
-            kept_back = (
-                training.rule.reach()
-                * shrink
-                * self._guarantee.lost
-                * largest
-                * np.sqrt(max(1.0, FLIPPED * training.weights[name].size))
-            )
-            training.lost[name] = max(training.lost[name], 2.0 * kept_back)
+            held_back = step * largest * math.sqrt(max(1.0, FLIPPED * weights.size))
+            training.lost[name] = max(training.lost[name], 2.0 * held_back)
 
 
 class Exchange:
     """The sum of the towers' gradients as the run's --compress_gradients has it: exact, or of 8-bit numbers."""
 
-    def __init__(self, quantises: bool, gathers: bool, keeps: bool = True, factor: float = 1.0) -> None:
+    def __init__(self, config: RunConfig, keeps: bool = True, factor: float = 1.0) -> None:
         """keeps, factor: as of `int8.Feedback`."""
-        self._quantises, self._gathers, self._fault = quantises, gathers, (keeps, factor)
+        self._quantises = config.update.compress_gradients == "int8"
+        self._gathers = config.update.sparse_gradients != "densify"
+        self._keeps, self._factor = keeps, factor
         self._towers: dict[int, int8.Feedback] = {}
 
     def sum(self, parts: Mapping[int, GradientPart]) -> dict[str, np.ndarray]:
@@ -169,23 +207,13 @@ class Exchange:
     def _arrived(self, tower: int, part: GradientPart) -> Arrays:
         if not self._quantises:
             return part.gradient
-        feedback = self._towers.setdefault(tower, int8.Feedback(*self._fault))
+        feedback = self._towers.setdefault(tower, int8.Feedback(self._keeps, self._factor))
         return {
-            name: int8.gathered(array.shape, *part.rows[name], self._fault[1])
+            name: int8.gathered(array.shape, *part.rows[name], self._factor)
             if self._gathers and name in part.rows
             else feedback.dense(name, array)
             for name, array in part.gradient.items()
         }
-
-
-def exchange_of(config: RunConfig, keeps: bool = True, factor: float = 1.0) -> Exchange:
-    """That of a run.
-
-    Args:
-      keeps, factor: as of `int8.Feedback`.
-    """
-    update = config.update
-    return Exchange(update.compress_gradients == "int8", update.sparse_gradients != "densify", keeps, factor)
 
 
 def norm(values: np.ndarray) -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.settings import config as configs
-from rnn_scaling.verification import diagnosis, guarantees
+from rnn_scaling.verification import diagnosis
 from rnn_scaling.verification.gradients import GradientPart
 from rnn_scaling.verification.rule import UpdateRule
+from rnn_scaling.verification.serial import guarantee_of
 
 RATE = 0.5
 KERNEL = np.float32([3.0, -4.0])
@@ -24,17 +26,10 @@ def explained(bias_gradient, bias_change, bias=0.0):
     half = {"kernel": KERNEL / 2, "bias": np.float32(bias_gradient) / 2}
     parts = {tower: GradientPart(1.0, half, {}) for tower in range(2)}
     change = {"kernel": -np.float32(RATE) * KERNEL, "bias": np.float32(bias_change)}
-    evidence = diagnosis.Evidence(
-        tower=None,
-        change=change,
-        before={"kernel": np.zeros_like(KERNEL), "bias": np.zeros_like(change["bias"]) + np.float32(bias)},
-        rule=UpdateRule(config.training),
-        fresh=parts,
-        shares={0: 0.5, 1: 0.5},
-        previous=None,
-        stale=lambda: parts,
-    )
-    return [label.verdict for label in diagnosis.explain(evidence, guarantees.guarantee_of(config))["bias"]]
+    before = {"kernel": np.zeros_like(KERNEL), "bias": np.zeros_like(change["bias"]) + np.float32(bias)}
+    update = diagnosis.ReplicaUpdate(None, parts, {0: 0.5, 1: 0.5}, change, before)
+    evidence = diagnosis.Evidence(update, guarantee_of(config), UpdateRule(config.training), None, parts)
+    return [statement.subject for statement in diagnosis.explain(evidence)["bias"]]
 
 
 @pytest.mark.parametrize("did", [[2e-7, -1e-7], [0.0, 0.0], [-3e-7, 1e-7]])
@@ -64,7 +59,7 @@ def test_a_lost_row_and_a_wrong_order_are_named():
 
 
 def test_a_tower_that_goes_too_far_alone_has_another_learning_rate():
-    label = diagnosis.Label("sum", "update-summed", 2.0)
-    findings = diagnosis.Findings({(0, "w"): [diagnosis.RIGHT], (1, "w"): [label]})
+    summed = Statement("update-summed", "sum", {"factor": 2.0})
+    findings = diagnosis.Findings({(0, "w"): [diagnosis.RIGHT], (1, "w"): [summed]})
     fault, where = findings.statements(["tower 0", "tower 1"])
     assert (fault.subject, fault.values["factor"], where.values["towers"]) == ("learning rate", 2.0, ["tower 1"])

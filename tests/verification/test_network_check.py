@@ -80,7 +80,7 @@ def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
 
 
 def test_a_batch_that_comes_twice_is_named_unless_files_repeat():
-    from rnn_scaling.verification.batch_check import BatchCheck
+    from rnn_scaling.verification.gradients import BatchCheck
 
     def towers(*seeds):
         return types.SimpleNamespace(batches=[[np.random.default_rng(seed).normal(size=(5, 4))] for seed in seeds])

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from rnn_scaling.settings import config as configs
-from rnn_scaling.verification import guarantees, replay
+from rnn_scaling.verification import replay
+from rnn_scaling.verification.diagnosis import ReplicaUpdate
 from rnn_scaling.verification.gradients import GradientPart
 from rnn_scaling.verification.rule import RIGHT, Constants, UpdateRule, clipped
-from rnn_scaling.verification.serial import exchange_of
+from rnn_scaling.verification.serial import Exchange
 
 SHAPES = {"kernel": (12, 16), "bias": (16,)}
 UPDATES = 8
@@ -54,16 +55,15 @@ def updates_of(config, constants, **exchange):
     random, rule, exchanged = (
         np.random.default_rng(0),
         UpdateRule(config.training, False, 2, constants),
-        exchange_of(config, **exchange),
+        Exchange(config, **exchange),
     )
     made = []
     for _ in range(UPDATES):
         draws = [{name: random.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()} for _ in "ab"]
         parts = {tower: GradientPart(1.0, each, {}) for tower, each in enumerate(draws)}
         change = rule.update(exchanged.sum(parts))
-        made.append(
-            replay.ReplayedUpdate(parts, {0: 0.5, 1: 0.5}, change, {name: np.zeros(s) for name, s in SHAPES.items()})
-        )
+        before = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+        made.append(ReplicaUpdate(0, parts, {0: 0.5, 1: 0.5}, change, before))
     return made
 
 
@@ -72,10 +72,9 @@ def test_a_changed_constant_is_named_and_a_right_run_names_none(case):
     options, constants, exchange, word = CASES[case]
     given = {"variable_update": "replicated", "num_devices": 2, "learning_rate": 0.1, **options}
     config = configs.resolve(given, num_gpus=0, num_cores=2)
-    kept = guarantees.guarantee_of(config)
-    found = replay.cause(config, kept, 0, updates_of(config, constants, **exchange))
-    assert found is not None and found.verdict == word, found
-    assert replay.cause(config, kept, 0, updates_of(config, RIGHT)) is None
+    found = replay.cause(config, updates_of(config, constants, **exchange))
+    assert found is not None and found.subject == word, found
+    assert replay.cause(config, updates_of(config, RIGHT)) is None
 
 
 def test_clipping_by_tower_is_named():
@@ -86,5 +85,4 @@ def test_clipping_by_tower_is_named():
         first, second = _by_tower(update.parts)
         change = {name: -np.float32(0.1) * (first[name] + second[name]) for name in SHAPES}
         made.append(dataclasses.replace(update, change=change))
-    found = replay.cause(config, guarantees.guarantee_of(config), 0, made)
-    assert found is not None and found.verdict == "clipped by tower"
+    assert replay.cause(config, made).subject == "clipped by tower"

@@ -91,9 +91,8 @@ TEMPLATES = {
         "{variables:list} {variables:changes|change} {factor:.3g} times as far as expected: the learning rate is wrong."
     ),
     # Update rules: which changed constant explains all updates.
-    "rule-momentum": "the momentum is {value:g}, not {right:g}.",
+    "rule-constant": "the optimizer's {name} is {value:g}, not {right:g}.",
     "rule-nesterov": "the momentum is Nesterov's, but ordinary momentum was requested.",
-    "rule-adam": "Adam's {name} is {value:g}, not {right:g}.",
     "rule-no-correction": "Adam does not correct {averages:list} for the zeros at the beginning (bias correction).",
     "rule-correction-early": "Adam's bias correction counts one update too many.",
     "rule-correction-late": "Adam's bias correction counts one update too few.",
@@ -110,8 +109,6 @@ TEMPLATES = {
     "rule-not-clipped": "gradients are not clipped.",
     "rule-no-feedback": "the error of int8 is lost: there is no error feedback.",
     "rule-int8-scale": "int8 gradients arrive {factor:.4g} times as large as they should: their scale is wrong.",
-    "rule-tower-left-out": "the gradient of tower {tower} is left out of every variable.",
-    "rule-tower-twice": "the gradient of tower {tower} counts twice in every variable.",
     # Inputs and losses.
     "input-samples-missing": "the towers train {got} of the {expected} samples of a batch.",
     "input-first-weights": "{variable} begins with other weights.",

@@ -12,7 +12,7 @@ from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
 from rnn_scaling.reports.wording import counted, sentences
 from rnn_scaling.settings import learning_rate, scale
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.verification.serial import Guarantee
+from rnn_scaling.verification.rule import Guarantee
 
 CLOSEST = 1e-5  # nearer is not claimed
 RESULTS = {True: "ok", False: "WRONG", None: "not run"}

@@ -20,8 +20,8 @@ from rnn_scaling.verification import certificates, diagnosis, network_check, rep
 from rnn_scaling.verification.certificates import finite
 from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient, ReplicaUpdate
 from rnn_scaling.verification.gradients import BatchCheck, GradientPart, SerialGradients, Towers
-from rnn_scaling.verification.rule import Arrays
-from rnn_scaling.verification.serial import Serial, Step, Training, guarantee_of, norm
+from rnn_scaling.verification.rule import Arrays, guarantee_of
+from rnn_scaling.verification.serial import Serial, Step, Training, norm
 
 MOST_EXPLAINED = 3  # batches
 MOST_KEPT = 2**29  # bytes of weights that are kept to replay the run

@@ -14,8 +14,8 @@ import numpy as np
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.verification.gradients import GradientPart
-from rnn_scaling.verification.rule import Arrays, UpdateRule
-from rnn_scaling.verification.serial import Guarantee, norm
+from rnn_scaling.verification.rule import Arrays, Guarantee, UpdateRule
+from rnn_scaling.verification.serial import norm
 
 ROUNDING = 2.0**-23  # of a weight's size: what one update and its difference may be off by in float32
 BLIND = 0.1  # of what a variable does: what may differ by more says nothing of it

@@ -17,8 +17,8 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.diagnosis import Factors, ReplicaUpdate, combined, right_gradient, tower_faults
 from rnn_scaling.verification.gradients import summed
-from rnn_scaling.verification.rule import RIGHT, Arrays, Constants, UpdateRule, clipped
-from rnn_scaling.verification.serial import Exchange, guarantee_of, norm
+from rnn_scaling.verification.rule import RIGHT, Arrays, Constants, UpdateRule, clipped, guarantee_of
+from rnn_scaling.verification.serial import Exchange, norm
 
 ROUNDING = 2.0**-20  # of a weight's size: a few roundings in float32
 LEAST_FACTOR = 0.003  # by which a wrong factor differs from 1

@@ -9,8 +9,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.settings import config as configs
 from rnn_scaling.verification import diagnosis
 from rnn_scaling.verification.gradients import GradientPart
-from rnn_scaling.verification.rule import UpdateRule
-from rnn_scaling.verification.serial import guarantee_of
+from rnn_scaling.verification.rule import UpdateRule, guarantee_of
 
 RATE = 0.5
 KERNEL = np.float32([3.0, -4.0])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-LARGEST = 1 << 20  # nodes; a list that names more is a mistake or an attack
-_PART = re.compile(r"([^\[\],\s]*)(?:\[([0-9,-]+)\])?")
+_NODE = re.compile(r"(?:[^][,\s]+(?:\[[0-9][0-9,-]*\])?|\[[0-9][0-9,-]*\])+")
 _TASKS = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
 
 
@@ -19,12 +18,10 @@ def nodes(text: str) -> list[str]:
     >>> nodes("n[1-2,010-011],rack[0-1]b[7]")
     ['n1', 'n2', 'n010', 'n011', 'rack0b7', 'rack1b7']
     """
-    names: list[str] = []
-    for entry in re.split(r",(?![^\[]*\])", text):
-        names += _expanded(entry)
-        if len(names) > LARGEST:
-            raise ValueError(f"more than {LARGEST} nodes")
-    return names
+    entries = re.split(r",(?![^\[]*\])", text)
+    if not all(map(_NODE.fullmatch, entries)):
+        raise ValueError(f"{text}: no list of nodes")
+    return [name for entry in entries for name in _expanded(entry)]
 
 
 def tasks(text: str) -> list[int]:
@@ -36,40 +33,26 @@ def tasks(text: str) -> list[int]:
     >>> tasks("2(x3),1")
     [2, 2, 2, 1]
     """
-    counts: list[int] = []
-    for entry in text.split(","):
-        match = _TASKS.fullmatch(entry)
-        if not match or int(match[2] or 1) > LARGEST:
-            raise ValueError(f"{text}: no list of tasks")
-        counts += [int(match[1])] * int(match[2] or 1)
-        if len(counts) > LARGEST:
-            raise ValueError(f"more than {LARGEST} nodes")
-    return counts
+    matches = [_TASKS.fullmatch(entry) for entry in text.split(",")]
+    if not all(matches):
+        raise ValueError(f"{text}: no list of tasks")
+    return [int(match[1]) for match in matches if match for _ in range(int(match[2] or 1))]
 
 
 def _expanded(entry: str) -> list[str]:
-    """Of one entry, which may have several brackets, as clusters of more than one dimension have."""
-    names, at = [""], 0
-    while at < len(entry):
-        part = _PART.match(entry, at)
-        if not part or part.end() == at:
-            raise ValueError(f"{entry}: no list of nodes")
-        endings = list(_numbers(part[2])) if part[2] else [""]
-        if len(names) * len(endings) > LARGEST:
-            raise ValueError(f"more than {LARGEST} nodes")
-        names, at = [name + part[1] + ending for name in names for ending in endings], part.end()
-    if not entry:
-        raise ValueError("an empty name of a node")
-    return names
+    """The names of one entry, which may have several brackets, as clusters of more than one dimension have."""
+    prefix, bracket, rest = entry.partition("[")
+    if not bracket:
+        return [entry]
+    numbers, _, rest = rest.partition("]")
+    return [prefix + number + ending for number in _numbers(numbers) for ending in _expanded(rest)]
 
 
 def _numbers(text: str) -> Iterator[str]:
     """ "1-3,07" -> 1, 2, 3, 07: leading zeros count."""
     for entry in text.split(","):
-        first, dash, last = entry.partition("-")
-        if not first or "-" in last or (dash and not last) or len(first) > 9 or len(last) > 9:
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", entry)
+        if not match or int(match[2] or match[1]) < int(match[1]):
             raise ValueError(f"[{text}]: no list of numbers")
-        start, stop = int(first), int(last or first)
-        if not start <= stop < start + LARGEST:
-            raise ValueError(f"{entry}: no range of numbers")
-        yield from (f"{number:0{len(first)}d}" for number in range(start, stop + 1))
+        for number in range(int(match[1]), int(match[2] or match[1]) + 1):
+            yield f"{number:0{len(match[1])}d}"

@@ -12,13 +12,12 @@ import dataclasses
 import errno
 import math
 import os
-import resource
 import selectors
 import socket
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 from rnn_scaling.cluster import peers, ports, tokens, wire
@@ -26,11 +25,9 @@ from rnn_scaling.cluster.launch import REMEDY, ClusterError, Launch
 from rnn_scaling.cluster.peers import Hello, Peer
 
 STRANGER_S = 3.0  # within which a connection says who it is
-STRANGERS = 64  # connections that have not said it; for one more, another of them is closed
+STRANGERS = 64  # connections that have not said it; for one more, the oldest of them is closed
 BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
-ACCEPTED_AT_ONCE = 16  # far fewer than STRANGERS: what has come from each is read before it may have to go
-OTHER_FILES = 256  # that rank 0's process may have open besides connections
 
 
 class Rendezvous:
@@ -53,7 +50,6 @@ class Rendezvous:
         self.reports: defaultdict[int, list[Any]] = defaultdict(list)
         self.gathered: dict[str, list[Any]] = {}
         self._launch, self._timeout_s, self._heartbeat_s, self._survives = launch, timeout_s, heartbeat_s, survives
-        _allow_files(launch.size + STRANGERS + OTHER_FILES)
         self._listener = listen(launch)
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -101,7 +97,7 @@ class Rendezvous:
                     for each in self._connections:
                         each.heard_at = now
                 woke_at = now
-                for key, events in sorted(ready, key=_urgency):
+                for key, events in ready:
                     self._serve(key.data, events)
                 if now - last_beat >= self._heartbeat_s / BEATS:
                     last_beat = now
@@ -136,23 +132,18 @@ class Rendezvous:
             self._lose(connection, f"sent what no rank sends ({e})")
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
-            try:
-                connection, address = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError:  # it went away again, or this process may open no more files
-                time.sleep(0.01)
-                return
-            strangers = [each for each in self._connections if each.is_stranger]
-            if len(strangers) >= STRANGERS:
-                self._drop(_most_dispensable(strangers))
-            try:
-                if len(self._connections) >= self._launch.size + 2 * STRANGERS:
-                    raise OSError("too many processes claim to be ranks")
-                self._connections.add(_Connection(connection, self._selector, address[0]))
-            except OSError:  # or it went away again
-                connection.close()
+        try:
+            connection, address = self._listener.accept()
+        except OSError:  # it went away again, or this process may open no more files
+            time.sleep(0.01)
+            return
+        strangers = [connection for connection in self._connections if connection.is_stranger]
+        if len(strangers) >= STRANGERS:
+            self._drop(min(strangers, key=lambda stranger: stranger.since))
+        try:
+            self._connections.add(_Connection(connection, self._selector, address[0]))
+        except OSError:  # it went away again
+            connection.close()
 
     def _watch(self, now: float) -> None:
         """Looks for what has not happened in time."""
@@ -335,18 +326,6 @@ class _Connection(wire.Channel):
         return self.peer is None and bool(self.address)
 
 
-def _urgency(ready: tuple[selectors.SelectorKey, int]) -> int:
-    """Ranks come first, then who has not said who it is, then who waits outside."""
-    connection = ready[0].data
-    return 2 if connection is None else int(connection.is_stranger)
-
-
-def _most_dispensable(strangers: Sequence[_Connection]) -> _Connection:
-    """The oldest from the host that has most: who fills the table makes room, and not a rank elsewhere."""
-    held = Counter(connection.address for connection in strangers)
-    return max(strangers, key=lambda each: (held[each.address], -each.since))
-
-
 @dataclasses.dataclass
 class _Gathering:
     """A barrier where somebody waits: what each rank brought, and when the patience of one ends."""
@@ -379,17 +358,3 @@ def listen(launch: Launch) -> socket.socket:
         else:
             rule, remedy = f"rank 0 cannot wait at {launch.meeting}: {e.strerror or e}", REMEDY
         raise ClusterError(f"{rule}; {remedy}") from None
-
-
-def _allow_files(count: int) -> None:
-    """Raises this process's limit of open files if it is lower.
-
-    Raises:
-      ClusterError: if the system allows fewer.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= count:
-        return
-    if hard != resource.RLIM_INFINITY and hard < count:
-        raise ClusterError(f"rank 0 needs {count} open files, {hard} are allowed; raise it: ulimit -Hn {count}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

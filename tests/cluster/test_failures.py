@@ -38,13 +38,6 @@ def test_a_killed_rank_is_named_to_all_others_at_once():
         assert json.loads(first.hear()) == {"1": ["half", "what was measured until then"]}
 
 
-def test_every_rank_notices_that_rank_0_was_killed():
-    with processes(3) as ranks:
-        ranks[0].send_signal(signal.SIGKILL)
-        line = f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"
-        assert [each.hear() for each in ranks[1:]] == [line, line]
-
-
 @pytest.mark.parametrize("number, size", [(1, 3), (0, 2)])
 def test_a_frozen_rank_is_named_and_learns_it_when_it_goes_on(number, size):
     with processes(size, heartbeat_s=SILENCE_S) as ranks:
@@ -72,20 +65,14 @@ def test_before_the_first_barrier_silence_counts_as_loss_only_after_the_timeout(
         assert "has not answered for 2 s: it is frozen" in ranks[0].hear()
 
 
-def test_an_error_of_a_rank_is_told_in_its_words():
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_error_of_a_rank_is_told_in_its_words(number):
     with processes(3) as ranks:
-        ranks[1].do("abort", "no space left on device")
-        line = f"failed rank 1 (host h1, process {ranks[1].pid}) ended: no space left on device"
-        assert [ranks[0].hear(), ranks[2].hear()] == [line] * 2
-        assert {ranks[1].hear(), ranks[1].hear()} == {line, "done abort"}
-
-
-def test_an_error_of_rank_0_is_told_in_its_words():
-    with processes(2) as ranks:
-        ranks[0].do("abort", "no space left on device")
-        line = f"failed rank 0 (host h0, process {ranks[0].pid}) ended: no space left on device"
-        assert ranks[1].hear() == line
-        assert {ranks[0].hear(), ranks[0].hear()} == {line, "done abort"}
+        ranks[number].do("abort", "no space left on device")
+        line = f"failed rank {number} (host h{number}, process {ranks[number].pid}) ended: no space left on device"
+        others = [rank for rank in ranks if rank is not ranks[number]]
+        assert [rank.hear() for rank in others] == [line] * 2
+        assert {ranks[number].hear(), ranks[number].hear()} == {line, "done abort"}
 
 
 def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
@@ -107,10 +94,12 @@ def test_a_rank_that_may_be_lost_is_noted_and_barriers_go_on_without_it():
         assert [each.hear() for each in ranks[:2]] == ["done leave"] * 2
 
 
-def test_rank_0_is_never_survived():
-    with processes(2, survives=["worker"]) as ranks:
+@pytest.mark.parametrize("survives", [[], ["worker"]])
+def test_rank_0_is_never_survived(survives):
+    with processes(3, survives=survives) as ranks:
         ranks[0].send_signal(signal.SIGKILL)
-        assert ranks[1].hear() == f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"
+        line = f"failed rank 0 (host h0, process {ranks[0].pid}) ended: killed or crashed"
+        assert [rank.hear() for rank in ranks[1:]] == [line, line]
 
 
 def test_a_process_that_ends_without_leaving_has_crashed_and_one_that_leaves_has_not():

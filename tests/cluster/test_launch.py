@@ -194,14 +194,14 @@ def test_lists_of_nodes(text, names):
 
 @pytest.mark.parametrize(
     "text",
-    ["", ",", "n[", "n]", "n[]", "n[a]", "n[3-1]", "n[1-2-3]", "n[-1]", "n[1-]", "n[1-99999999]", "n[[1]]", "a b"],
+    ["", ",", "n[", "n]", "n[]", "n[a]", "n[3-1]", "n[1-2-3]", "n[-1]", "n[1-]", "n[[1]]", "a b"],
 )
 def test_what_is_no_list_of_nodes(text):
     with pytest.raises(ValueError):
         node_list.nodes(text)
 
 
-@pytest.mark.parametrize("text", ["", "x", "2(x)", "2(x3", "2,,1", "1(x9999999)", "-1"])
+@pytest.mark.parametrize("text", ["", "x", "2(x)", "2(x3", "2,,1", "-1"])
 def test_what_is_no_list_of_tasks(text):
     with pytest.raises(ValueError):
         node_list.tasks(text)

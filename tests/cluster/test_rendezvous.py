@@ -232,15 +232,6 @@ def test_a_stranger_that_sends_byte_by_byte_has_no_longer_than_a_silent_one(monk
     first.join(PATIENCE_S)
 
 
-def test_the_host_with_most_strangers_makes_room():
-    class Stranger:
-        def __init__(self, address, since):
-            self.address, self.since = address, since
-
-    alone, first, second = Stranger("b", 0.0), Stranger("a", 1.0), Stranger("a", 2.0)
-    assert meetings._most_dispensable([alone, second, first]) is first
-
-
 def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
     meeting = a_meeting()
     members = [a_member(rank, 2, meeting) for rank in range(2)]
@@ -299,18 +290,6 @@ def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody(monkeypatc
     assert together(members[1:], join_and_leave) == ["left"]
     waiting.join(PATIENCE_S)
     assert not members[0].failure
-
-
-def test_strangers_that_say_nothing_are_sent_away(monkeypatch):
-    monkeypatch.setattr(meetings, "STRANGER_S", 0.1)
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    waiting = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
-    waiting.start()
-    with connected(meeting) as stranger:
-        assert received_until_closed(stranger) == b""
-    assert together(members[1:], join_and_leave) == ["left"]
-    waiting.join(PATIENCE_S)
 
 
 def connected(meeting):

@@ -67,6 +67,7 @@ LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),
     ("rnn_scaling/train.py", "rnn_scaling/training/towers.py"),
     ("rnn_scaling/training/session.py", "rnn_scaling/training/benchmark.py"),
+    ("rnn_scaling/training/session.py", "rnn_scaling/reports/tensorboard/event_files.py"),
     ("rnn_scaling/trainers/starting.py", "rnn_scaling/trainers/reference.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/asynchronous.py"),
     ("rnn_scaling/verification/session.py", "rnn_scaling/verification/certifier.py"),

@@ -107,6 +107,16 @@ class Work:
         return [float(loss) for loss in rows @ weights / weights.sum()]
 
 
+def cell(weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates: str) -> tuple[np.ndarray, np.ndarray]:
+    """Kernel [D + U, 4U] and bias [4U] of a cell for a framework whose gates stand in another order, such as "ifjo"."""
+    kernel, bias = weights[f"{name}/kernel"], weights[f"{name}/bias"].copy()
+    units = len(bias) // 4
+    bias[2 * units : 3 * units] += forget_bias
+    order = ["ijfo".index(gate) for gate in gates]
+    split_kernel, split_bias = (np.split(part, 4, axis=-1) for part in (kernel, bias))
+    return np.concatenate([split_kernel[i] for i in order], axis=-1), np.concatenate([split_bias[i] for i in order])
+
+
 def write(work: Work, file: BinaryIO) -> None:
     """Writes the work as one .npz."""
     fields = {f.name: getattr(work, f.name) for f in dataclasses.fields(work) if f.name not in _ARRAYS}

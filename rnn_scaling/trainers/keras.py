@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rnn_scaling.trainers import loop
+from rnn_scaling.trainers import handoff, loop
 from rnn_scaling.trainers.handoff import Work
 
 _PARTS = ("source", "target_input", "target_output")
@@ -232,28 +232,9 @@ def _network(keras: Any, work: Work) -> Any:
         layer.set_weights([weights[table]])
     projection.set_weights([weights["projection"]])
     for name, layer in cells:
-        layer.set_weights(cell_weights(weights[f"{name}/kernel"], weights[f"{name}/bias"], config["forget_bias"]))
+        kernel, bias = handoff.cell(weights, name, config["forget_bias"], gates="ifjo")
+        layer.set_weights([kernel[: -config["num_units"]], kernel[-config["num_units"] :], bias])
     return model
-
-
-def cell_weights(kernel: np.ndarray, bias: np.ndarray, forget_bias: float) -> list[np.ndarray]:
-    """Kernel [D, 4U], recurrent kernel [U, 4U] and bias [4U] of Keras' LSTM, whose gates are in the order i, f, c, o.
-
-    Args:
-      kernel: [D + U, 4U], gates i, j, f, o.
-      bias: [4U].
-    """
-    units = len(bias) // 4
-    bias = bias.copy()
-    bias[2 * units : 3 * units] += forget_bias
-    kernel, bias = (_gates_ifco(part) for part in (kernel, bias))
-    return [kernel[:-units], kernel[-units:], bias]
-
-
-def _gates_ifco(part: np.ndarray) -> np.ndarray:
-    """Gates i, j, f, o along the last axis in Keras' order."""
-    i, j, f, o = np.split(part, 4, axis=-1)
-    return np.concatenate([i, f, j, o], axis=-1)
 
 
 def kernel(work: Work) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from rnn_scaling.trainers import loop
+from rnn_scaling.trainers import handoff, loop
 from rnn_scaling.trainers.handoff import Work
 
 LOOPBACK = "127.0.0.1"
@@ -48,21 +48,13 @@ def _lstm(weights: Mapping[str, np.ndarray], part: str, forget_bias: float) -> t
     for index, name in enumerate(kernels):
         layer, direction = divmod(index, 2) if is_bidirectional else (index, 0)
         suffix = f"l{layer}" + ("_reverse" if direction else "")
-        bias = weights[name.replace("/kernel", "/bias")].copy()
-        bias[2 * units : 3 * units] += forget_bias
-        kernel, bias = _gates_ifgo(weights[name].T), _gates_ifgo(bias)
+        kernel, bias = handoff.cell(weights, name.removesuffix("/kernel"), forget_bias, gates="ifjo")
         with torch.no_grad():
-            getattr(module, f"weight_ih_{suffix}").copy_(torch.tensor(kernel[:, :-units]))
-            getattr(module, f"weight_hh_{suffix}").copy_(torch.tensor(kernel[:, -units:]))
+            getattr(module, f"weight_ih_{suffix}").copy_(torch.tensor(kernel[:-units].T))
+            getattr(module, f"weight_hh_{suffix}").copy_(torch.tensor(kernel[-units:].T))
             getattr(module, f"bias_ih_{suffix}").copy_(torch.tensor(bias))
             getattr(module, f"bias_hh_{suffix}").zero_().requires_grad_(False)
     return module
-
-
-def _gates_ifgo(rows: np.ndarray) -> np.ndarray:
-    """Gates i, j, f, o along axis 0 in PyTorch's order i, f, g, o."""
-    i, j, f, o = np.split(rows, 4)
-    return np.concatenate([i, f, j, o])
 
 
 def optimizer_of(name: str, parameters: list[torch.nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:

@@ -98,13 +98,3 @@ def single(value: Any) -> Any:
     if type(value) in (str, int, float, bool) or getattr(value, "ndim", None) or not hasattr(value, "item"):
         return value
     return value.item()
-
-
-def check_rank(rank: int, num_ranks: int) -> None:
-    """Checks that a rank is one of those of the run.
-
-    Raises:
-      ValueError: if it is not.
-    """
-    if not 0 <= rank < num_ranks:
-        raise ValueError(f"expected rank from 0 to num_ranks - 1, got {rank} of {num_ranks}")

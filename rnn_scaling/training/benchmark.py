@@ -16,7 +16,6 @@ from rnn_scaling.models import workloads
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.models.workload import Workload, first_values
-from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
@@ -38,7 +37,7 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
       start_watch: of a run that somebody watches; what it sees becomes the state's `certificate`.
 
     Returns:
-      The step that was run, for `write_logs`; None where others run it.
+      The step that was run; None where others run it.
 
     Raises:
       NotFiniteError: if the loss of a batch is infinite or not a number.
@@ -115,11 +114,6 @@ def _end(step: TrainStep) -> None:
             f"the servers counted {len(step.done) + surplus} updates for {len(step.done)} steps: what a lost worker "
             "had sent stays there, and another ran its step again"
         )
-
-
-def write_logs(log_dir: str, step: TrainStep, result: RunRecord) -> None:
-    """TensorBoard's files of a finished run; last, so that a full disk cannot cost the measurement."""
-    event_files.write(log_dir, step.graph(), result)
 
 
 def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
@@ -210,10 +204,6 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: i
     )
 
 
-def _total(correct: Any) -> float | None:
-    return None if correct is None else float(correct.sum())
-
-
 def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
     if not math.isfinite(loss):
         raise NotFiniteError(
@@ -254,8 +244,7 @@ def _train(
             result = step()
             loss, items = result.loss, int(result.items.sum())
             step_s = timer.end_step(items, loss)
-            correct = _total(result.correct)
-            state.end_batch(result.items, result.positions, result.loss_items.sum(), result.ready_s, correct)
+            state.end_batch(result)
             _check_loss(loss, batch, config)
             display.batch(step_s, items, loss, result.accuracy)
             if watch is not None:

@@ -67,10 +67,6 @@ class StepTimer:
         """Seconds since the last step ended, or the last pause; 0 before the first one."""
         return 0.0 if self._last is None else self._clock() - self._last
 
-    def measured(self) -> Window:
-        """The window from the end of the last warm-up step to the end of the last step."""
-        return measured_window(self.step_s, self.step_items, self.warmup_steps)
-
 
 def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int) -> Window:
     """Seconds and items of the steps after the warm-up.

@@ -105,9 +105,12 @@ class Recorder:
         self._path, self._unit, self._process = Path(result_file), unit, os.getpid()
         self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
-        own, size, self._launcher = (0, 1, "") if num_ranks == 1 or None not in (rank, num_ranks) else _of_launcher()
+        own, size, self._launcher = 0, 1, ""
+        if num_ranks != 1 and None in (rank, num_ranks):
+            own, size, self._launcher = launch.place(os.environ, socket.gethostname())
         self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks
-        acceptance.check_rank(self._rank, num_ranks)
+        if not 0 <= self._rank < num_ranks:
+            raise ValueError(f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}")
         self.recording.clients = num_ranks
         self._ranks: RankMeeting | None = None
         if num_ranks > 1:
@@ -275,10 +278,6 @@ class Recorder:
     def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
         result = self.recording.record(status, error, workers)
         return dataclasses.replace(result, batches=dataclasses.replace(result.batches, unwaited=self._unwaited))
-
-
-def _of_launcher() -> tuple[int, int, str]:
-    return launch.place(os.environ, socket.gethostname())
 
 
 def _flat(trainer: str, num_devices: Any, num_warmup_batches: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -220,13 +220,13 @@ class Session:
         return result
 
     def _write_logs(self, step: Any, result: record.RunRecord) -> None:
-        from rnn_scaling.training import benchmark
+        from rnn_scaling.reports.tensorboard import event_files  # loads TensorFlow
 
         log_dir = self._config.output.log_dir
         try:
             if log_dir and self._cluster.rank == 0:
                 record.write(result, Path(log_dir) / RECORD_IN_LOG_DIR)
-                benchmark.write_logs(log_dir, step, result)
+                event_files.write(log_dir, step.graph(), result)
         except Exception as e:
             self._lacking(f"--log_dir={log_dir}: {entry.first_line(e)}", result)
 

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rnn_scaling.models.workloads import WORKLOADS
@@ -89,27 +89,15 @@ class RunState(Recording):
         self.files: Sequence[str] = ()  # that the run reads its data from
         self.steps: Sequence[Done] = ()
 
-    def end_batch(
-        self,
-        tower_items: Iterable[float],
-        tower_positions: Iterable[float],
-        loss_items: float = 0.0,
-        ready_s: float | None = None,
-        correct: float | None = None,
-    ) -> None:
-        """Keeps what the towers did in the batch that has just ended.
-
-        Args:
-          ready_s: seconds until the last tower's gradients were computed; None: not told.
-          correct: of `loss_items`, how many were predicted right; None: not asked.
-        """
-        self._tower_positions.append(tuple(int(n) for n in tower_positions))
-        self._loss_items.append(int(loss_items))
-        if ready_s is not None:
-            self._ready.append(max(0.0, ready_s))
-        if correct is not None:
-            self._correct.append(int(correct))
-        self._tower_items.append(tuple(int(n) for n in tower_items))  # last: where it is, the others are
+    def end_batch(self, result: Any) -> None:
+        """Keeps what the towers did in the batch that has just ended; `result`: its `StepResult`."""
+        self._tower_positions.append(tuple(int(n) for n in result.positions))
+        self._loss_items.append(int(result.loss_items.sum()))
+        if result.ready_s is not None:
+            self._ready.append(max(0.0, result.ready_s))
+        if result.correct is not None:
+            self._correct.append(int(result.correct.sum()))
+        self._tower_items.append(tuple(int(n) for n in result.items))  # last: where it is, the others are
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
         """Takes over the batches that were done before; to be called before the phase of the batches."""

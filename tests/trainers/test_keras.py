@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from rnn_scaling.trainers import keras, loop
+from rnn_scaling.trainers import handoff, keras, loop
 from tests.trainers.test_reference import TOWERS, work_of
 
 
@@ -22,7 +22,7 @@ def test_fit_reaches_our_losses_and_ends_with_its_step(devices):
 
 def test_gates_and_forget_bias_are_as_keras_has_them():
     kernel = np.repeat(np.arange(4, dtype=np.float32), 2)[None] + 10 * np.arange(5, dtype=np.float32)[:, None]
-    of_input, recurrent, bias = keras.cell_weights(kernel, kernel[0], forget_bias=0.5)
-    assert of_input.shape == (3, 8) and recurrent.shape == (2, 8)
-    assert list(of_input[0]) == [0, 0, 2, 2, 1, 1, 3, 3] and list(recurrent[1]) == [40, 40, 42, 42, 41, 41, 43, 43]
+    weights = {"a/kernel": kernel, "a/bias": kernel[0]}
+    ordered, bias = handoff.cell(weights, "a", forget_bias=0.5, gates="ifjo")
+    assert list(ordered[0]) == [0, 0, 2, 2, 1, 1, 3, 3] and list(ordered[4]) == [40, 40, 42, 42, 41, 41, 43, 43]
     assert list(bias) == [0, 0, 2.5, 2.5, 1, 1, 3, 3] and kernel[0, 4] == 2, "what is handed over stays as it is"

@@ -20,7 +20,7 @@ def alone(tf):
     for result in results:
         state.timer.start()
         state.timer.end_step(int(result.items.sum()), result.loss)
-        state.end_batch(result.items, result.positions, result.loss_items.sum(), None, result.correct.sum())
+        state.end_batch(result)
     return results, state
 
 
@@ -50,7 +50,7 @@ def test_nobody_counts_unless_asked(tf):
     assert result.correct is None and result.accuracy is None
     state.timer.start()
     state.timer.end_step(1, result.loss)
-    state.end_batch(result.items, result.positions, result.loss_items.sum())
+    state.end_batch(result)
     assert "correct" not in state.batches_since(0) and state.accuracies() == []
     assert state.record("ok").batches.correct is None
     operators = {op.type for op in step.graph().get_operations()}

@@ -7,6 +7,7 @@ import signal
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rnn_scaling.data
@@ -126,7 +127,7 @@ def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
     assert len(checkpoints.forgotten(step)) == 1
     state.timer.start()
     state.timer.end_step(1, 1.0)
-    state.end_batch([1], [1], 1)
+    state.end_batch(one_item())
     with pytest.raises(ValueError, match="the checkpoint would lack"):
         checkpoints.Saver(state._config, state, ()).save(step)
 
@@ -137,7 +138,7 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
     step, state = build({}, checkpoint_dir=str(tmp_path))
     state.timer.start()
     state.timer.end_step(1, 1.0)
-    state.end_batch([1], [1], 1)
+    state.end_batch(one_item())
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -170,6 +171,12 @@ def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
         checkpoints.Saver(config, state, (), Two()).agree()
     Two.others = ["pid 7 on a", 5]
     checkpoints.Saver(config, state, (), Two()).agree()
+
+
+def one_item():
+    from rnn_scaling.training.towers import StepResult
+
+    return StepResult(*np.ones((4, 1)))
 
 
 def build(given, **options):

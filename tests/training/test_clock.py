@@ -14,7 +14,7 @@ def test_items_and_seconds_cover_the_same_steps():
     timer.start()
     for _ in range(30):
         timer.end_step(items=100)
-    window = timer.measured()
+    window = measured_window(timer.step_s, timer.step_items, timer.warmup_steps)
     assert (window.steps, window.seconds, window.items) == (20, 20.0, 2000)
 
 
@@ -28,7 +28,7 @@ def test_no_warmup_word_or_second_enters(warmup, slow_step_s, slow_items):
     timer.start()
     for step in range(10):
         timer.end_step(items=slow_items if step < warmup else 7)
-    window = timer.measured()
+    window = measured_window(timer.step_s, timer.step_items, timer.warmup_steps)
     assert window.items == 7 * (10 - warmup)
     assert window.seconds == pytest.approx(2.0 * (10 - warmup), rel=1e-6)
 

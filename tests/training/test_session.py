@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from unittest import mock
 
 import pytest
 
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.records import record
+from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import config as configs
 from rnn_scaling.training import benchmark
 from rnn_scaling.training import session as sessions
@@ -66,8 +68,8 @@ def test_a_full_disk_after_the_record_leaves_a_good_record_and_a_good_exit_statu
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     path = tmp_path / "run.json"
-    monkeypatch.setattr(benchmark, "run", lambda *_: object())
-    monkeypatch.setattr(benchmark, "write_logs", full if fails == "logs" else lambda *_: None)
+    monkeypatch.setattr(benchmark, "run", lambda *_: mock.Mock())
+    monkeypatch.setattr(event_files, "write", full if fails == "logs" else lambda *_: None)
     monkeypatch.setattr(Session, "_record", lambda self, status: make_record())
     monkeypatch.setattr(Session, "_tell", lambda *_: None)
     given = {"trace_batches": 2, "log_dir": str(tmp_path / "logs"), "result_file": str(path)}

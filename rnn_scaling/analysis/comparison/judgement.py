@@ -29,8 +29,7 @@ class Question:
     """What is asked of two sets of runs.
 
     Attributes:
-      metric: one of `metrics.CHOICES`.
-      paired: the runs of the same repeat number ran beside each other.
+      paired: the runs of the same repeat number ran next to each other.
       max_regression: the largest slow-down that passes, a share.
       accepted: plain names of differences that are no obstacle; "all": none is.
       across: MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is.
@@ -116,11 +115,7 @@ def plain_name(text: str) -> str:
 
 
 def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
-    """Both sets of runs.
-
-    Raises:
-      InputError: with a line for each path that holds nothing to compare.
-    """
+    """Both sets of runs; an InputError has a line for each path that holds nothing to compare."""
     if before.resolve() == after.resolve():
         raise InputError(f"{before} and {after} are the same runs; name two sets")
     sides, errors = [], []
@@ -135,11 +130,7 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
 
 
 def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
-    """Matches, judges and finds what makes the runs incomparable.
-
-    Raises:
-      InputError: if no configuration is on both sides.
-    """
+    """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
     matched = (matching.match_machines if question.across else matching.match)(before, after)
     units = (file.record.unit for side in (before, after) for file in side.runs)
     metric = named(question.metric).of(common_unit(units))
@@ -170,7 +161,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         only_after=tuple(new),
         exit_status=_exit_status(results, bool(stopping)),
         only_before=tuple(missing) if question.across else (),
-        machines=_machines(common) if question.across else None,
+        machines=(_machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])) if question.across else None,
         machine_ratios=tuple(_machine_ratios(common, results)),
     )
 
@@ -178,14 +169,12 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
 def _in_common(
     before: ComparedRuns, after: ComparedRuns, matched: Matched, metric: Metric
 ) -> list[matching.Configuration]:
-    """The configurations of both sides; of a metric relative to one device, those with several devices.
-
-    Raises:
-      InputError: if there are none.
-    """
+    """The configurations of both sides; of a metric relative to one device, those with several devices."""
     common = [c for c in matched.configurations if len(c.sides) == 2]
     if not common:
-        raise InputError(_nothing_in_common(before, after, matched))
+        shown = [some([c.label for c in matched.configurations if c.before])]
+        shown.append(some([c.label for c in matched.configurations if c.after]))
+        raise InputError(f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}")
     scaled = [c for c in common if max(side.num_devices for side in c.sides) > 1]
     if metric.ideal is not None and not scaled:
         raise InputError(
@@ -197,15 +186,11 @@ def _in_common(
 def _labelled(
     common: Sequence[matching.Configuration], missing: Sequence[str], question: Question
 ) -> list[LabelledDifference]:
-    """All differences, missing configurations among them.
-
-    Raises:
-      InputError: if machines are to be compared and there is one.
-    """
+    """All differences, missing configurations among them; raises InputError if both machines are one."""
     labelled = _differences(common)
     if question.across:
         if not any(of_machine(f.difference) for f in labelled):
-            name = machine(common[0].sides[0].files[0].record).name
+            name = _machine_of(common[0].sides[0])
             raise InputError(f"the records show no difference between the machines ({name}); leave out --across")
     elif missing:
         words = (some(missing), "no run", "what was not run again cannot be judged", INCOMPARABLE)
@@ -240,9 +225,8 @@ def of_machine(difference: Difference) -> bool:
     return difference.what in (*OF_MACHINES, *MACHINE_OPTIONS)
 
 
-def _machines(configurations: Sequence[matching.Configuration]) -> tuple[str, str]:
-    a, b = (matching.good(side.files)[0].record for side in configurations[0].sides)
-    return machine(a).name, machine(b).name
+def _machine_of(side: matching.Runs) -> str:
+    return machine(matching.good(side.files)[0].record).name
 
 
 def _machine_ratios(
@@ -287,12 +271,3 @@ def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:
     if any(result.gate == "regression" for result in results):
         return entry.EXIT_FAILED
     return entry.EXIT_USAGE if stopped or any(result.gate != "ok" for result in results) else entry.EXIT_OK
-
-
-def _nothing_in_common(before: ComparedRuns, after: ComparedRuns, matched: Matched) -> str:
-    labels = [
-        [c.label for c in matched.configurations if c.before],
-        [c.label for c in matched.configurations if c.after],
-    ]
-    shown = [some(label) for label in labels]
-    return f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}"

@@ -6,6 +6,7 @@ the chance of any false alarm at 5 %.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import dataclasses
 import math
@@ -18,7 +19,6 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.significance import Comparison
-from rnn_scaling.records.folder import RunFile
 from rnn_scaling.records.parts import RunError
 
 ALPHA = 1 - confidence.LEVEL
@@ -44,9 +44,9 @@ class Result:
 
     label: str
     runs: tuple[int, int]
-    before: Interval | None
-    after: Interval | None
-    comparison: Comparison | None
+    before: Interval | None = None
+    after: Interval | None = None
+    comparison: Comparison | None = None
     p_adjusted: float | None = None
     verdict: str = "cannot judge"
     gate: str = "cannot judge"
@@ -57,31 +57,27 @@ class Result:
 def measure(configuration: Configuration, metric: Metric, paired: bool, two_sittings: bool = False) -> Result:
     """Compares one configuration, by itself: `conclude` judges them together."""
     before, after = configuration.before, configuration.after
-    label, notes = configuration.label, _not_ok(configuration)
-    counts = (_good_runs(before), _good_runs(after))
+    counts = tuple(len(matching.good(side.files)) if side else 0 for side in (before, after))
+    result = Result(configuration.label, (counts[0], counts[1]), notes=_not_ok(configuration))
     why = _not_good(before, "before", metric) or _not_good(after, "after", metric)
     if before is None or after is None or why:
-        return Result(label, counts, None, None, None, reason=why, notes=notes)
-    if same := matching.on_both_sides(before, after):
-        return Result(label, counts, None, None, None, reason=f"the same runs on both sides ({same})", notes=notes)
+        return dataclasses.replace(result, reason=why)
     rows = (_row(before, two_sittings), _row(after, two_sittings))
+    if same := matching.on_both_sides(before, after):
+        return dataclasses.replace(result, reason=f"the same runs on both sides ({same})")
     if rows[0].unit != rows[1].unit:
-        why = f"before counts {rows[0].unit} and after {rows[1].unit}, which are never compared"
-        return Result(label, counts, None, None, None, reason=why, notes=notes)
+        return dataclasses.replace(result, reason=f"before counts {rows[0].unit}, after counts {rows[1].unit}")
     if paired:
-        return _in_pairs(label, (before, after), metric, notes)
+        return _in_pairs(result, (before, after), metric)
     shown = (_reported(before).metric(metric), _reported(after).metric(metric))
+    result = dataclasses.replace(result, before=shown[0], after=shown[1])
     values = (rows[0].metric(metric), rows[1].metric(metric))
     if values[0] is None or values[1] is None:
-        why = f"the runs {'before' if values[0] is None else 'after'} do not tell their {metric.title}"
-        return Result(label, counts, *shown, None, reason=why, notes=notes)
+        side = "before" if values[0] is None else "after"
+        return dataclasses.replace(result, reason=f"the runs {side} have no {metric.title}")
     comparison = significance.judged(confidence.ratio(values[1], values[0]))
     why = TOO_FEW if comparison.verdict == "cannot judge" else ""
-    return Result(label, counts, *shown, comparison, reason=why, notes=notes)
-
-
-def _good_runs(side: Runs | None) -> int:
-    return len(matching.good(side.files)) if side else 0
+    return dataclasses.replace(result, comparison=comparison, reason=why)
 
 
 def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
@@ -115,11 +111,7 @@ def _reported(side: Runs) -> Row:
 
 
 def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
-    """Adds the verdicts of all configurations together.
-
-    Args:
-      max_regression: the largest slow-down that is let through, as a share.
-    """
+    """Adds the verdicts of all configurations together; `max_regression` is the largest slow-down that passes."""
     p_values = {i: r.comparison.p_value for i, r in enumerate(results) if not r.reason and r.comparison}
     tested = {i: p_value for i, p_value in p_values.items() if p_value is not None}
     adjusted = dict(zip(tested, holm(list(tested.values()))))
@@ -140,7 +132,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def runs_needed(comparison: Comparison, target: float) -> int | None:
-    """Runs a side until a slow-down of `target` is detectable, by the spread of these; None if more than MOST_RUNS."""
+    """Runs a side until a slow-down of `target` is detectable, by their spread; None if more than MOST_RUNS."""
     change, fewest = comparison.ratio, min(comparison.ratio.processes, default=0)
     if change.relative_error is None or fewest < 2:
         return None
@@ -154,24 +146,15 @@ def runs_for_spread(spread: float, target: float) -> int | None:
 
 
 def _fewest(spread: float, degrees_each: float, target: float, rounding: float = 0.0) -> int | None:
-    """Smallest k for which an error of spread / sqrt(k) with (k - 1) * degrees_each degrees shows `target`.
-
-    Args:
-      degrees_each: degrees of freedom for each further run.
-      target: a slow-down, as a share.
-    """
+    """Smallest k for which an error of spread / sqrt(k) with (k - 1) * degrees_each degrees shows `target`."""
     limit = -math.log1p(-target) - rounding if target < 1 else math.inf
 
     def enough(k: int) -> bool:
         return significance.detectable_effect(spread / math.sqrt(k), degrees_each * (k - 1)) <= limit
 
-    low, high = 2, MOST_RUNS
-    if limit <= 0 or not enough(high):
+    if limit <= 0 or not enough(MOST_RUNS):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
+    return bisect.bisect_left(range(2, MOST_RUNS), True, key=enough) + 2
 
 
 def _conclude(result: Result, p_adjusted: float | None, max_regression: float) -> Result:
@@ -191,51 +174,44 @@ def _conclude(result: Result, p_adjusted: float | None, max_regression: float) -
     return dataclasses.replace(result, p_adjusted=p_adjusted, verdict=verdict, gate=gate, reason=reason)
 
 
-def _in_pairs(label: str, sides: tuple[Runs, Runs], metric: Metric, notes: tuple[str, ...]) -> Result:
-    """Runs with the same repeat number, which ran beside each other."""
+def _in_pairs(result: Result, sides: tuple[Runs, Runs], metric: Metric) -> Result:
+    """Runs with the same repeat number, which ran next to each other."""
     numbered = [_by_repeat(side, metric) for side in sides]
-    twice = [n for each in numbered for n, values in each.items() if len(values) > 1]
+    twice = [n for values_of in numbered for n, values in values_of.items() if len(values) > 1]
     if twice:
         why = f"several files are repeat {min(twice)}, so the pairs are ambiguous"
-        return Result(label, (0, 0), None, None, None, reason=why, notes=notes)
+        return dataclasses.replace(result, runs=(0, 0), reason=why)
     both = sorted(numbered[0].keys() & numbered[1].keys())
-    alone = sum(len(each) for each in numbered) - 2 * len(both)
-    if alone:
+    notes = result.notes
+    if alone := sum(map(len, numbered)) - 2 * len(both):
         notes = (*notes, f"{alone} runs without a good partner of the same repeat number are left out")
-    counts = (len(both), len(both))
+    result = dataclasses.replace(result, runs=(len(both), len(both)), notes=notes)
     if not both:
-        return Result(label, counts, None, None, None, reason="no pair of good runs", notes=notes)
-    before, after = ([each[n][0] for n in both] for each in numbered)
-    used = [[file for file in side.files if matching.repeat(file.name) in both] for side in sides]
-    means = [
-        _reported(dataclasses.replace(side, files=tuple(files))).metric(metric) for side, files in zip(sides, used)
-    ]
+        return dataclasses.replace(result, reason="no pair of good runs")
+    before, after = ([values_of[n][0] for n in both] for values_of in numbered)
+    used = [tuple(file for file in side.files if matching.repeat(file.name) in both) for side in sides]
+    means = [_reported(dataclasses.replace(side, files=files)).metric(metric) for side, files in zip(sides, used)]
     if len(both) > 1:
-        rates = [[value.value for value in side] for side in (before, after)]
-        digits = [max(value.rounding for value in side) for side in (before, after)]
-        ratio = confidence.paired_ratio(rates[0], rates[1]).printed(sum(digits))
-        return Result(label, counts, means[0], means[1], significance.judged(ratio, paired=True), notes=notes)
-    change = significance.judged(confidence.ratio(after[0], before[0]), paired=True)
-    return Result(label, counts, means[0], means[1], change, reason=TOO_FEW, notes=notes)
+        digits = sum(max(value.rounding for value in side) for side in (before, after))
+        ratio = confidence.paired_ratio([rate.value for rate in before], [rate.value for rate in after])
+        ratio, reason = ratio.printed(digits), ""
+    else:
+        ratio, reason = confidence.ratio(after[0], before[0]), TOO_FEW
+    judged = significance.judged(ratio, paired=True)
+    return dataclasses.replace(result, before=means[0], after=means[1], comparison=judged, reason=reason)
 
 
 def _by_repeat(side: Runs, metric: Metric) -> dict[int, list[Interval]]:
     """The metric of each repeat; a speedup is relative to the run on one device of the same repeat."""
-    runs, ones = (_grouped(files) for files in (side.files, side.baseline))
-    values: dict[int, list[Interval]] = {}
-    for n, files in runs.items():
-        baselines = [(one,) for one in ones.get(n, [])] if metric.ideal else [()]
-        rows = [_row(Runs((file,), baseline)) for file in files for baseline in baselines]
-        if known := [value for row in rows if (value := row.metric(metric)) is not None]:
-            values[n] = known
+    values: dict[int, list[Interval]] = collections.defaultdict(list)
+    for file in matching.good(side.files):
+        number = matching.repeat(file.name)
+        ones = [(one,) for one in matching.good(side.baseline) if matching.repeat(one.name) == number]
+        for baseline in ones if metric.ideal else [()]:
+            value = _row(Runs((file,), baseline)).metric(metric)
+            if value is not None:
+                values[number].append(value)
     return values
-
-
-def _grouped(files: Sequence[RunFile]) -> dict[int, list[RunFile]]:
-    groups: dict[int, list[RunFile]] = collections.defaultdict(list)
-    for file in matching.good(files):
-        groups[matching.repeat(file.name)].append(file)
-    return dict(groups)
 
 
 def _not_ok(configuration: Configuration) -> tuple[str, ...]:

@@ -31,13 +31,13 @@ class Noise:
 
 
 def median(values: np.ndarray) -> float:
-    """The middle one of some numbers, or between the two there; np.median takes ten times as long for a few."""
+    """As np.median, which takes ten times as long for a few numbers."""
     ordered, middle = np.sort(values), len(values) // 2
     return float(ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which a share of the sorted numbers lies, between two of them; as np.percentile, far sooner."""
+    """As np.percentile of sorted numbers, which takes far longer."""
     place = share * (len(ordered) - 1)
     below = math.floor(place)
     low, high, beyond = ordered[below], ordered[min(below + 1, len(ordered) - 1)], place - below
@@ -53,10 +53,7 @@ def robust_scale(values: np.ndarray) -> float:
 
 
 def noise(y: np.ndarray) -> Noise:
-    """Noise of a series whose level may change: the smaller of two estimates, each of which one kind of change spoils.
-
-    Jumps spoil few differences between neighbours; smooth changes spoil those but follow a parabola.
-    """
+    """Noise of a series whose level may change: the smaller of two estimates, which jumps and slow changes spoil."""
     smooth = noise_of_residuals(y - _fitted(y, 2), 3)
     jumps = _noise_of_differences(y)
     return jumps if jumps.long_run < smooth.long_run else smooth
@@ -166,11 +163,7 @@ def cycle_length(y: np.ndarray) -> int | None:
 
 
 def without_cycle(y: np.ndarray, period: int, since: int) -> np.ndarray:
-    """y less the mean of each phase over y[since:], level kept.
-
-    Args:
-      y: series, [n].
-    """
+    """y less the mean of each phase over y[since:], level kept."""
     phase = np.arange(len(y)) % period
     tail, tail_phase = y[since:], phase[since:]
     effect = np.array([tail[tail_phase == p].mean() for p in range(period)])
@@ -206,12 +199,7 @@ def trend(y: np.ndarray) -> float:
 
 
 def drifts(y: np.ndarray, long_run: float, tolerance: float) -> bool:
-    """True if y goes on changing by more than `tolerance`, at four standard errors.
-
-    Args:
-      y: series of log seconds, [n].
-      tolerance: change over the whole series that does not matter, in log seconds.
-    """
+    """True if y goes on changing by more than `tolerance` over the whole series, at four standard errors."""
     return abs(trend(y)) > max(tolerance, 4 * math.sqrt(12 * long_run / len(y)))
 
 
@@ -219,10 +207,6 @@ def goes_on(y: np.ndarray, cut: int, long_run: float) -> bool:
     """True if a change before `cut` goes on after it: a line fits better than two levels, and y[cut:] may follow it.
 
     "May": its own slope is at most two standard errors flatter than the line's.
-
-    Args:
-      y: series of log seconds, [n].
-      cut: index between 0 and n.
     """
     n, rest = len(y), len(y) - cut
     t = np.arange(n) - (n - 1) / 2

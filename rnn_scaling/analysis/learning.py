@@ -45,10 +45,9 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """One run, from the first full window on, a point for each batch.
+    """The smoothed values of one run, a point for each batch from the first full window on.
 
-    items: done since the first batch; done: the same of what the loss is a mean over, in which the window is counted;
-    values: the smoothed ones.
+    items: since the first batch; done: the same of what the loss is a mean over, in which the window is counted.
     """
 
     items: tuple[int, ...]
@@ -61,12 +60,8 @@ class Curve:
 class Learned:
     """What the runs of one configuration took.
 
-    Attributes:
-      row: the configuration.
-      needed: items until the target, of each run; None: it did not reach it.
-      items: the same over the runs; None: not all of them reached it.
-      seconds: items / speed, likewise.
-      best: the best smoothed value of any run; None where none has a full window.
+    needed: items until the target, of each run, None: it did not reach it; items and seconds: over the runs, None
+    unless all reached it; best: the best smoothed value of any run, None without a full window.
     """
 
     row: Row
@@ -102,20 +97,13 @@ def weights(batches: Batches) -> Sequence[int]:
 
 
 def curve(batches: Batches, kind: str, window: float) -> Curve:
-    """The smoothed values of a run.
-
-    Args:
-      window: the least that a mean is over, in the unit of `weights`.
-
-    Returns:
-      A point for each batch from the first full window on; none where what is asked for was not recorded.
-    """
+    """The smoothed values of a run, none where what is asked for was not recorded; `window`: in units of `weights`."""
     counts = weights(batches)
     if kind == ACCURACY:
         sums: Sequence[float] = batches.correct or ()
     else:
         sums = [(math.inf if loss is None else loss) * count for loss, count in zip(batches.loss, counts)]
-    if len(sums) != len(counts) or all(math.isinf(each) for each in sums):
+    if len(sums) != len(counts) or all(map(math.isinf, sums)):
         return Curve((), (), (), window)
     points = []
     start, weight = 0, 0
@@ -141,14 +129,9 @@ def items_to(curve: Curve, target: Target) -> int | None:
 
 
 def of(rows: Sequence[Row], target: Target | None) -> Learning | None:
-    """What each row took to the target.
+    """What each row took to the target, of rows that train one model.
 
-    Args:
-      rows: with their baselines; of those whose towers train a model each, only those of one device.
-      target: None: the highest of LEVELS that every run reaches, where runs counted right predictions.
-
-    Returns:
-      None where no target is given and no run counted right predictions.
+    Without a target it is the highest of LEVELS that every run reaches; None where no run counted right predictions.
     """
     rows = [row for row in rows if row.good and _is_one_model(row) and all(run.batches.items for run in row.good)]
     if target is None:
@@ -159,9 +142,10 @@ def of(rows: Sequence[Row], target: Target | None) -> Learning | None:
     curves = [[curve(run.batches, kind, windows[row.unit]) for run in row.good] for row in rows]
     if target is None:
         levels = [Target(ACCURACY, level, is_given=False) for level in LEVELS]
-        drawn = [each for of_row in curves for each in of_row]
-        target = next((level for level in levels if all(items_to(each, level) for each in drawn)), levels[-1])
-    return Learning(target, tuple(_learned(row, own, target) for row, own in zip(rows, curves)), windows)
+        drawn = [curve for of_row in curves for curve in of_row]
+        target = next((level for level in levels if all(items_to(curve, level) for curve in drawn)), levels[-1])
+    learned = tuple(_learned(row, of_row, target) for row, of_row in zip(rows, curves))
+    return Learning(target, learned, windows)
 
 
 def _is_one_model(row: Row) -> bool:
@@ -179,8 +163,8 @@ def _windows(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
-    needed = tuple(items_to(each, target) for each in curves)
-    values = [value for each in curves for value in each.values]
+    needed = tuple(items_to(curve, target) for curve in curves)
+    values = [value for curve in curves for value in curve.values]
     best = None if not values else max(values) if target.kind == ACCURACY else min(values)
     known = [items for items in needed if items is not None]
     if len(known) < len(needed):
@@ -189,7 +173,7 @@ def _learned(row: Row, curves: Sequence[Curve], target: Target) -> Learned:
     seconds = [items / rate for items, rate in zip(known, rates)]
     items = over_processes(known)
     if len(known) > 1 and len(set(known)) == 1:  # on equal data, and no rounding of logarithms is an interval
-        items = dataclasses.replace(items, value=float(known[0]), low=None, high=None, kind="the same in all runs")
+        items = Interval(float(known[0]), kind="the same in all runs", processes=items.processes)
     return Learned(row, needed, items, over_processes(seconds).printed(row.rounding), best)
 
 
@@ -202,16 +186,13 @@ def loss_growth(losses: Sequence[float | None]) -> float | None:
 
 
 def is_lost(run: RunRecord) -> bool:
-    """Whether a run's training diverged. Ours tells a loss of every batch: where there is none it was not finite."""
+    """Whether a run's training diverged: where a record of ours has no loss, it was not finite."""
     losses = run.batches.loss
     is_ours = TRAINER not in run.config
     return bool(loss_growth(losses) or end_of_loss(losses) or (is_ours and losses and losses[-1] is None))
 
 
 def end_of_loss(losses: Sequence[float | None]) -> int | None:
-    """The batch from which on no finite loss is told, where each one before had one, two at least; None elsewhere.
-
-    A trainer that tells its loss now and then has gaps from the start, and one that never does has none to lose.
-    """
+    """The batch from which on there is no finite loss, if all before had one, two at least; None elsewhere."""
     end = next((k for k, loss in enumerate(losses) if loss is None), 0)
     return end if end > 1 and all(loss is None for loss in losses[end:]) else None

@@ -23,14 +23,7 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What the metrics of one configuration are computed from.
-
-    Attributes:
-      runs: its good runs.
-      num_devices: on which they ran.
-      rate: items/s; None without a good run.
-      one_device: items/s of the same configuration on one device; None if that was not measured.
-    """
+    """What the metrics of one configuration are computed from: its good runs, items/s, and items/s on one device."""
 
     runs: tuple[RunRecord, ...]
     num_devices: int
@@ -56,7 +49,6 @@ class Metric:
       ideal: what perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
       always: has its column in every report; another one only where a row has a value.
       compared: more of it is faster, so that `compare` can judge it; a share also falls when the peak is measured anew.
-      formerly: a name that `compare --metric` still takes.
     """
 
     name: str
@@ -69,7 +61,6 @@ class Metric:
     ideal: Callable[[int], float] | None = None
     always: bool = False
     compared: bool = True
-    formerly: str = ""
 
     def of(self, unit: str) -> Metric:
         """The same, named after what is counted: `unit` is "words" or "tokens", or "items" for whatever it is."""
@@ -97,11 +88,6 @@ def _named_after(metric: Metric, unit: str) -> Metric:
     texts = {name: getattr(metric, name).replace(ITEMS, unit) for name in ("title", "unit", "header")}
     texts["name"] = metric.name.replace(ITEMS, re.sub(r"\W+", "_", unit)[:MOST_LETTERS])  # of a file: no path
     return dataclasses.replace(metric, **texts)
-
-
-def _rate(measured: Measured) -> Interval | None:
-    """Items of the measured batches over the seconds of the same batches."""
-    return measured.rate
 
 
 def _speedup(measured: Measured) -> Interval | None:
@@ -204,10 +190,9 @@ METRICS = {
     metric.name: metric
     for metric in (
         Metric(
-            *("items_per_second", "items/s", "items/s", 1, 1, _rate),
+            *("items_per_second", "items/s", "items/s", 1, 1, lambda measured: measured.rate),
             header="Processing speed (items/s)",
             always=True,
-            formerly="words_per_second",
         ),
         Metric(*("speedup", "speedup", "", 1, 2, _speedup), header="Speedup ratio", ideal=float, always=True),
         Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
@@ -220,19 +205,7 @@ METRICS = {
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
 ACCURACY = METRICS["accuracy"]
-CHOICES = tuple(name for each in METRICS.values() if each.compared for name in (each.name, each.formerly) if name)
-
-
-def named(name: str) -> Metric:
-    """The metric of this name, or of this former one.
-
-    Raises:
-      ValueError: if the table has no such metric.
-    """
-    for metric in METRICS.values():
-        if name and name in (metric.name, metric.formerly):
-            return metric
-    raise ValueError(f"expected one of {', '.join(METRICS)}, got {name!r}")
+CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared)
 
 
 def common_unit(units: Iterable[str]) -> str:

@@ -62,19 +62,11 @@ class Ranking(Generic[Name]):
 
 
 def rank(rates: Mapping[Name, Sequence[float]], reference: Name | None = None) -> Ranking[Name]:
-    """Ranks candidates.
-
-    Args:
-      rates: items/s of the processes of each, at least one.
-      reference: the fastest when not given.
-
-    Raises:
-      ValueError: if there is no candidate.
-    """
+    """Ranks candidates by items/s of their processes against a reference, which is the fastest when not given."""
     if not rates:
         raise ValueError("expected at least one candidate")
     scatters = confidence.shared_scatters(list(rates.values()))
-    intervals = {name: confidence.over_processes(of, scatter) for (name, of), scatter in zip(rates.items(), scatters)}
+    intervals = {name: confidence.over_processes(rates[name], scatter) for name, scatter in zip(rates, scatters)}
     if reference is None:
         reference = max(intervals, key=lambda name: intervals[name].value)
     against = intervals[reference]

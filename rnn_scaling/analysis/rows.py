@@ -1,7 +1,6 @@
 """Run records -> rows: every configuration with its repeats, beside the same one on one device.
 
-row: one configuration; series: rows that differ in the number of devices alone, or, in modes of several processes, in
-the number of workers.
+row: one configuration; series: rows that differ in the number of devices, or of workers, alone.
 """
 
 from __future__ import annotations
@@ -56,10 +55,12 @@ _UNTOLD = {**dict.fromkeys(_DEFAULTS), **_GRANTED, "variable_update": ""}
 class Row:
     """One configuration: its runs in the order of their files.
 
-    key: what these have in common (`row_key` and `facts`); one_device: the same configuration there; scatter: of
-    processes, what its rate is judged by where it shares that with other rows, None: its own; fixed_total: samples a
-    step of all devices together, where another trainer's rows on other numbers of devices have as many; facts: what
-    tells its runs from others of the same options, which are no repeats of them.
+    Attributes:
+      key: what these have in common (`row_key` and `facts`).
+      one_device: the same configuration there.
+      scatter: of processes, where its rate shares that with other rows; None: its own.
+      fixed_total: samples a step of all devices, where rows of another trainer share it.
+      facts: what tells its runs from others of the same options, which are no repeats of them.
     """
 
     records: tuple[RunRecord, ...]
@@ -215,13 +216,12 @@ def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]
 
 def process_rates(records: Sequence[RunRecord]) -> list[float]:
     """items/s of each run that measured something: of its batches, or as the log of a run without them says."""
-    return [_process_rate(record) for record in records]
-
-
-def _process_rate(record: RunRecord) -> float:
-    if record.batches.seconds or not record.throughput:
-        return process_rate(*measured_batches(record))
-    return record.throughput.items_per_second
+    return [
+        record.throughput.items_per_second
+        if record.throughput and not record.batches.seconds
+        else process_rate(*measured_batches(record))
+        for record in records
+    ]
 
 
 def measured_seconds(record: RunRecord) -> float | None:
@@ -244,8 +244,7 @@ def _size(record: RunRecord) -> tuple[Key, tuple[int, int]] | None:
 def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
     """The options that two runs of the same work have in common; with `changes`, of the same work but for these.
 
-    Options that the configuration does not read count as their defaults, so that a run under another mode or data
-    source is found whatever was said about the first one's.
+    Options that the configuration does not read count as their defaults.
     """
     changed = {**config, **changes}
     ignored = unread_options(changed)
@@ -258,10 +257,7 @@ def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
 
 
 def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:
-    """What the runs of one row have in common: what they count, and of `work_key` all that is not as by default.
-
-    Of configurations that have every option both say the same; with thousands of rows this one is far sooner looked up.
-    """
+    """What the runs of one row have in common: what they count, and of `work_key` all that is not as by default."""
     changed = {**config, **changes}
     names = changed.keys() - _left_out(changed) - unread_options(changed)
     return ((UNIT, repr(unit)), *sorted({(name, repr(changed[name])) for name in names} - _DEFAULT_ITEMS))
@@ -340,8 +336,6 @@ def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None, str]
 
 def fixed_totals(runs: Sequence[tuple[Hashable, DevicesAndSamples] | None]) -> list[int | None]:
     """The total that a run shares with runs on other numbers of devices; None where it scales weakly, or alone.
-
-    A group scales strongly where more of its sizes share a total than share the samples of a device.
 
     >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
     [64, 64, None, None, None]

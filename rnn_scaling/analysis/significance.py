@@ -18,8 +18,8 @@ NOISE = 0.1  # share by which two single runs differ at least before they are sa
 class Comparison:
     """Two sets of processes compared.
 
-    `ratio` is rate after / rate before with its interval; `detectable` the smallest relative slow-down that data like
-    these show in 80 of 100 repetitions (None if there is no interval); `paired`: the processes ran interleaved.
+    `ratio`: rate after / before; `detectable`: the smallest relative slow-down that data like these show in 80 of 100
+    repetitions, None without an interval; `paired`: the processes ran interleaved.
     """
 
     ratio: Interval
@@ -89,7 +89,7 @@ def pair_quantile(among: int) -> float:
 def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
     """(processes that each of the values has at least, repeats that would tell more)."""
     now = max(1, min((count for value in values for count in value.processes), default=1))
-    return now, next((each for each in REPEATS if each >= 2 * now), 2 * now)
+    return now, next((count for count in REPEATS if count >= 2 * now), 2 * now)
 
 
 def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 2) -> float:

@@ -2,8 +2,7 @@
 
 seconds an item -> outliers -> cycle -> changes of level -> the last level that holds -> SteadyState
 
-The default rate skips a fixed number of batches; this module says where the cut should have been and what that moves.
-Nothing is deleted: outliers are marked and stay in the rate. Method, sources and simulated error: docs/statistics.md.
+Outliers are marked and stay in the rate. Method, sources and simulated error: docs/statistics.md.
 y: log seconds (of an item where batches differ in items), [n] = batches.
 """
 
@@ -77,9 +76,6 @@ def analyse(
     Args:
       step_s: seconds of every batch from the first, warm-up included.
       items: items of the same batches; where they differ, seconds an item are judged.
-
-    Raises:
-      ValueError: if the lists differ in length or a value is not positive and finite.
     """
     seconds, work = _checked(step_s, items)
     n = len(seconds)
@@ -115,27 +111,24 @@ class UntilKnown:
     """Says when a run knows its rate: two looks in a row find the half-width within the target.
 
     Each look is a chance to stop by luck, so there are few: from 60 batches on, each time they have grown by a quarter.
-    Between looks a call costs one comparison. The simulated coverage of the interval at the stop is in
-    docs/statistics.md.
     """
 
-    def __init__(self, target: float, first: int = JUDGED, growth: float = 1.25, in_a_row: int = 2) -> None:
-        """target: relative half-width to reach (0.02: 2 %).
-        in_a_row: looks that must agree.
-        """
-        self._target, self._growth, self._needed = target, growth, in_a_row
-        self._next, self._passed = first, 0
+    GROWTH, IN_A_ROW = 1.25, 2
+
+    def __init__(self, target: float) -> None:
+        """target: relative half-width to reach (0.02: 2 %)."""
+        self._target, self._next, self._passed = target, JUDGED, 0
 
     def due(self, batches: int) -> bool:
         """True if `reached` would look now, which takes some milliseconds."""
-        return self._passed < self._needed and batches >= self._next
+        return self._passed < self.IN_A_ROW and batches >= self._next
 
     def reached(self, step_s: Sequence[float], items: Sequence[float] | None = None) -> bool:
         """True once the rate of the batches so far (from the first, warm-up included) is known to the target."""
         if self.due(len(step_s)):
-            self._next = math.ceil(len(step_s) * self._growth)
+            self._next = math.ceil(len(step_s) * self.GROWTH)
             self._passed = self._passed + 1 if half_width(step_s, items) <= self._target else 0
-        return self._passed >= self._needed
+        return self._passed >= self.IN_A_ROW
 
 
 @dataclasses.dataclass(frozen=True)

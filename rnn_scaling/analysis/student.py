@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -40,19 +41,14 @@ def t_cdf(t: float, degrees: float) -> float:
 def t_detectable(probability: float, power: float, degrees: float) -> float:
     """The effect, in true standard errors, for which a t statistic exceeds the quantile of `probability` with `power`.
 
-    The noncentral t as a normal with an estimated scale, averaged over the scale's distribution. An effect in the other
-    direction is not counted as found.
-
-    Args:
-      probability: of the quantile, as 0.975 of a two-sided 5 % test.
-      power: chance to find the effect, as 0.8.
+    The noncentral t as a normal with an estimated scale, averaged over the scale's distribution.
     """
     critical = t_quantile(probability, degrees)
     weights, s = _scales(degrees)
     normal, effect = NormalDist(), critical + t_quantile(power, degrees)
     for _ in range(20):
         x = effect - critical * s
-        reached = float(weights @ [normal.cdf(each) for each in x])
+        reached = float(weights @ [normal.cdf(place) for place in x])
         step = (power - reached) / float(weights @ np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))
         effect += step
         if abs(step) < 1e-7 * effect:
@@ -64,12 +60,8 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
 def t_foreseeable(probability: float, power: float, known_by: float, degrees: float) -> float:
     """The effect, in standard errors as estimated beforehand, that a later t test finds with `power`.
 
-    Half of all estimates are too small, so the power is the mean over what the true error may be beside the estimate.
-
-    Args:
-      probability: of the later test's quantile, as 0.975 of a two-sided 5 % test.
-      power: chance to find the effect, as 0.8.
-      known_by: degrees of freedom of the estimate.
+    Half of all estimates are too small, so the power is the mean over what the true error may be. `known_by`: degrees
+    of freedom of the estimate.
     """
     critical, (z, _, below) = t_quantile(probability, degrees), _normal_table()
     (weights, scales), (known_weights, known_scales) = (_scales(min(free, 500.0)) for free in (degrees, known_by))
@@ -78,13 +70,7 @@ def t_foreseeable(probability: float, power: float, known_by: float, degrees: fl
         found = np.interp(effect * known_scales[:, None] - critical * scales, z, below)
         return float(known_weights @ found @ weights)
 
-    low, high = 0.0, 1.0
-    while reached(high) < power:
-        low, high = high, 2 * high
-    for _ in range(20):
-        middle = (low + high) / 2
-        low, high = (middle, high) if reached(middle) < power else (low, middle)
-    return high
+    return _root(reached, power, 1.0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -92,10 +78,6 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     """How far the largest of several equal means is from the smallest, in standard errors of a difference of two.
 
     With `probability` no difference is larger, so intervals of this half-width hold for all pairs together.
-
-    Args:
-      probability: as 0.95.
-      count: means, at least two; of two it is Student's t quantile.
 
     Source: Tukey, "The Problem of Multiple Comparisons", 1953; Kramer, Biometrics 12, 1956, for unequal numbers.
     """
@@ -106,20 +88,22 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     if count == 2:
         return t_quantile((1 + probability) / 2, degrees)
     weights, scales = _scales(min(degrees, 500.0), steps=100)  # with more of them the range changes by 0.1 %
-    low, high = 0.0, 8.0
-    while _range_cdf(high, count, weights, scales) < probability:
+    return _root(lambda x: _range_cdf(x, count, weights, scales), probability, 8.0) / math.sqrt(2)
+
+
+def _root(rising: Callable[[float], float], value: float, high: float) -> float:
+    """Where a rising function reaches a value, to one part in a million; `high`: a first upper bound."""
+    low = 0.0
+    while rising(high) < value:
         low, high = high, 2 * high
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (middle, high) if _range_cdf(middle, count, weights, scales) < probability else (low, middle)
-    return high / math.sqrt(2)
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
+    return high
 
 
 def _scales(degrees: float, steps: int = 200) -> tuple[np.ndarray, np.ndarray]:
-    """(weights, values) of a grid over what the estimated standard error can be of the true one.
-
-    Its density is proportional to s^(degrees - 1) exp(-degrees s^2 / 2).
-    """
+    """(weights, values) of a grid over what the estimated standard error can be of the true one."""
     s = (np.arange(steps) + 0.5) * (1 + 8 / math.sqrt(degrees)) / steps
     log_density = (degrees - 1) * np.log(s) - degrees * s**2 / 2
     weights = np.exp(log_density - log_density.max())
@@ -137,7 +121,7 @@ def _range_cdf(x: float, count: int, weights: np.ndarray, scales: np.ndarray) ->
 def _normal_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(z, P of the cell about z, P below z) of the standard normal."""
     z = np.linspace(-6, 6, 241)
-    below = np.array([NormalDist().cdf(each) for each in z])
+    below = np.array([NormalDist().cdf(place) for place in z])
     density = np.exp(-(z**2) / 2)
     return z, density / density.sum(), below
 

@@ -42,8 +42,7 @@ class CompareOptions:
     )
     metric: str = option(
         metrics.RATE.name,
-        "what is compared; words_per_second is the same as items_per_second, speedup and efficiency need runs on one "
-        "device too",
+        "what is compared; speedup and efficiency need runs on one device too",
         choices=metrics.CHOICES,
     )
     across: str = option(
@@ -73,7 +72,7 @@ def main(words: Sequence[str]) -> int:
 
     forced = options.force_incomparable.replace("true", judgement.ALL).split(",")
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
-    if options.across and (options.paired or metrics.named(options.metric) is not metrics.RATE):
+    if options.across and (options.paired or options.metric != metrics.RATE.name):
         raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
     question = judgement.Question(options.metric, options.paired, options.max_regression, accepted, options.across)
     return comparison.compare(options.before, options.after, question, options.format)

@@ -155,13 +155,6 @@ def test_names_and_titles_say_what_is_counted():
     assert metrics.common_unit(["words", "tokens"]) == metrics.common_unit([]) == "items"
 
 
-def test_the_command_line_knows_metrics_by_their_names_and_former_names():
-    assert metrics.named("words_per_second") is metrics.named("items_per_second") is metrics.RATE
-    for wrong in ("", "loss"):
-        with pytest.raises(ValueError, match="expected one of items_per_second, speedup, efficiency"):
-            metrics.named(wrong)
-
-
 def test_a_rows_metrics_are_computed_once():
     (row,) = rows.with_baselines([run(1, 1000.0)])
     assert row.metric(metrics.RATE) is row.metric(metrics.RATE.of("words")) is row.rate

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, Input
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
-from rnn_scaling.analysis.metrics import CHOICES, RATE, Metric, common_unit, named
+from rnn_scaling.analysis.metrics import CHOICES, METRICS, RATE, Metric, common_unit
 from rnn_scaling.settings import scale
 
 MISSING = "missing configurations"
@@ -42,10 +42,10 @@ class Question:
     across: str = ""
 
     def __post_init__(self) -> None:
-        if self.across and (self.paired or named(self.metric) is not RATE):
-            raise ValueError(f"across={self.across} compares {RATE.name} of unpaired runs; leave out paired and metric")
         if self.metric not in CHOICES:
             raise ValueError(f"metric={self.metric} must be one of {', '.join(CHOICES)}")
+        if self.across and (self.paired or self.metric != RATE.name):
+            raise ValueError(f"across={self.across} compares {RATE.name} of unpaired runs; leave out paired and metric")
         if not 0 <= self.max_regression < 1:
             raise ValueError(f"max_regression={self.max_regression} must be a share from 0 to below 1")
 
@@ -133,7 +133,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
     """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
     matched = (matching.match_machines if question.across else matching.match)(before, after)
     units = (file.record.unit for side in (before, after) for file in side.runs)
-    metric = named(question.metric).of(common_unit(units))
+    metric = METRICS[question.metric].of(common_unit(units))
     common = _in_common(before, after, matched, metric)
     missing = [c.label for c in matched.configurations if c.after is None]
     labelled = _labelled(common, missing, question)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.files.output_files import write_bytes
-from rnn_scaling.inspection import chrome, operators, phases, placement, profile_tab, tracing, xplane
+from rnn_scaling.inspection import chrome, operators, phases, placement, tracing, xplane
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.training.towers import StepResult, TrainStep
@@ -68,7 +68,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     expensive = _of_towers(xplane.read(timed.space, nodes, exchanged), num_towers)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:
-        profile_tab.drop_iterations(timed.space)
+        xplane.drop_iterations(timed.space)
         write_bytes(timed.space.SerializeToString(), Path(timed.file))
         write_bytes(chrome.render(expensive.steps, num_towers), Path(log_dir) / TRACE_FILE)
         files.append(TRACE_FILE)

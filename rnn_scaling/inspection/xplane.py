@@ -17,14 +17,14 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
-from rnn_scaling.inspection.operators import Node
-from rnn_scaling.inspection.scopes import Owner, owner
+from rnn_scaling.inspection.operators import Node, Owner, owner
 from rnn_scaling.records.step_names import CONTROL_FLOW, EXCHANGE, OTHER
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
 HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:\d+")
 STREAM = re.compile(r"Stream #\d+")  # other lines of a GPU's plane repeat its kernels in larger units
 PROCESS = "ExecutorState::Process"
+ITERATION = "iter_num"  # the statistic with the iteration of a loop
 PLUMBING = ("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval")  # a function's arguments and results; no work
 ASYNC_START, ASYNC_DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
 COPIES = ("Memcpy", "Memset")
@@ -219,3 +219,16 @@ def _stats(plane: Any, event: Any) -> dict[str, Any]:
                 value = plane.stat_metadata[value].name
             stats[plane.stat_metadata[stat.metadata_id].name] = value
     return stats
+
+
+def drop_iterations(space: Any) -> None:
+    """Removes the iterations of loops from a kept trace, which TensorBoard's tab Profile would count as steps.
+
+    Source: xla/tsl/profiler/utils/group_events.cc, ProcessTensorFlowLoop.
+    """
+    for plane in (plane for plane in space.planes if plane.name == HOST_PLANE):
+        iterations = {number for number, metadata in plane.stat_metadata.items() if metadata.name == ITERATION}
+        for event in (event for line in plane.lines for event in line.events):
+            for i in reversed(range(len(event.stats))):
+                if event.stats[i].metadata_id in iterations:
+                    del event.stats[i]

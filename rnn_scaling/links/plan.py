@@ -100,11 +100,11 @@ def make(words: Sequence[str]) -> Plan:
         given = flags.parse(words, flags.fields([LinkOptions]))
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
-    parts = _parts(given, lines)
-    device = _device(given, num_gpus, lines)
+    parts = given.get("measure", ",".join(PARTS)).split(",")
+    device = given.get("device", "auto")
+    device = device if device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
     ranks = given.get("num_devices") or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
-    lines += _rank_problems(given, device, num_gpus, parts)
-    lines += _core_problems(given, device, len(cores), parts)
+    lines += _problems(given, parts, device, num_gpus, len(cores))
     bounds = _size(given, "min_bytes", "4", lines), _size(given, "max_bytes", "256M", lines)
     if bounds[0] > bounds[1] > 0:
         lines.append(
@@ -121,39 +121,25 @@ def make(words: Sequence[str]) -> Plan:
     return Plan(options, device, ranks, in_words, tuple(sizes), tuple(tasks), tuple(left_out))
 
 
-def _parts(given: Mapping[str, Any], lines: list[str]) -> list[str]:
-    text = given.get("measure", ",".join(PARTS))
-    parts = text.split(",")
-    if any(part not in PARTS for part in parts):
-        lines.append(f"--measure={text} must be some of {', '.join(PARTS)}, separated by commas")
-    return parts
-
-
-def _device(given: Mapping[str, Any], num_gpus: int, lines: list[str]) -> str:
-    device = given.get("device", "auto")
-    if device == "gpu" and not num_gpus:
-        lines.append("--device=gpu needs a GPU, none is visible; use --device=cpu")
-    return device if device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
-
-
-def _rank_problems(given: Mapping[str, Any], device: str, num_gpus: int, parts: Sequence[str]) -> list[str]:
-    ranks = given.get("num_devices", 0)
-    if ranks > MOST_DEVICES:
-        return [f"--num_devices={ranks} must be at most {MOST_DEVICES}"]
-    if ranks == 1 and ALL_REDUCE in parts:
-        return ["--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute"]
-    if device == "gpu" and num_gpus and ranks > 0 and (uneven := uneven_towers(ranks, num_gpus)):
-        return [uneven]
-    return []
-
-
-def _core_problems(given: Mapping[str, Any], device: str, num_cores: int, parts: Sequence[str]) -> list[str]:
-    wanted = given.get("cpu_cores_per_device", 1)
-    if wanted > 1 and (device == "gpu" or COMPUTE not in parts):
-        return [f"--cpu_cores_per_device={wanted} is read by --measure=compute on CPUs alone; leave it out"]
-    if wanted > num_cores:
-        return [f"--cpu_cores_per_device={wanted} must be at most {num_cores}, the cores that there are"]
-    return []
+def _problems(given: Mapping[str, Any], parts: Sequence[str], device: str, num_gpus: int, num_cores: int) -> list[str]:
+    ranks, cores = given.get("num_devices", 0), given.get("cpu_cores_per_device", 1)
+    reads_cores = device == "cpu" and COMPUTE in parts
+    problems = {
+        f"--measure={','.join(parts)} must be some of {', '.join(PARTS)}, separated by commas": set(parts) - set(PARTS),
+        "--device=gpu needs a GPU, none is visible; use --device=cpu": given.get("device") == "gpu" and not num_gpus,
+        f"--num_devices={ranks} must be at most {MOST_DEVICES}": ranks > MOST_DEVICES,
+        "--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute": (
+            ranks == 1 and ALL_REDUCE in parts
+        ),
+        f"--cpu_cores_per_device={cores} is read by --measure=compute on CPUs alone; leave it out": (
+            cores > 1 and not reads_cores
+        ),
+        f"--cpu_cores_per_device={cores} must be at most {num_cores}, the cores that there are": (
+            cores > num_cores and reads_cores
+        ),
+    }
+    uneven = uneven_towers(ranks, num_gpus) if device == "gpu" and num_gpus and 1 < ranks <= MOST_DEVICES else ""
+    return [line for line, applies in problems.items() if applies] + ([uneven] if uneven else [])
 
 
 def _size(given: Mapping[str, Any], name: str, default: str, lines: list[str]) -> int:

@@ -8,10 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rnn_scaling.inspection import operators, profile_tab, scopes, xplane
+from rnn_scaling.inspection import operators, xplane
 from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT
-from rnn_scaling.inspection.operators import Node
-from rnn_scaling.inspection.scopes import Owner, owner
+from rnn_scaling.inspection.operators import Node, Owner, owner
 from rnn_scaling.records.decoding import encode
 
 CPU, CPU_1, GPU = (f"/job:localhost/replica:0/task:0/device:{name}" for name in ("CPU:0", "CPU:1", "GPU:0"))
@@ -38,7 +37,7 @@ CPU, CPU_1, GPU = (f"/job:localhost/replica:0/task:0/device:{name}" for name in 
     ],
 )
 def test_an_operators_scopes_name_its_tower_and_phase(name, tower, phase):
-    assert scopes.owner(name) == Owner(tower, phase)
+    assert owner(name) == Owner(tower, phase)
 
 
 class Space:
@@ -76,7 +75,7 @@ class Space:
 def nodes(**types):
     """operator__with__slashes=(type, device) -> nodes by name."""
     named = {name.replace("__", "/"): value for name, value in types.items()}
-    return {name: Node(kind, device, scopes.owner(name)) for name, (kind, device) in named.items()}
+    return {name: Node(kind, device, owner(name)) for name, (kind, device) in named.items()}
 
 
 HOST_PLANE = "/host:CPU"
@@ -367,7 +366,7 @@ def test_the_kept_trace_has_no_iterations_that_would_pass_for_steps(tf):
     space.event(HOST_PLANE, "pool 7", "tower_0/forward/a:MatMul", 10, 30)
     operators = nodes(tower_0__forward__a=("MatMul", CPU))
     steps = xplane.read(space.message, operators).steps
-    profile_tab.drop_iterations(space.message)
+    xplane.drop_iterations(space.message)
     (host,) = space.message.planes
     named = {number: metadata.name for number, metadata in host.stat_metadata.items()}
     left = {named[stat.metadata_id] for line in host.lines for event in line.events for stat in event.stats}

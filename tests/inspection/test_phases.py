@@ -159,34 +159,6 @@ def test_exchange_behind_compute_is_hidden_and_the_rest_exposed():
     assert found["towers"][0]["exchange"] == pytest.approx(exchange)
 
 
-def test_a_collective_that_waits_is_exchange_and_a_receive_is_nothing():
-    waiting = step(
-        kernel(None, EXCHANGE, 0, 5, WAIT, "CollectiveReduceV2"),
-        kernel(0, FORWARD, 5, 9, WAIT, "_Recv"),
-        kernel(None, EXCHANGE, 5, 9, WAIT, "_HostRecv"),
-    )
-    assert parts_ms(phases.split(waiting, 1), 0) == {"exchange_exposed": 5, "idle": 5}
-
-
-def test_launching_a_gpu_kernel_is_not_the_towers_time():
-    launched = step(kernel(0, FORWARD, 0, 4, dispatched=True), kernel(0, FORWARD, 3, 5, DEVICE))
-    assert parts_ms(phases.split(launched, 1), 0) == {"forward": 2, "idle": 8}
-
-
-def test_a_tower_waits_while_another_one_computes():
-    found = phases.split(step(kernel(0, FORWARD, 0, 4), kernel(1, FORWARD, 4, 8)), 2)
-    assert parts_ms(found, 0) == {"forward": 4, "waits_for_towers": 4, "idle": 2}
-    assert parts_ms(found, 1) == {"waits_for_towers": 4, "forward": 4, "idle": 2}
-    assert found["concurrency"] == 1.0
-    together = phases.split(step(kernel(0, FORWARD, 0, 4), kernel(1, FORWARD, 0, 4)), 2)
-    assert together["concurrency"] == 2.0
-
-
-def test_waiting_for_input_is_told_from_idling():
-    starved = step(kernel(0, INPUT, 0, 6, WAIT, "IteratorGetNext"), kernel(0, FORWARD, 6, 8))
-    assert parts_ms(phases.split(starved, 1), 0) == {"waits_for_input": 6, "forward": 2, "idle": 2}
-
-
 def test_the_timeline_has_the_part_that_takes_most_of_each_bin():
     found = phases.split(step(kernel(0, FORWARD, 0, 5), kernel(None, EXCHANGE, 5, 6)), 1)
     tenth = TIMELINE_BINS // 10

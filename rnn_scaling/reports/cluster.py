@@ -18,6 +18,7 @@ from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share
+from rnn_scaling.reports.sections import Grid, Section
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
 PHASES = {
@@ -29,8 +30,6 @@ PHASES = {
     "measured": "Measured",
     "teardown": "End",
 }
-
-Grid = tuple[list[str], list[list[str]]]
 
 
 def remarks(row: Row, title: str) -> list[Statement]:
@@ -88,45 +87,44 @@ def lateness(run: RunRecord) -> Lateness | None:
     return late_ranks.judge(run.workers, run.batches.warmup, exchanges)
 
 
-@dataclasses.dataclass(frozen=True)
-class ByRank:
-    """The ranks of a row's first good run: no table and no sentence where they timed no batches of their own."""
-
-    grid: Grid | None = None
-    notes: tuple[Statement, ...] = ()
-
-
-def by_rank(row: Row) -> ByRank:
-    """The ranks of a row; nothing of one worker, or without a good run."""
+def by_rank(row: Row, title: str) -> Section | None:
+    """The ranks of a row's first good run; None of one worker, or where there is nothing to show."""
     if row.num_workers == 1 or not row.good:
-        return ByRank()
+        return None
     run, *others = row.good
-    verdict = lateness(run)
-    notes = ranks_notes(run, verdict)
-    if verdict is None:
-        return ByRank(steps_grid(run), tuple(notes))
-    if others:
+    section, verdict = ranks_section(run, title), lateness(run)
+    if verdict and others:
         same = sum(other is not None and other.late == verdict.late for other in map(lateness, others))
         values = {"runs": len(row.good), "same": same, "others": len(others)}
-        notes.append(Statement("ranks-of-first-run", values=values))
-    return ByRank(ranks_grid(verdict, row.unit), (verdict.why, *notes))
+        section = dataclasses.replace(section, notes=(*section.notes, Statement("ranks-of-first-run", values=values)))
+    return section if section.grids or section.notes else None
+
+
+def ranks_section(run: RunRecord, title: str) -> Section:
+    """The ranks of a run; no table where they timed no batches of their own."""
+    verdict = lateness(run)
+    grid = ranks_grid(verdict, run.unit) if verdict else steps_grid(run)
+    why = (verdict.why,) if verdict else ()
+    return Section(title, (grid,) if grid else (), (*why, *ranks_notes(run, verdict)))
 
 
 def steps_grid(run: RunRecord) -> Grid | None:
-    """(header, a line for each worker to which a coordinator handed steps): how many it did; None of other runs."""
+    """A line for each worker to which a coordinator handed steps: how many it did; None of other runs."""
     workers = [rank for rank in (run.workers.workers if run.workers else ()) if rank.items and not rank.seconds]
     if not workers:
         return None
     steps, items = sum(len(rank.items) for rank in workers), sum(sum(rank.items) for rank in workers)
     fewest_first = sorted(workers, key=lambda rank: len(rank.items))
-    return ["Rank", "Host", f"Steps (of {steps:,})", f"{run.unit.capitalize()} (%)"], [
+    lines = [
         [f"{rank.rank}{remark}", rank.host or "n/a", f"{len(rank.items):,}", f"{100 * sum(rank.items) / items:.1f}"]
         for rank, remark in _folded(workers, fewest_first)
     ]
+    head = ["Rank", "Host", f"Steps (of {steps:,})", f"{run.unit.capitalize()} (%)"]
+    return Grid("By rank", head, lines, text_columns=(1,))
 
 
 def ranks_grid(verdict: Lateness, unit: str) -> Grid:
-    """(header, a line for each rank that timed its batches); of many the slowest, the median and the fastest."""
+    """A line for each rank that timed its batches; of many the slowest, the median and the fastest."""
     loads = any(timed.rank.load_others is not None for timed in verdict.ranks)
     head = [
         "Rank",
@@ -139,7 +137,7 @@ def ranks_grid(verdict: Lateness, unit: str) -> Grid:
     slowest_first = sorted(
         verdict.ranks, key=lambda timed: -spread(timed.ready if verdict.by_ready else timed.seconds).mean
     )
-    return head, [
+    lines = [
         [
             f"{timed.rank.rank}{remark}",
             timed.rank.host or "n/a",
@@ -151,6 +149,7 @@ def ranks_grid(verdict: Lateness, unit: str) -> Grid:
         ]
         for timed, remark in _folded(list(verdict.ranks), slowest_first)
     ]
+    return Grid("By rank", head, lines, text_columns=(1,))
 
 
 def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
@@ -170,7 +169,7 @@ def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
 
 
 def phases_grid(run: RunRecord) -> Grid:
-    """(header, a line for each process that tells it, and for the run): seconds of each phase, and their total."""
+    """A line for each process that tells it, and for the run: seconds of each phase, and their total."""
     ranks = [(rank, rank.phases) for rank in (run.workers.ranks if run.workers else ()) if rank.phases]
     slowest_first = sorted(ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build))
     names = [name for name in PHASES if name != "cluster" or run.workers]
@@ -179,7 +178,8 @@ def phases_grid(run: RunRecord) -> Grid:
         for (rank, phases), remark in _folded(ranks, slowest_first)
     ]
     lines.append(["the run", *_seconds(run.phases, names)])
-    return ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names), "Total (s)"], lines
+    head = ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names), "Total (s)"]
+    return Grid("Seconds of the run", head, lines)
 
 
 def as_json(run: RunRecord) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,13 @@ from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files, terminal
-from rnn_scaling.files.markdown import escaped, markdown_table
+from rnn_scaling.files.markdown import escaped
 from rnn_scaling.reports import comparison_statements
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.wording import counted, sentence, sentences
+from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.wording import counted, sentences
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.compare/1"
@@ -60,37 +61,23 @@ def compare(
     if answer is not None:
         terminal.tell(f"{answer(report)}\n\n")
     names = BEFORE_AFTER if answer is None else ("A", "B")
-    if format == "text" and sys.stdout.isatty():
-        head, *rows = _table(report, names)
-        terminal.tell(f"{_text(report, markdown_table(head, rows, padded=False).splitlines(), '- ', names)}\n")
-    elif format == "text":
-        print(_text(report, _columns(_table(report, names)), "  - ", names), flush=True)
+    if format == "text":
+        terminal.tell(f"{render_text(report, names)}\n")
     else:
         print(RENDER[format](report), flush=True)
     return report.exit_status
 
 
-def render_text(report: Report) -> str:
-    """For a file or a pipe; a terminal has the table that fits it."""
-    return _text(report, _columns(_table(report)), "  - ")
-
-
-def _text(report: Report, table: Sequence[str], bullet: str, names: Sequence[str] = BEFORE_AFTER) -> str:
-    """The whole comparison; a terminal breaks lines that do not begin with blanks."""
-    lines = [*_head(report, names), "", *table, ""]
-    for title, entries in _sections(report):
-        lines += [f"{title}:", *(f"{bullet}{entry}" for entry in entries), ""] if entries else []
-    return "\n".join([*lines, f"result: {_verdict(report)}"] if names is BEFORE_AFTER else lines[:-1])
+def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
+    """For a terminal, a file or a pipe."""
+    lines = [*_head(report, names), "", markdown(_sections(report, names), level=0)]
+    return "\n".join([*lines, f"result: {_verdict(report)}"] if names is BEFORE_AFTER else lines).rstrip("\n")
 
 
 def render_markdown(report: Report) -> str:
     """For a pull request or a job's summary."""
-    head, *rows = _table(report)
-    table = markdown_table(head, rows, padded=False)
-    lines = [f"**{_verdict(report)}**", "", *(f"{line}  " for line in _head(report)), "", table]
-    for title, entries in _sections(report):
-        lines += [f"#### {title}", "", *(f"- {entry}" for entry in entries), ""] if entries else []
-    return escaped("\n".join(lines).rstrip())
+    lines = [f"**{_verdict(report)}**", "", *(f"{line}  " for line in _head(report)), ""]
+    return escaped("\n".join([*lines, markdown(_sections(report), level=4)]).rstrip())
 
 
 def render_json(report: Report) -> str:
@@ -141,7 +128,7 @@ def _plain(text: str) -> str:
     return text.strip("'") or '""'
 
 
-def _table(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[list[str]]:
+def _table(report: Report, names: Sequence[str]) -> Grid:
     metric = report.metric
     unit = f", {metric.unit}" if metric.unit not in ("", metric.title) else ""
     head = [
@@ -156,7 +143,7 @@ def _table(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[list[str
     texts = [_verdict_cell(r, report.machines is None, is_gate) for r in report.results]
     if len(texts) > 1 and {r.reason for r in report.results} == {report.results[0].reason}:
         texts = [text.partition(":")[0] for text in texts]  # the result gives the reason of all
-    return [head, *([*_cells(r, metric), text] for r, text in zip(report.results, texts))]
+    return Grid("", head, [[*_cells(r, metric), text] for r, text in zip(report.results, texts)])
 
 
 def _cells(result: Result, metric: Metric) -> list[str]:
@@ -188,7 +175,8 @@ def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
     }.get(result.gate, f"{words}, within the limit" if is_limited and result.verdict == "slower" else words)
 
 
-def _sections(report: Report) -> list[tuple[str, list[str]]]:
+def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Section]:
+    """The table, what it rests on, and the differences between the runs."""
     machines = [f for f in report.found if report.machines and of_machine(f.difference)]
     found = [f for f in report.found if f not in machines]
     grave = [f for f in found if _grave(f.difference)]
@@ -196,17 +184,19 @@ def _sections(report: Report) -> list[tuple[str, list[str]]]:
     cautions = [f for f in found if not _grave(f.difference) and f not in unknown]
     accepted = dict.fromkeys(report.accepted, " (accepted)")
     total = sum(all(r.runs) for r in report.results)
-    names = list(dict.fromkeys(f.difference.what for f in unknown))
+    not_recorded = list(dict.fromkeys(f.difference.what for f in unknown))
     runs = [f"{r.label}: {note}" for r in report.results for note in r.notes]
-    return [
-        ("method", [*map(sentence, comparison_statements.method(report))]),
-        ("runs", [*runs[:20], *([f"{len(runs) - 20} more"] if len(runs) > 20 else [])]),
-        ("differences between the machines", [_values(f.difference) for f in _by_name(machines)]),
-        ("incomparable", [_difference(f, total) + accepted.get(f.difference.what, "") for f in grave]),
-        ("differences to be careful with", [_difference(f, total) for f in cautions]),
-        ("not recorded on both sides", [", ".join(names)] if names else []),
-        *((f"runs {when} differ among themselves", _within(unlike)) for when, unlike in report.within),
-    ]
+    notes: dict[str, Sequence[Statement | str]] = {
+        "method": comparison_statements.method(report),
+        "runs": [*runs[:20], *([f"{len(runs) - 20} more"] if len(runs) > 20 else [])],
+        "differences between the machines": [_values(f.difference) for f in _by_name(machines)],
+        "incomparable": [_difference(f, total) + accepted.get(f.difference.what, "") for f in grave],
+        "differences to be careful with": [_difference(f, total) for f in cautions],
+        "not recorded on both sides": [", ".join(not_recorded)] if not_recorded else [],
+        **{f"runs {when} differ among themselves": _within(unlike) for when, unlike in report.within},
+    }
+    titled = [Section(title, notes=tuple(entries)) for title, entries in notes.items() if entries]
+    return [Section("", (_table(report, names),)), *titled]
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:
@@ -228,11 +218,6 @@ def _within(unlike: Sequence[Difference]) -> list[str]:
     return [
         f"{d.what}: {_plain(d.a) if d.a == d.b else f'{_plain(d.a)} and {_plain(d.b)}'}; {d.effect}" for d in unlike
     ]
-
-
-def _columns(table: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table]
 
 
 def _signed(ratio: float) -> str:

@@ -12,6 +12,7 @@ from rnn_scaling.analysis.rows import Row, shown
 from rnn_scaling.files import csv_cells
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certificates, learning
+from rnn_scaling.reports.numbers import rounded
 from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary, seconds
 from rnn_scaling.settings import config as configs
 
@@ -119,8 +120,3 @@ def _interval(value: Interval | None) -> list[object]:
     if value is None:
         return ["", "", ""]
     return ["" if number is None else rounded(number) for number in (value.value, value.low, value.high)]
-
-
-def rounded(number: float) -> float:
-    """The number to 12 digits: what follows depends on the platform's exp and log."""
-    return float(f"{number:.12g}")

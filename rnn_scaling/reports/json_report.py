@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import ITEMS, RATE, Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import cautions, certificates, cluster, conclusions, learning, start_up, steps
-from rnn_scaling.reports.csv_table import further_options, kernel, rounded
+from rnn_scaling.reports.csv_table import further_options, kernel
+from rnn_scaling.reports.numbers import interval_data, rounded
 from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
-
-MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
 
 
 def render(summary: Summary) -> bytes:
@@ -49,11 +47,10 @@ def render(summary: Summary) -> bytes:
         "differences": [vars(difference) for difference in summary.differences],
     }
     if summary.learning:
-        fields["learning"] = learning.as_json(summary.learning, summary.row_titles, interval)
+        fields["learning"] = learning.as_json(summary.learning, summary.row_titles)
     if counts := inside.counts_of(summary):
         fields["counts"] = {name: counts["content"][name] for name in ("groups", "growth", "differences")}
-    indent = 1 if len(summary.rows) <= MOST_INDENTED else None
-    return (input_files.json_text(fields, indent)).encode()
+    return input_files.json_text(fields, indent=1).encode()
 
 
 def _series(
@@ -87,8 +84,8 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], options: Sequence[str],
         "runs_ok": len(row.good),
         "runs_failed": len(row.records) - len(row.good),
         "command": repeated(row),
-        **{metric.name: interval(row.metric(metric)) for metric in metrics},
-        "within_run": interval(row.rate_within_run),
+        **{metric.name: interval_data(row.metric(metric)) for metric in metrics},
+        "within_run": interval_data(row.rate_within_run),
         "attribution": _attribution(summary, whole.unit),
         "steady_state": [_steady(run) for run in summary.steady],
         "speedups": _speedups(summary),
@@ -100,14 +97,6 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], options: Sequence[str],
     }
 
 
-def interval(value: Interval | None) -> dict[str, Any] | None:
-    """A number with its 95 % interval; `low` and `high` are null where there is none, and `kind` says why."""
-    if value is None:
-        return None
-    numbers = {"value": value.value, "low": value.low, "high": value.high}
-    return {**{name: None if n is None else rounded(n) for name, n in numbers.items()}, "kind": value.kind}
-
-
 def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     loss = summary.loss
     if loss is None:
@@ -116,21 +105,21 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     parts = [
         {
             "name": part.name,
-            name: interval(part.value),
-            "points": interval(part.points),
+            name: interval_data(part.value),
+            "points": interval_data(part.points),
             "told": part.is_told,
             "commands": list(part.commands),
         }
         for part in loss.parts
     ]
     return {
-        "ideal": interval(loss.ideal),
-        "loss": interval(loss.loss),
+        "ideal": interval_data(loss.ideal),
+        "loss": interval_data(loss.loss),
         "parts": parts,
-        "residual": interval(loss.residual),
-        "loss_points": interval(loss.loss_points),
-        "residual_points": interval(loss.residual_points),
-        "rest_points": interval(loss.rest.points),
+        "residual": interval_data(loss.residual),
+        "loss_points": interval_data(loss.loss_points),
+        "residual_points": interval_data(loss.residual_points),
+        "rest_points": interval_data(loss.rest.points),
     }
 
 
@@ -152,5 +141,5 @@ def _speedups(summary: RowSummary) -> dict[str, Any] | None:
     speedups = summary.speedups
     if speedups is None:
         return None
-    three = {name: interval(getattr(speedups, name)) for name in ("steady", "train", "total")}
+    three = {name: interval_data(getattr(speedups, name)) for name in ("steady", "train", "total")}
     return {**three, "same_work": rounded(speedups.same_work), "phases_s": dict(speedups.phases)}

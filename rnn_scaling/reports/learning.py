@@ -9,7 +9,7 @@ from rnn_scaling.analysis.learning import ACCURACY, WINDOW_BATCHES, Learned, Lea
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.reports.numbers import plain, plus_minus
+from rnn_scaling.reports.numbers import interval_data, plain, plus_minus
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentence
 
@@ -78,14 +78,6 @@ def _missed(target: Target, learned: Learned, title: str) -> Statement:
     return Statement("target-missed", title, {**values, "best": best, "missed": missed})
 
 
-def grid(learning: Learning, titles: dict[Row, str]) -> tuple[list[str], list[list[str]]]:
-    """(header, a line of cells for each row); arguments as of `sentences`."""
-    unit = common_unit(learned.row.unit for learned in learning.learned)
-    head = ["Series", "Devices", "Global batch", f"{unit.capitalize()} to target", f"{unit.capitalize()}/s", "Seconds"]
-    head += ["Times as fast as one device"]
-    return head, [_line(learning, learned, titles) for learned in learning.learned]
-
-
 def _line(learning: Learning, learned: Learned, titles: dict[Row, str]) -> list[str]:
     row = learned.row
     numbers = [plus_minus(learned.items, 0), plus_minus(row.rate, 1), plus_minus(learned.seconds, 1)]
@@ -113,11 +105,14 @@ def notes(learning: Learning) -> list[Statement]:
 
 def section(learning: Learning, titles: dict[Row, str]) -> Section:
     """The table and the statements."""
-    table = Grid(f"Until {in_words(learning.target)}", *grid(learning, titles))
+    unit = common_unit(learned.row.unit for learned in learning.learned)
+    head = ["Series", "Devices", "Global batch", f"{unit.capitalize()} to target", f"{unit.capitalize()}/s", "Seconds"]
+    lines = [_line(learning, learned, titles) for learned in learning.learned]
+    table = Grid(f"Until {in_words(learning.target)}", [*head, "Times as fast as one device"], lines)
     return Section("Learning", (table,), (*statements(learning, titles), *notes(learning)))
 
 
-def as_json(learning: Learning, titles: dict[Row, str], interval: Any) -> dict[str, Any]:
+def as_json(learning: Learning, titles: dict[Row, str]) -> dict[str, Any]:
     """The section of report.json."""
     target = learning.target
     return {
@@ -130,25 +125,21 @@ def as_json(learning: Learning, titles: dict[Row, str], interval: Any) -> dict[s
                 "num_devices": learned.row.num_devices,
                 "global_batch": learned.row.global_batch_size,
                 "needed": list(learned.needed),
-                "items": interval(learned.items),
-                "seconds": interval(learned.seconds),
+                "items": interval_data(learned.items),
+                "seconds": interval_data(learned.seconds),
                 "best": learned.best,
-                "times_as_soon": interval(learning.sooner(learned)),
+                "times_as_soon": interval_data(learning.sooner(learned)),
             }
             for learned in learning.learned
         ],
     }
 
 
-def by_row(learning: Learning | None, row: Row) -> tuple[Interval | None, Interval | None, Interval | None]:
+def by_row(learning: Learning, row: Row) -> tuple[Interval | None, Interval | None, Interval | None]:
     """(items to the target, seconds, times as soon as one device) of a row; None each where not known."""
-    for learned in learning.learned if learning else ():
+    for learned in learning.learned:
         if learned.row is row:
-            return (
-                learned.items,
-                learned.seconds,
-                learning.sooner(learned) if learning and row.num_devices > 1 else None,
-            )
+            return learned.items, learned.seconds, learning.sooner(learned) if row.num_devices > 1 else None
     return None, None, None
 
 

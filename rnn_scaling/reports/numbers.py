@@ -8,6 +8,7 @@ within their rounding, so a number beside a wide interval keeps at least three d
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.files.terminal import three_digits
@@ -69,6 +70,19 @@ def plain(value: float, digits: int) -> str:
 def share(value: float) -> str:
     """A share as a whole per cent; with a decimal below ten: "58 %", "5.2 %"."""
     return f"{100 * value:.{0 if value >= 0.0995 else 1}f} %"
+
+
+def rounded(value: float) -> float:
+    """To 12 digits, for files: what follows depends on the platform's exp and log."""
+    return float(f"{value:.12g}")
+
+
+def interval_data(interval: Interval | None) -> dict[str, Any] | None:
+    """For JSON; `low` and `high` are null where there is no interval, and `kind` says why."""
+    if interval is None:
+        return None
+    numbers = {"value": interval.value, "low": interval.low, "high": interval.high}
+    return {**{name: None if n is None else rounded(n) for name, n in numbers.items()}, "kind": interval.kind}
 
 
 def _magnitude(value: float) -> int:

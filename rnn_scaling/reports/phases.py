@@ -20,7 +20,7 @@ from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.record import RecordError, RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
-from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.sections import Section, markdown
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
@@ -113,17 +113,8 @@ def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
 
 def _run_sections(run: TracedRun, step: int | None) -> list[Section]:
     sections = _step_sections(run.title, run.parts, run.record, step) if run.parts else []
-    seconds = Grid("Seconds of the run", *cluster.phases_grid(run.record))
-    title = "" if sections else run.title
-    verdict = cluster.lateness(run.record)
-    ranks = cluster.ranks_grid(verdict, run.record.unit) if verdict else cluster.steps_grid(run.record)
-    why = (verdict.why,) if verdict else ()
-    by_rank = (Grid("By rank", *ranks),) if ranks else ()
-    return [
-        *sections,
-        Section(title, by_rank, (*why, *cluster.ranks_notes(run.record, verdict))),
-        Section("", (seconds,)),
-    ]
+    ranks = cluster.ranks_section(run.record, "" if sections else run.title)
+    return [*sections, ranks, Section("", (cluster.phases_grid(run.record),))]
 
 
 def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | None) -> list[Section]:

@@ -35,10 +35,11 @@ class Section:
 
 
 def markdown(sections: Sequence[Section], level: int = 2) -> str:
-    """The sections below headings of this level."""
+    """The sections below headings of this level; 0: a title is a line that ends in a colon."""
     parts = []
     for section in sections:
-        parts += [f"{'#' * level} {section.title}\n"] if section.title else []
+        heading = f"{'#' * level} {section.title}\n" if level else f"{section.title}:\n"
+        parts += [heading] if section.title else []
         for grid in section.grids:
             parts += [f"{grid.caption}:\n"] if grid.caption else []
             parts.append(markdown_table(grid.head, grid.lines))

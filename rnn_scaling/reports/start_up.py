@@ -1,17 +1,18 @@
-"""Start-up against training: the seconds that more devices do not shorten, and the three speedups that follow."""
+"""Start-up against training: the seconds that more devices do not shorten, and the speedups that follow."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports.numbers import plus_minus, rounded
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.speedups import is_timed, mean_phases
 
 INITIALISATION = ("start", "cluster", "build")
 
@@ -45,15 +46,76 @@ class StartUp:
         return self.initialisation + self.training + self.phases["teardown"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Speedups:
+    """One row's speedups by three clocks, each a rate against the same rate on one device.
+
+    Attributes:
+      steady: of the measured batches.
+      train: of all batches, warm-up and the first one's compilation included.
+      total: of the process from its first line to its last.
+      same_work: how much sooner the items of the run on one device would be done, from start to end. In weak scaling
+        n devices do n times the items in a run, which hides a fixed cost from the other three.
+      phases: mean seconds of each phase.
+    """
+
+    steady: Interval
+    train: Interval
+    total: Interval
+    same_work: float
+    phases: Mapping[str, float]
+
+
+def speedups(row: Row) -> Speedups | None:
+    """Those of a row; None without a baseline, or where a run has no phases."""
+    base, steady = row.baseline, row.metric(SPEEDUP)
+    if base is None or steady is None or not _is_timed(row) or not _is_timed(base):
+        return None
+    first, started = _start_up(base, base), _start_up(row, base)
+    train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases.total))
+    return Speedups(steady, train, total, first.whole / started.whole, started.phases)
+
+
 def of(rows: Sequence[Row]) -> list[StartUp]:
     """Of one series: one device, and every larger number of devices; empty where either or their phases are missing."""
     base = rows[0].baseline
-    if base is None or base.rate is None or not is_timed(base):
+    if base is None or base.rate is None or not _is_timed(base):
         return []
-    several = [row for row in rows if row.num_devices > 1 and row.good and is_timed(row)]
+    several = [row for row in rows if row.num_devices > 1 and row.rate is not None and _is_timed(row)]
+    return [_start_up(row, base) for row in (base, *several)] if several else []
+
+
+def _start_up(row: Row, base: Row) -> StartUp:
+    """The seconds of a measured row for the items of its baseline."""
+    if row.rate is None:
+        raise ValueError("expected a measured row")
+    spent = [record.phases.parts for record in row.good]
+    names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
+    phases = {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in names}
     items = sum(sum(run.batches.items[1:]) for run in base.good) / len(base.good)
-    made = [StartUp(row, mean_phases(row), items / row.rate.value) for row in (base, *several) if row.rate is not None]
-    return made if len(made) > 1 else []
+    return StartUp(row, phases, items / row.rate.value)
+
+
+def _is_timed(row: Row) -> bool:
+    """Whether all good runs of a row say how long their phases took."""
+    return all(min(record.phases.total, _train_s(record)) > 0 for record in row.good)
+
+
+def _train_s(record: RunRecord) -> float:
+    return record.phases.first_batch + record.phases.warmup + record.phases.measured
+
+
+def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Interval:
+    """The items over these seconds of a row against those of its baseline."""
+    if row.num_devices == 1:
+        return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
+    rates = [
+        over_processes([sum(record.batches.items) / seconds(record) for record in measured.good]).printed(
+            measured.rounding
+        )
+        for measured in (row, base)
+    ]
+    return ratio(*rates)
 
 
 def section(rows: Sequence[Row], title: str) -> Section | None:
@@ -105,7 +167,7 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
             "by_training": started[0].training / measured.training,
             "by_whole": started[0].whole / measured.whole,
         }
-        printed = {name: float(f"{value:.12g}") for name, value in values.items()}
-        by_rate = rate and float(f"{rate.value:.12g}")
+        printed = {name: rounded(value) for name, value in values.items()}
+        by_rate = rate and rounded(rate.value)
         numbers.append({"num_workers": measured.row.num_workers, **printed, "by_rate": by_rate})
     return {"initialisation": numbers} if numbers else {}

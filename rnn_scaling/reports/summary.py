@@ -23,7 +23,7 @@ from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.speedups import Speedups
+from rnn_scaling.reports.start_up import Speedups
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network, told_work
 from rnn_scaling.settings.spelling import command

@@ -18,7 +18,7 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.speedups import speedups
+from rnn_scaling.reports.start_up import speedups
 from rnn_scaling.reports.summary import Failure, RowSummary, RunSteady, SeriesSummary, Summary
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network

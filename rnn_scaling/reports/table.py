@@ -72,19 +72,25 @@ def inside(series: SeriesSummary) -> list[Section]:
 def workers(series: SeriesSummary) -> list[Section]:
     """Start-up against training, and the ranks of the most workers."""
     started = start_up.section([row.row for row in series.rows], "Start-up")
-    sections = [started] if started else []
-    ranks = cluster.by_rank(series.largest.row) if series.largest else None
-    if ranks and (ranks.grid or ranks.notes):
-        grids = (Grid("By rank", *ranks.grid, text_columns=(1,)),) if ranks.grid else ()
-        sections.append(Section(f"Ranks on {series.largest.devices}" if series.largest else "", grids, ranks.notes))
-    return sections
+    most = series.largest
+    ranks = cluster.by_rank(most.row, f"Ranks on {most.devices}") if most else None
+    return [section for section in (started, ranks) if section]
 
 
 def parts_section(series: SeriesSummary) -> Section:
-    """The points of efficiency that each part takes, on every number of devices."""
-    head, lines = parts_grid(series)
+    """The points of efficiency that each part takes on every number of devices, where any part can be told."""
+    losses = [(row.row.num_devices, row.loss) for row in series.rows if row.loss is not None and row.loss.is_told]
+    names = list(dict.fromkeys(part.name for _, loss in losses for part in loss.parts if part.is_told))
+    lines = []
+    for count, loss in losses:
+        printed = {part.name: plus_minus(part.points, 1) for part in loss.told}
+        known = {part.name for part in loss.parts if part.points}
+        cells = [printed.get(name, IN_THE_REST if name in known else "n/a") for name in names]
+        rest = plus_minus(loss.rest.points, 1) if loss.rest in loss.shown else "0"
+        lines.append([str(count), plus_minus(loss.loss_points, 1), *cells, rest])
+    head = ["Devices", "Whole loss", *names, REST.capitalize()]
     grids = (Grid("Points of efficiency lost, and to what", head, lines),) if lines else ()
-    return Section("", grids, tuple(parts_notes(series)))
+    return Section("", grids, tuple(_parts_notes(series)))
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:
@@ -117,21 +123,7 @@ def _marks(wide: Iterable[bool]) -> str:
     return " and ".join(mark for mark, is_there in (("±", not all(wide)), ("[low, high]", any(wide))) if is_there)
 
 
-def parts_grid(series: SeriesSummary) -> tuple[list[str], list[list[str]]]:
-    """(header, a line for each number of devices) of the points that each part takes, where any part can be told."""
-    losses = [(row.row.num_devices, row.loss) for row in series.rows if row.loss is not None and row.loss.is_told]
-    names = list(dict.fromkeys(part.name for _, loss in losses for part in loss.parts if part.is_told))
-    lines = []
-    for count, loss in losses:
-        printed = {part.name: plus_minus(part.points, 1) for part in loss.told}
-        known = {part.name for part in loss.parts if part.points}
-        cells = [printed.get(name, IN_THE_REST if name in known else "n/a") for name in names]
-        rest = plus_minus(loss.rest.points, 1) if loss.rest in loss.shown else "0"
-        lines.append([str(count), plus_minus(loss.loss_points, 1), *cells, rest])
-    return ["Devices", "Whole loss", *names, REST.capitalize()], lines
-
-
-def parts_notes(series: SeriesSummary) -> list[str]:
+def _parts_notes(series: SeriesSummary) -> list[str]:
     """What ± is in the parts, what the rest is, and where nothing can be told."""
     rows = [row for row in series.rows if row.loss is not None]
     split_losses = [loss for row in rows if (loss := row.loss) and loss.is_told]

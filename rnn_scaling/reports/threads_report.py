@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
@@ -18,7 +17,7 @@ from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.numbers import has_interval, plus_minus
+from rnn_scaling.reports.numbers import has_interval, interval_data, plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.wording import counted
@@ -100,8 +99,8 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
             "threads": setting.threads,
             "runs": setting.runs,
             "failed": setting.failed,
-            RATE.of(probe.unit).name: _interval(setting.rate),
-            "of_best": _interval(setting.of_best),
+            RATE.of(probe.unit).name: interval_data(setting.rate),
+            "of_best": interval_data(setting.of_best),
             "verdict": setting.against_best.verdict if setting.against_best else None,
             "concurrency": setting.concurrency,
         }
@@ -109,10 +108,6 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
     ]
     fields = ("title", "num_devices", "default", "best", "enough")
     return {**{field: getattr(probe, field) for field in fields}, "settings": settings}
-
-
-def _interval(value: Interval | None) -> dict[str, float | None] | None:
-    return None if value is None else {"value": value.value, "low": value.low, "high": value.high}
 
 
 def picture(probes: Sequence[Probe]) -> bytes:

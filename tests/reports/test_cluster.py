@@ -146,10 +146,11 @@ def test_metrics_of_workers_are_of_all_of_them():
 def test_many_ranks_are_folded():
     many = run(64, 64_000, batches=20, late=40)
     told = cluster.lateness(many)
-    head, lines = cluster.ranks_grid(told, "words")
+    grid = cluster.ranks_grid(told, "words")
+    head, lines = grid.head, grid.lines
     assert told.late == (40,) and [line[0].split(", ")[1] for line in lines] == ["slowest", "median", "fastest"]
     assert lines[0][0] == "40, slowest" and lines[0][head.index("Last in batches")] == "10"
-    assert [line[0].split()[0] for line in cluster.phases_grid(many)[1]] == ["0", "32", "63", "the"]
+    assert [line[0].split()[0] for line in cluster.phases_grid(many).lines] == ["0", "32", "63", "the"]
 
 
 @pytest.mark.parametrize("render", [table.render, csv_table.render, json_report.render])

@@ -160,7 +160,7 @@ def test_no_sentence_says_more_than_the_tables():
         for each in made.series:
             section = text.split(f"### {each.title}\n")[1].split("\n### ")[0]
             for number in WITH_INTERVAL.findall(sentence(each)):
-                assert number in section or number in map(turned, table.parts_grid(each)[1][-1]), (number, section)
+                assert number in section or number in map(turned, part_lines(each)[-1]), (number, section)
             judge_sentence(sentence(each), each, lines)
             judge_conditions(sentence(each), each)
         judge_conditions_of_all(lead, made)
@@ -174,8 +174,13 @@ def test_no_sentence_says_more_than_the_tables():
 
 def answer_of_parts(made):
     """Every number of the parts' tables, and the gains among them as they are told: without their sign."""
-    cells = [cell for each in made.series for line in table.parts_grid(each)[1] for cell in line]
+    cells = [cell for each in made.series for line in part_lines(each) for cell in line]
     return [*cells, *map(turned, cells)]
+
+
+def part_lines(series):
+    """The lines of the table of its parts."""
+    return [line for grid in table.parts_section(series).grids for line in grid.lines]
 
 
 def turned(cell):

@@ -12,7 +12,6 @@ import pytest
 
 from rnn_scaling import Recorder
 from rnn_scaling.analysis import folder_rows, rows, stalls
-from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.audit.tables import records as audited
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import cluster, conclusions, summary_builder, table
@@ -74,13 +73,16 @@ def test_the_file_says_that_the_loop_goes_on_and_what_ended_it(tmp_path):
     [
         {"options": {"hidden": [1, 2]}},
         {"num_devices": 0},
+        {"num_devices": 10**400},
+        {"flops_per_item": -1},
+        {"unit": 5},
         {"options": {"batch_size": 0}},
         {"unit": "a\n"},
         {"unit": ""},
     ],
 )
 def test_options_that_no_record_may_have_are_refused_at_once(tmp_path, wrong):
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError):
         Recorder(tmp_path / "run.json", **wrong)
     assert not list(tmp_path.iterdir())
 
@@ -118,14 +120,6 @@ def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
     assert (untold.batch_size, untold.global_batch_size) == (None, None)
     assert (told.batch_size, told.global_batch_size) == (8, 16)
     assert "|             1 |        n/a |" in table.table([untold])
-
-
-def test_a_comparison_names_it_by_what_is_known(tmp_path):
-    recorded(tmp_path / "1.json", 1)
-    key = matching._key(record.read(tmp_path / "1.json"))
-    (named,) = matching._labels([key])
-    (unnamed,) = matching._labels([matching._without(key, {"trainer"})])
-    assert named.startswith("mine, 1 device") and unnamed.startswith("1 device"), "and no empty mode"
 
 
 def test_a_step_of_nothing_is_refused_when_it_is_told(tmp_path):
@@ -240,17 +234,6 @@ def test_steps_that_were_told_too_soon_are_noticed_and_said(tmp_path, capsys, st
     (row,) = folder_rows.load(tmp_path)
     (remark,) = cluster.remarks(row, "mine")
     assert remark.kind == "steps-not-waited-for" and remark.values["text"] == said
-
-
-def test_a_pause_at_the_end_that_is_left_out_raises_no_alarm(tmp_path):
-    clock = Clock()
-    with Recorder(tmp_path / "run.json", num_warmup_batches=0, clock=clock) as recorder:
-        for _ in range(20):
-            clock.now += 0.1
-            recorder.step(items=1)
-        clock.now += 100.0  # a validation
-        recorder.resume()
-    assert record.read(tmp_path / "run.json").batches.unwaited is None
 
 
 def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(tmp_path, capsys, monkeypatch):

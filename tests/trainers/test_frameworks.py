@@ -151,24 +151,17 @@ def test_what_another_framework_cannot_do_is_named_with_the_remedy(name, no_chec
         return conflicts.problems(configs.resolve(given, num_gpus=0, num_cores=2), given, num_gpus=0)
 
     assert lines() == [] and lines(variable_update="replicated", num_devices=2, compute_dtype="bfloat16") == []
-    assert lines(dropout=0.5) == [f"--framework={name} cannot have --dropout=0.5; leave it out"]
-    assert lines(model="lm")[0] == f"--framework={name} cannot have --model=lm; use --model=nmt"
-    assert lines(variable_update="parameter_server") == [
-        f"--framework={name} cannot have --variable_update=parameter_server; use --variable_update=replicated or "
-        "--variable_update=independent"
-    ]
-    assert lines(data_source="device") == [
-        f"--framework={name} cannot have --data_source=device; use --data_source=constant"
-    ]
-    assert lines(encoder_type="dynamic_rnn") == [
-        "--encoder_type=dynamic_rnn would be ignored here; it needs --framework=tensorflow, or leave it out"
-    ]
-    uneven = [
-        f"--framework={name} cuts --global_batch_size=33 evenly, and --num_devices=2 does not divide it; "
-        "use --global_batch_size=32"
-    ]
-    assert lines(global_batch_size=33, num_devices=2) == (uneven if name != "torch" else [])
-    assert lines(log_dir="logs") == [f"--framework={name} cannot have --log_dir=logs; leave it out"]
+    for option, value, remedy in (
+        ("dropout", 0.5, "leave it out"),
+        ("model", "lm", "use --model=nmt"),
+        ("variable_update", "parameter_server", "use --variable_update=replicated or --variable_update=independent"),
+        ("data_source", "device", "use --data_source=constant"),
+        ("log_dir", "logs", "leave it out"),
+    ):
+        assert lines(**{option: value})[0] == f"--framework={name} cannot have --{option}={value}; {remedy}"
+    assert "--framework=tensorflow" in lines(encoder_type="dynamic_rnn")[0]
+    uneven = lines(global_batch_size=33, num_devices=2)
+    assert uneven == [] if name == "torch" else "use --global_batch_size=32" in uneven[0]
 
 
 def test_a_sweep_over_frameworks_gives_all_the_same_data_and_drops_what_one_does_not_read(no_check):
@@ -223,10 +216,8 @@ def test_an_environment_that_is_not_there_is_one_line_too(monkeypatch):
     monkeypatch.delenv("RNN_SCALING_JAX_PYTHON", raising=False)
     monkeypatch.setattr(sys, "prefix", "/no/such/.venv")
     other_python.problem.cache_clear()
-    assert other_python.problem("jax", "jax", "0.6") == (
-        "--framework=jax needs jax: /no/such/.venv-jax/bin/python: No such file or directory; "
-        "./run.sh setup-frameworks jax installs it (RNN_SCALING_JAX_PYTHON names another Python)"
-    )
+    line = other_python.problem("jax", "jax", "0.6")
+    assert "/no/such/.venv-jax/bin/python" in line and "./run.sh setup-frameworks jax" in line
 
 
 STAND_IN = """

@@ -57,16 +57,13 @@ def test_a_run_of_another_configuration_is_told_the_option_that_differs(tmp_path
     saved(tmp_path, 10, learning_rate=0.5)
     with pytest.raises(CheckpointError) as told:
         newest(str(tmp_path), resolved())
-    assert str(told.value) == (
-        f"--checkpoint_dir={tmp_path} holds batch 10 of a run with --learning_rate=0.5, this one has "
-        "--learning_rate=0.001; give the same, or another folder"
-    )
+    assert all(part in str(told.value) for part in ("batch 10", "--learning_rate=0.5", "--learning_rate=0.001"))
 
 
 def test_a_worker_more_is_told_the_option_and_not_that_its_own_part_is_lost(tmp_path):
     saved(tmp_path, 10, variable_update="collective_all_reduce", num_workers=2)
     more = resolved(variable_update="collective_all_reduce", num_workers=3)
-    with pytest.raises(CheckpointError, match="of a run with --num_workers=2, this one has --num_workers=3; give the"):
+    with pytest.raises(CheckpointError, match="--num_workers=2.*--num_workers=3"):
         newest(str(tmp_path), more, rank=2)
 
 
@@ -99,10 +96,7 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
         with pytest.raises(CheckpointError) as told, checkpoint_folder.held(str(tmp_path / "saved")):
             pass
         other.kill()
-    assert str(told.value) == (
-        f"--checkpoint_dir: {tmp_path}/saved is in use by another run (pid {other.pid} on {socket.gethostname()}); "
-        "wait for it, end it or give another folder"
-    )
+    assert f"(pid {other.pid} on {socket.gethostname()})" in str(told.value)
     with checkpoint_folder.held(str(tmp_path / "saved")):
         assert newest(str(tmp_path / "saved"), resolved()) is None
 
@@ -125,7 +119,7 @@ def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, 
     saved(tmp_path, 30)
     with pytest.raises(CheckpointError) as told:
         newest(str(tmp_path), resolved(**given))
-    assert str(told.value) == f"--checkpoint_dir={tmp_path} holds batch 30, and {needed}, or another folder"
+    assert needed in str(told.value)
     assert newest(str(tmp_path), resolved(num_batches=20)).batches == 30
 
 

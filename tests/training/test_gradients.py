@@ -125,11 +125,6 @@ def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
         np.testing.assert_array_equal(gradients.densify(result), _dense(slices[0], 5) + _dense(slices[1], 5))
 
 
-def test_add_dense(tf, gradients):
-    assert gradients.add_dense([tf.constant([1.0, 2.0])] * 3).numpy().tolist() == [3.0, 6.0]
-    assert gradients.add_dense([tf.constant(5.0)]).numpy() == 5.0
-
-
 @pytest.mark.parametrize(("norm", "scale"), [(0.0, 1.0), (1.9, 1.0), (2.0, 1.0), (8.0, 0.25), (float("inf"), 0.0)])
 def test_clip_scale(tf, gradients, norm, scale):
     assert gradients.clip_scale(tf.constant(norm), 2.0).numpy() == scale
@@ -139,10 +134,3 @@ def test_clip_scale_keeps_nan_and_refuses_a_norm_of_zero(tf, gradients):
     assert np.isnan(gradients.clip_scale(tf.constant(float("nan")), 2.0))
     with pytest.raises(ValueError, match="max_norm > 0"):
         gradients.clip_scale(tf.constant(1.0), 0.0)
-
-
-def test_place_puts_each_tensor_on_its_device(tf, gradients, devices):
-    function = tf.function(lambda x: gradients.place([x, x], devices[2:4]), autograph=False)
-    operations = function.get_concrete_function(tf.zeros([2])).graph.get_operations()
-    placed = [op.device for op in operations if op.device]
-    assert [device[-5:] for device in placed] == ["CPU:2", "CPU:3"]

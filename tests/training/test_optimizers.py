@@ -108,26 +108,6 @@ def test_update_stays_on_the_variables_device(tf, devices, optimizers, name):
     assert len(applied) == 1 and applied[0].device.endswith("CPU:2")
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_components_of_a_mirrored_variable(tf, devices, optimizers, name):
-    strategy = tf.distribute.MirroredStrategy(devices[:2])
-    with strategy.scope():
-        mirrored = tf.Variable(tf.ones([ROWS, WIDTH]))
-    optimizer = optimizers.build(name, RATE)
-    components = [mirrored.values[i] for i in range(2)]
-    slots = [optimizer.slots(v, device) for v, device in zip(components, devices, strict=False)]
-
-    @tf.function(autograph=False)
-    def update(gradient, step):
-        for component, slot in zip(components, slots, strict=True):
-            optimizer.apply(component, slot, gradient, None, step)
-
-    for step, gradient in enumerate(_dense_gradients()):
-        update(tf.constant(gradient, tf.float32), tf.constant(step, tf.int64))
-    for component in components:
-        np.testing.assert_allclose(component.numpy(), _expected(name, None)[0], rtol=2e-6, atol=2e-6)
-
-
 def test_an_unknown_name_is_refused(optimizers):
     with pytest.raises(ValueError, match="sgd, momentum, adam.*'rmsprop'"):
         optimizers.build("rmsprop", RATE)

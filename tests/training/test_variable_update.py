@@ -152,24 +152,6 @@ def test_independent_replicas_equal_serial_runs_on_their_own_data(trained):
         assert largest_difference(replica, plain.weights) < TOLERANCE
 
 
-@pytest.mark.parametrize("equally_many", [True, False])
-def test_towers_gradients_are_averaged_by_words_and_one_loss_over_all_needs_no_average(equally_many):
-    """Is averaging necessary where outputs are joined? One loss gives the whole gradient, slice by slice.
-
-    Of towers that each take the mean over their own words, the plain average is that gradient only where they have
-    equally many.
-    """
-    [towers], plain = make_batches(1, 2, SMALL), Serial(SMALL)
-    if equally_many:
-        towers = [each._replace(target_length=np.full_like(each.target_length, MAX_LEN)) for each in towers]
-    words = [int(each.target_length.sum()) for each in towers]
-    (_, one), (_, other), (_, whole) = map(plain.gradient, (*towers, concatenate(towers)))
-    by_words = {name: (words[0] * one[name] + words[1] * other[name]) / sum(words) for name in whole}
-    plainly = {name: (one[name] + other[name]) / 2 for name in whole}
-    assert largest_difference(by_words, whole) < 1e-6
-    assert (largest_difference(plainly, whole) < 1e-6) == equally_many == (words[0] == words[1])
-
-
 @pytest.mark.parametrize("mode", ["parameter_server", "replicated"])
 def test_relaxed_applies_each_gradient_exactly_one_step_late(mode, trained):
     result = trained(SMALL, 2, variable_update=mode, variable_consistency="relaxed")

@@ -1,4 +1,4 @@
-"""Every cell against its equations written a second time in NumPy, and its numbers against closed forms.
+"""Every cell against the NumPy reference of `verify`, and its numbers against closed forms.
 
 B: sentences, D: width of the input, U: units.
 """
@@ -7,48 +7,9 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.verification.reference import cells
 from tests.models import lstm_case
 
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def lstm(x, c, h, kernel, bias, forget_bias):
-    i, j, f, o = np.split(np.concatenate([x, h]) @ kernel + bias, 4)
-    c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(j)
-    return c, sigmoid(o) * np.tanh(c)
-
-
-def gru(x, h, kernel, recurrent_kernel, bias, forget_bias):
-    """NVIDIA, cuDNN API reference, CUDNN_GRU: h'_t = tanh(W_h x + r * (R_h h + b_Rh) + b_Wh)."""
-    (w_r, w_i, w_h), (r_r, r_i, r_h) = (np.split(matrix, 3, axis=1) for matrix in (kernel, recurrent_kernel))
-    b_r, b_i, b_wh, b_rh = np.split(bias, 4)
-    r, i = sigmoid(x @ w_r + h @ r_r + b_r), sigmoid(x @ w_i + h @ r_i + b_i)
-    return ((1 - i) * np.tanh(x @ w_h + r * (h @ r_h + b_rh) + b_wh) + i * h,)
-
-
-def layer_norm_lstm(x, c, h, kernel, gain, shift, forget_bias):
-    def norm(a, number):
-        units = slice(number * len(a), (number + 1) * len(a))
-        return gain[units] * (a - np.mean(a)) / np.std(a) + shift[units]
-
-    i, j, f, o = (norm(a, number) for number, a in enumerate(np.split(np.concatenate([x, h]) @ kernel, 4)))
-    c = norm(c * sigmoid(f + forget_bias) + sigmoid(i) * np.tanh(j), 4)
-    return c, np.tanh(c) * sigmoid(o)
-
-
-def nas(x, c, h, kernel, recurrent_kernel, forget_bias):
-    """Node by node, as the tree of tensorflow/contrib/rnn, NASCell.call: three layers that halve what there is."""
-    leaves = list(zip(np.split(x @ kernel, 8), np.split(h @ recurrent_kernel, 8)))
-    functions = [sigmoid, lambda a: np.maximum(a, 0)] * 2 + [np.tanh, sigmoid] * 2
-    k = [f(a * b if number == 3 else a + b) for number, (f, (a, b)) in enumerate(zip(functions, leaves))]
-    pairs = [np.tanh(k[0] * k[1]), np.tanh(k[2] + k[3]), np.tanh(k[4] * k[5]), sigmoid(k[6] + k[7])]
-    c = np.tanh(pairs[0] + c) * pairs[1]
-    return c, np.tanh(c * np.tanh(pairs[2] + pairs[3]))
-
-
-EQUATIONS = {"lstm": lstm, "gru": gru, "layer_norm_lstm": layer_norm_lstm, "nas": nas}
 # D, U -> numbers of one cell. GRU: three gates, and a bias more for what the reset gate meets.
 NUM_WEIGHTS = {
     "lstm": lambda d, u: 4 * u * (d + u + 1),
@@ -59,7 +20,7 @@ NUM_WEIGHTS = {
 
 
 def test_every_cell_of_the_table_is_tested_here():
-    assert set(UNIT_TYPES) == set(EQUATIONS) == set(NUM_WEIGHTS)
+    assert set(UNIT_TYPES) == set(cells.CELLS) == set(NUM_WEIGHTS)
 
 
 @pytest.mark.parametrize("cell", UNIT_TYPES)
@@ -68,10 +29,9 @@ def test_a_step_is_the_cells_equations(tf, cell):
     case = lstm_case.make_case(stack, np.float64, scale=1.0)
     x, state, weights = case.inputs[0], [part[0] for part in case.state], case.weights[0]
     got = stack.step(tf.constant(x), tuple(map(tf.constant, state)), tuple(map(tf.constant, weights)))
-    for sentence in range(lstm_case.BATCH):
-        want = EQUATIONS[cell](x[sentence], *(part[sentence] for part in state), *weights, forget_bias=0.7)
-        for part, wanted in zip(got, want, strict=True):
-            np.testing.assert_allclose(part[sentence], wanted, rtol=0, atol=1e-10)
+    named = {spec.name: array for spec, array in zip(stack.cell_weights(0), weights, strict=True)}
+    for part, want in zip(got, cells.CELLS[cell][0](x, tuple(state), named, 0.7), strict=True):
+        np.testing.assert_allclose(part, want, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("cell", UNIT_TYPES)

@@ -1,36 +1,23 @@
-"""The reference against equations written a second time in NumPy, and the helpers that kernels share."""
+"""The reference of the kernels against the NumPy reference of `verify`, and the helpers that kernels share."""
 
 import numpy as np
 import pytest
 
+from rnn_scaling.verification.reference import cells
 from tests.models import lstm_case
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
 def numpy_stack(stack, case, lengths):
-    """Sentence by sentence and gate by gate; backward cells walk the sentence from its end."""
+    """Outputs and last states by the NumPy reference of `verify`."""
     inputs = case.inputs if stack.time_major else case.inputs.transpose(1, 0, 2)
-    units = stack.num_units
-    last_c, last_h = map(np.zeros_like, case.state)
-    for layer in range(stack.num_layers):
-        outputs = np.zeros((*inputs.shape[:2], units * stack.num_directions), inputs.dtype)
-        for direction in range(stack.num_directions):
-            cell = layer * stack.num_directions + direction
-            kernel, bias = case.weights[cell]
-            for b, length in enumerate(lengths):
-                c, h = (state[cell, b] for state in case.state)
-                for t in reversed(range(length)) if direction else range(length):
-                    gates = kernel.T @ np.concatenate([inputs[t, b], h]) + bias
-                    i, j, f, o = (gates[n * units : (n + 1) * units] for n in range(4))
-                    c = sigmoid(f + stack.forget_bias) * c + sigmoid(i) * np.tanh(j)
-                    h = sigmoid(o) * np.tanh(c)
-                    outputs[t, b, direction * units : (direction + 1) * units] = h
-                last_c[cell, b], last_h[cell, b] = c, h
-        inputs = outputs
-    return (inputs if stack.time_major else inputs.transpose(1, 0, 2)), last_c, last_h
+    named = [
+        dict(zip([spec.name for spec in stack.cell_weights(cell)], case.weights[cell]))
+        for cell in range(stack.num_cells)
+    ]
+    by_layer = [named[first : first + stack.num_directions] for first in range(0, len(named), stack.num_directions)]
+    states = list(zip(*case.state))
+    outputs, last = cells.layers(stack.unit_type, inputs, np.array(lengths), by_layer, stack.forget_bias, states)
+    return (outputs if stack.time_major else outputs.transpose(1, 0, 2)), *(np.stack(parts) for parts in zip(*last))
 
 
 @pytest.mark.parametrize("num_layers, num_directions, time_major", [(1, 1, True), (2, 2, True), (2, 2, False)])

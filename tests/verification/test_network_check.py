@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from tests.support.training import SMALL
+from tests.support.training import MODEL, SMALL
 
 pytestmark = pytest.mark.usefixtures("as_built")
 BAHDANAU = dataclasses.replace(SMALL, model="nmt_attention", attention="bahdanau", normalize_attention=True)
@@ -34,8 +34,34 @@ def verdicts(comparisons):
     return [fault.subject for comparison in comparisons for fault in comparison.faults]
 
 
-@pytest.mark.parametrize("model", [SMALL, BAHDANAU, GRU], ids=["nmt", "bahdanau", "gru"])
-def test_a_right_network_has_no_fault(model):
+NORMALIZED = {"attention": "bahdanau", "normalize_attention": True, "biases_per_gate": 2}
+GNMT = {"attention_architecture": "gnmt_v2", "num_encoder_layers": 4, "num_decoder_layers": 3}
+BATCH_MAJOR_LOOP = {"encoder_type": "dynamic_rnn", "time_major": False}
+RIGHT = [
+    *(SMALL, MODEL, BAHDANAU, GRU),
+    dataclasses.replace(MODEL, **BATCH_MAJOR_LOOP, direction="uni"),
+    dataclasses.replace(MODEL, decoder_type="dynamic_rnn", time_major=False),
+    *(dataclasses.replace(MODEL, unit_type=cell, encoder_type="dynamic_rnn") for cell in ("gru", "layer_norm_lstm")),
+    dataclasses.replace(SMALL, unit_type="nas", encoder_type="dynamic_rnn"),
+    *(
+        dataclasses.replace(MODEL, model="nmt_attention", **options)
+        for options in (
+            {},
+            {**BATCH_MAJOR_LOOP, "attention": "bahdanau", "decoder_type": "cudnn_lstm"},
+            {**NORMALIZED, "direction": "uni", "share_embedding": True, "src_vocab_size": MODEL.tgt_vocab_size},
+            {"decoder_type": "dynamic_rnn", "time_major": False},
+            {**NORMALIZED, "decoder_type": "dynamic_rnn"},
+            {"unit_type": "gru", "encoder_type": "cudnn_gru"},
+            {**NORMALIZED, **GNMT, "share_embedding": True, "src_vocab_size": MODEL.tgt_vocab_size},
+            {**GNMT, "direction": "uni", "time_major": False},
+            {**GNMT, "attention": "bahdanau", "unit_type": "layer_norm_lstm", "encoder_type": "dynamic_rnn"},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("model", RIGHT, ids=lambda model: f"{model.model}-{model.unit_type}")
+def test_loss_and_gradients_of_a_network_are_those_of_its_formulas(model):
     assert words_of(model) == []
 
 

@@ -9,7 +9,8 @@ import types
 import numpy as np
 import pytest
 
-from tests.support.training import MODEL, SMALL
+from rnn_scaling.models.workloads import WORKLOADS
+from tests.support.training import LM, MODEL, SMALL
 
 pytestmark = pytest.mark.usefixtures("as_built")
 BAHDANAU = dataclasses.replace(SMALL, model="nmt_attention", attention="bahdanau", normalize_attention=True)
@@ -42,7 +43,8 @@ RIGHT = [
     dataclasses.replace(MODEL, **BATCH_MAJOR_LOOP, direction="uni"),
     dataclasses.replace(MODEL, decoder_type="dynamic_rnn", time_major=False),
     *(dataclasses.replace(MODEL, unit_type=cell, encoder_type="dynamic_rnn") for cell in ("gru", "layer_norm_lstm")),
-    dataclasses.replace(SMALL, unit_type="nas", encoder_type="dynamic_rnn"),
+    *(dataclasses.replace(LM, encoder_type=kernel) for kernel in ("cudnn_lstm", "dynamic_rnn")),
+    dataclasses.replace(LM, unit_type="nas", **BATCH_MAJOR_LOOP),
     *(
         dataclasses.replace(MODEL, model="nmt_attention", **options)
         for options in (
@@ -58,6 +60,10 @@ RIGHT = [
         )
     ),
 ]
+
+
+def test_every_network_of_text_is_compared():
+    assert {model.model for model in RIGHT} == {name for name, entry in WORKLOADS.items() if not entry.datasets}
 
 
 @pytest.mark.parametrize("model", RIGHT, ids=lambda model: f"{model.model}-{model.unit_type}")

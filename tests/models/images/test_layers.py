@@ -69,37 +69,6 @@ def assert_close(got, want, tolerance=2e-5):
         np.testing.assert_allclose(got[name], value, rtol=0, atol=tolerance * largest, err_msg=name)
 
 
-def normalized(x, gamma, beta, epsilon):
-    """Batch normalisation of [B, H, W, C] in float64: outputs, and the gradients of x, gamma and beta."""
-    x = x.astype(np.float64)
-    axes = (0, 1, 2)
-    mean, variance = x.mean(axes), x.var(axes)
-    root = np.sqrt(variance + epsilon)
-    inside = (x - mean) / root
-    weights = pattern(x.shape)
-    beta_gradient, gamma_gradient = weights.sum(axes), (weights * inside).sum(axes)
-    count = x.size / x.shape[-1]
-    x_gradient = gamma / root * (weights - beta_gradient / count - inside * gamma_gradient / count)
-    return inside * gamma + beta, (x_gradient, gamma_gradient, beta_gradient), mean, variance * count / (count - 1)
-
-
-@both_formats
-def test_batch_normalization_is_that_of_plain_numpy(tf, data_format):
-    from rnn_scaling.models.images.layers import DECAY, EPSILON
-
-    images = 2 * images_of(5) + 1
-    names = ("gamma", "beta", "moving_mean", "moving_variance")
-    values = {name: 1 + 0.1 * np.arange(5, dtype=np.float32) * number for number, name in enumerate(names, start=1)}
-    outputs, moving, gradients = run(tf, lambda layers, x: layers.batch_normalization(x), values, images, data_format)
-    want, wanted, mean, variance = normalized(images, values["gamma"], values["beta"], EPSILON)
-    assert_close({"outputs": outputs}, {"outputs": want})
-    assert_close(gradients, dict(zip(("images", "gamma", "beta"), wanted)))
-    means = DECAY * values["moving_mean"] + (1 - DECAY) * mean
-    assert_close(
-        moving, {"moving_mean": means, "moving_variance": DECAY * values["moving_variance"] + (1 - DECAY) * variance}
-    )
-
-
 @both_formats
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_statistics_are_float32_whatever_the_arithmetic(tf, dtype, data_format):

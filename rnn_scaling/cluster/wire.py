@@ -36,11 +36,7 @@ def encode(kind: str, **fields: Any) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message of a line.
-
-    Raises:
-      Rubbish: if it is none.
-    """
+    """The message of a line. Raises Rubbish if it is none."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -66,11 +62,7 @@ def field(message: Message, name: str, kind: type[Value]) -> Value:
 
 
 def texts(message: Message, name: str) -> dict[str, str]:
-    """A message's table of texts.
-
-    Raises:
-      Rubbish: if it has none.
-    """
+    """A message's table of texts. Raises Rubbish if it has none."""
     table = field(message, name, dict)
     if not all(isinstance(value, str) for value in table.values()):
         raise Rubbish(f"no texts in {name}")

@@ -86,11 +86,7 @@ class Cuda:
         self._library = library
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function of the library.
-
-        Raises:
-          DeviceError: with CUDA's own words, if it fails.
-        """
+        """Calls a function of the library. Raises DeviceError with CUDA's own words, if it fails."""
         code = getattr(self._library, name)(*arguments)
         if code:
             text = self._library.cudaGetErrorString(code).decode()

@@ -30,9 +30,5 @@ def fitting(sizes: Sequence[int], num_devices: int, free_bytes: int) -> list[int
 
 
 def free_gpu_bytes(num_gpus: int) -> int:
-    """Free memory of the GPU that has least.
-
-    Raises:
-      DeviceError: if nvidia-smi does not tell.
-    """
+    """Free memory of the GPU that has least. Raises DeviceError if nvidia-smi does not tell."""
     return int(min(free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)

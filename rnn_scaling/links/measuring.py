@@ -127,11 +127,7 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
 
 
 def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> str:
-    """links.json: every raw time with what explains it.
-
-    Args:
-      measured: the times, in seconds, and what was left out.
-    """
+    """links.json: every raw time with what explains it. `measured`: the times, in seconds, and what was left out."""
     fields = {
         "schema": SCHEMA,
         "options": vars(wanted.options),

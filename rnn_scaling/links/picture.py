@@ -30,11 +30,7 @@ def has_any(results: Measurements) -> bool:
 
 
 def render(results: Measurements, kind: str) -> bytes:
-    """The picture as "png" or "svg".
-
-    Raises:
-      ValueError: if there is none: see `has_any`.
-    """
+    """The picture as "png" or "svg". Raises ValueError if there is none: see `has_any`."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -281,11 +281,7 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[l
 
 
 def threads(device: str, ranks: int, num_cores: int, cores_per_device: int = 1) -> tuple[int, int]:
-    """(inter-op, intra-op) threads as the trainer has them.
-
-    Args:
-      device: "cpu" or "gpu".
-    """
+    """(inter-op, intra-op) threads as the trainer has them. `device`: "cpu" or "gpu"."""
     given = {"device": device, "num_devices": ranks, "cpu_cores_per_device": cores_per_device}
     resolved = config.resolve(given, num_gpus=ranks if device == "gpu" else 0, num_cores=num_cores)
     return pool_sizes(resolved, num_cores if device == "gpu" else min(num_cores, ranks * cores_per_device))

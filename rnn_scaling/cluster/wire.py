@@ -23,12 +23,7 @@ class Rubbish(ValueError):
 
 
 def encode(kind: str, **fields: Any) -> bytes:
-    """The line of a message.
-
-    Raises:
-      TypeError: if a value is none of JSON's.
-      ValueError: if the line would be too long.
-    """
+    """The line of a message. Raises TypeError or ValueError if JSON cannot hold it or it would be too long."""
     line = json.dumps({"kind": kind, **fields}).encode() + b"\n"
     if len(line) > LONGEST:
         raise ValueError(f"a message of {len(line)} bytes: at most {LONGEST} fit")
@@ -47,14 +42,7 @@ def decode(line: bytes) -> Message:
 
 
 def field(message: Message, name: str, kind: type[Value]) -> Value:
-    """A value of a message.
-
-    Args:
-      kind: which type it must have.
-
-    Raises:
-      Rubbish: if it has none, or another.
-    """
+    """A value of a message. Raises Rubbish if it has none, or another type."""
     value = message.get(name)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise Rubbish(f"no {name} in {message['kind']}")

@@ -27,7 +27,7 @@ TITLES = {
 
 
 def render(steps: Sequence[TracedStep], num_towers: int) -> bytes:
-    """The trace as gzipped JSON; the same events give the same bytes. Raises ValueError what `phases.split` raises."""
+    """The trace as gzipped JSON; the same events give the same bytes. Raises ValueError as `phases.split` does."""
     content = {"traceEvents": events(steps, num_towers), "displayTimeUnit": "ms"}
     return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
 

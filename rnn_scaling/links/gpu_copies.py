@@ -68,21 +68,12 @@ class Buffers:
         return lambda size, stream: self.cuda.call("cudaMemcpyAsync", target, source, size, kind, stream)
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:
-        """A copy between two GPUs.
-
-        Args:
-          target: address on the GPU `to`.
-          source: address on the GPU `origin`.
-        """
+        """A copy from an address on the GPU `origin` to one on the GPU `to`."""
         return lambda size, stream: self.cuda.call("cudaMemcpyPeerAsync", target, to, source, origin, size, stream)
 
 
 def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -> list[Link]:
-    """The links of each device with the host, pinned and pageable, and within itself; or those of one with the others.
-
-    Args:
-      origin: the GPU whose links with each of the others are meant; None: the links with the host.
-    """
+    """The links of each device with the host and within itself; or those of GPU `origin` with the others."""
     if origin is not None:
         return [link for other in devices if other != origin for link in _between(buffers, origin, other)]
     made = []
@@ -200,11 +191,7 @@ class _Way:
 def _arrival_errors(
     buffers: Buffers, devices: Sequence[int], stack: contextlib.ExitStack, origin: int | None = None
 ) -> dict[str, str]:
-    """Link -> what is wrong, for every link on which bytes arrive changed or not at all.
-
-    Args:
-      buffers, devices, origin: as in `links`.
-    """
+    """Link -> what is wrong, for every link on which bytes arrive changed or not at all."""
     cuda, errors = buffers.cuda, {}
     streams = {device: stack.enter_context(cuda.stream(device)) for device in devices}
     pattern = np.random.default_rng(1).integers(0, 256, buffers.num_bytes, np.uint8)

@@ -101,11 +101,7 @@ def _topology() -> str:
 
 
 def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> bool:
-    """Writes all files.
-
-    Returns:
-      Whether every file was written; the others are named on stderr.
-    """
+    """Writes all files; returns whether every one was written. The others are named on stderr."""
     names = [f"{wanted.device.upper()}:{rank}" for rank in range(wanted.num_devices)]
     makers: dict[str, Callable[[], bytes]] = {
         "links.json": lambda: as_json(measured, wanted, environment).encode(),
@@ -127,7 +123,7 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
 
 
 def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -> str:
-    """links.json: every raw time with what explains it. `measured`: the times, in seconds, and what was left out."""
+    """links.json: every raw time in seconds, with what explains it."""
     fields = {
         "schema": SCHEMA,
         "options": vars(wanted.options),
@@ -150,10 +146,7 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
 
 
 def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:
-    """Keeps the best rates for this machine's runs, but not those that were measured beside other load.
-
-    It says on stderr if it cannot, which fails nothing.
-    """
+    """Keeps the best rates for runs on this machine, except those measured next to other load; may warn."""
     measured = []
     for each in (product for product in products if not product.disturbed):
         kind = "CPU" if each.cores_per_device else "GPU"

@@ -66,17 +66,7 @@ class LinkTask:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What will be measured.
-
-    Attributes:
-      options: the flags.
-      device: "cpu" or "gpu".
-      num_devices: ranks.
-      devices: the same in words.
-      sizes: of the all-reduce, bytes of a rank.
-      tasks: in the order in which they run.
-      left_out: what is not measured and why, a line each.
-    """
+    """What will be measured; `sizes`: bytes of a rank in the all-reduce, `left_out`: what is not measured and why."""
 
     options: LinkOptions
     device: str
@@ -223,11 +213,7 @@ def _too_large(
 
 
 def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence[int], passes: int) -> list[LinkTask]:
-    """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike.
-
-    Args:
-      sizes: bytes of each rank's tensor.
-    """
+    """Nothing exchanged, then every algorithm; the next pass goes back, so that a steady drift falls on all alike."""
     tasks = []
     for turn in range(passes):
         order = ["", *names] if turn % 2 == 0 else [*reversed(names), ""]
@@ -281,7 +267,7 @@ def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[l
 
 
 def threads(device: str, ranks: int, num_cores: int, cores_per_device: int = 1) -> tuple[int, int]:
-    """(inter-op, intra-op) threads as the trainer has them. `device`: "cpu" or "gpu"."""
+    """(inter-op, intra-op) threads as the trainer has them."""
     given = {"device": device, "num_devices": ranks, "cpu_cores_per_device": cores_per_device}
     resolved = config.resolve(given, num_gpus=ranks if device == "gpu" else 0, num_cores=num_cores)
     return pool_sizes(resolved, num_cores if device == "gpu" else min(num_cores, ranks * cores_per_device))

@@ -20,12 +20,7 @@ LONG_S = 0.01  # a transfer this long needs no other before it to find its code 
 
 @dataclasses.dataclass(frozen=True)
 class RoundJob:
-    """One size of one link.
-
-    Attributes:
-      call: transfers once and returns when everything has arrived.
-      calls: transfers in a row that make one repeat.
-    """
+    """One size of one link: a call that returns when everything has arrived, so many times in a row."""
 
     call: Callable[[], object]
     calls: int = 1
@@ -56,11 +51,7 @@ def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> Ro
 def measured_points(
     calls: Sequence[tuple[int, Callable[[], object]]], repeats: int, budget_s: float, tell: Tell, what: str
 ) -> list[Point]:
-    """Times of calls of (bytes, transfer), in rounds.
-
-    Args:
-      what: name of the measurement, which `tell` gets after every round.
-    """
+    """Times of calls of (bytes, transfer), in rounds; `what` names the measurement for `tell`."""
     jobs = [prepared(call) for _, call in calls]
     times = in_rounds(
         [job.seconds for job in jobs], repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)

@@ -105,7 +105,7 @@ def busbw_gb_per_s(num_bytes: int, seconds: float, num_ranks: int) -> float:
 
 
 def sizes_between(smallest: int, largest: int, factor: int) -> list[int]:
-    """smallest, smallest * factor, ... up to the largest, inclusive. `smallest, largest`: bytes."""
+    """smallest, smallest * factor, ... up to the largest, inclusive."""
     sizes = [smallest]
     while sizes[-1] * factor <= largest:
         sizes.append(sizes[-1] * factor)

@@ -27,12 +27,7 @@ class ClockSource(Protocol):
 
 
 def of_gpus(ids: Sequence[str], start: Callable[[], Any | None] = nvml.start) -> ClockSource | None:
-    """Clocks of GPUs from NVML; None: it does not answer.
-
-    Args:
-      ids: the GPUs, as `gpus.gpu_ids` names them.
-      start: `nvml.start`.
-    """
+    """Clocks of the GPUs with `gpus.gpu_ids`'s names from NVML; None: it does not answer."""
     api = start()
     if api is None:
         return None

@@ -49,7 +49,7 @@ def gpu_ids() -> list[str]:
 
 
 def chosen(present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tuple[str, str]]) -> list[T]:
-    """The GPUs that are meant by `ids`, in their order. `ids`: `gpu_ids`'s."""
+    """The GPUs that are meant by `gpu_ids`'s names, in their order."""
 
     def is_meant(gpu: T, name: str) -> bool:
         index, uuid = names_of(gpu)

@@ -12,11 +12,7 @@ UNLIMITED = 2**60  # version 1 says a number near 2**63 where there is no limit
 
 
 def available_bytes(root: str = "/") -> int | None:
-    """Bytes that this process and its children can still take without swapping; None: the system does not tell.
-
-    What the kernel would give without swapping (MemAvailable), or what is left to a control group, of this process or
-    above, if that is less.
-    """
+    """Bytes that this process can still take without swapping: MemAvailable, or what a control group leaves."""
     match = re.search(r"^MemAvailable:\s*(\d+) kB$", read_text(f"{root}proc/meminfo"), re.MULTILINE)
     known = [int(match[1]) * 1024] if match else []
     for line in read_text(f"{root}proc/self/cgroup").splitlines():
@@ -28,11 +24,7 @@ def available_bytes(root: str = "/") -> int | None:
 
 
 def _left_of_groups(root: str, path: str, is_second: bool) -> list[int]:
-    """What is left to a control group and to each above it that has a limit.
-
-    Args:
-      is_second: whether it is of version 2.
-    """
+    """What is left to a control group, of version 2 or 1, and to each above it that has a limit."""
     mount = f"{root}sys/fs/cgroup" if is_second else f"{root}sys/fs/cgroup/memory"
     most, now = ("memory.max", "memory.current") if is_second else ("memory.limit_in_bytes", "memory.usage_in_bytes")
     left = []

@@ -41,7 +41,7 @@ def start() -> Any | None:
 
 
 def ask(api: Any, function: str, *arguments: Any) -> Any | None:
-    """What NVML answers; None: this GPU or driver does not tell. `api`: `start`'s."""
+    """What NVML answers; None: this GPU or driver does not tell."""
     try:
         return getattr(api, function)(*arguments)
     except (api.NVMLError, AttributeError):  # an older nvidia-ml-py lacks newer functions

@@ -56,12 +56,7 @@ def path(variables: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores: int, dtype: str) -> PeakPlace | None:
-    """The place of a run, or of a measurement that is to be found by runs; None where its devices have no one name.
-
-    Args:
-      environment: `environment.read_environment()`'s.
-      device_type: "CPU" or "GPU".
-    """
+    """The place of a run or of a measurement on "CPU" or "GPU"; None where its devices have no one name."""
     if device_type == "CPU":
         units = tuple(environment.get("cpu_vector_units") or ())
         return PeakPlace(str(environment["cpu"]), units, onednn, cores, dtype)
@@ -105,13 +100,7 @@ def as_text(known: Iterable[Peak], measured: Iterable[Peak]) -> str:
 
 
 def flops_per_second(peaks: Sequence[Peak], where: PeakPlace | None, num_devices: int) -> float | None:
-    """FLOP/s that so many devices have together; None where neither they nor one of them was measured.
-
-    Devices that were measured together count as they were then: they may clock lower than one alone.
-
-    Args:
-      peaks: `read`'s.
-    """
+    """FLOP/s of so many devices together, measured or as a multiple of one; None where neither was measured."""
     rates = {peak.num_devices: peak.flops_per_second for peak in peaks if peak.place == where}
     if num_devices in rates:
         return rates[num_devices]

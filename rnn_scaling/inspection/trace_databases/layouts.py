@@ -53,12 +53,7 @@ _GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kerne
 
 @dataclasses.dataclass(frozen=True)
 class EventTable:
-    """A table of events with "start" and "end" in ns; the other fields are SQL, NULL without such a column.
-
-    Attributes:
-      relation: what a query selects from.
-      name: an id, a number of a copy kind or a text; `name_of` makes text of it.
-    """
+    """A table of events with "start" and "end" in ns; the other fields are SQL, NULL without such a column."""
 
     table: str
     kind: str

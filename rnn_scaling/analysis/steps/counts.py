@@ -67,7 +67,7 @@ class CountGroup:
 
     @property
     def encoders(self) -> list[str]:
-        """In the order in which they are compared: the fused kernel first, as the seed's tables."""
+        """In alphabetical order, which puts the fused kernel first."""
         return sorted({counted.encoder for counted in self.counts})
 
     @property
@@ -76,21 +76,16 @@ class CountGroup:
 
     def find(self, encoder: str, num_devices: int) -> StepCounts | None:
         """The counts of an encoder on a number of devices, if they were made."""
-        for counted in self.counts:
-            if (counted.encoder, counted.num_devices) == (encoder, num_devices):
-                return counted
-        return None
+        found = (counted for counted in self.counts if counted.encoder == encoder)
+        return next((counted for counted in found if counted.num_devices == num_devices), None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What a set of runs has.
+    """What a set of runs has: groups in the order of their first runs, and a line for each of the others.
 
-    Attributes:
-      groups: in the order of their first runs.
-      differences: a line for each count that is not the same where it must be.
-      varying: a line for each count that differs as batches of text do in length.
-      left_out: a line for each run that has no counts.
+    differences: counts that are not the same where they must be; varying: counts that differ as batches of text do in
+    length; left_out: runs without counts.
     """
 
     groups: tuple[CountGroup, ...]
@@ -153,16 +148,19 @@ def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     for config in settings:
         shown = without_network(varied, config)
         words = [str(config["variable_update"]), *(f"{name}={config[name]}" for name in shown)]
-        if config["decoder_type"] != config["encoder_type"]:
-            words.append(f"decoder {config['decoder_type']}")
+        words += [f"decoder {decoder}"] if (decoder := own_decoder(config)) else []
         names.append(", ".join(words))
     return names
 
 
+def own_decoder(config: Mapping[str, Any]) -> str:
+    """The kernel of the decoder where it is another one than the encoder's; else empty."""
+    return "" if config["decoder_type"] == config["encoder_type"] else config["decoder_type"]
+
+
 def _key(config: Mapping[str, Any]) -> tuple:
-    own_decoder = config["decoder_type"] if config["decoder_type"] != config["encoder_type"] else ""
     left_out = {*HOW_MEASURED, *ENCODERS, "num_devices"}
-    return (own_decoder, *(item for item in work_key(dict(config)) if item[0] not in left_out))
+    return (own_decoder(config), *(item for item in work_key(dict(config)) if item[0] not in left_out))
 
 
 def _counts(
@@ -176,9 +174,7 @@ def _counts(
         wrong.append(f"{name}: {by_type} kernels by type, {last.host + last.device} by place")
     loops = partitions.by_type.get("LoopCond", 0)
     if kernels.by_type.get("LoopCond", 0) < loops:  # each asks its condition once at least
-        wrong.append(
-            f"{name}: {loops} loops in the graph, but the trace lacks their kernels; it does not hold all kernels"
-        )
+        wrong.append(f"{name}: the trace lacks kernels of {loops} loops in the graph")
     by_phase: Counter[str] = Counter()
     for part in kernels.by_phase:
         by_phase[part.phase] += part.kernels
@@ -213,9 +209,8 @@ def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:
     lines = []
     for number, step in enumerate(steps[1:], 2):
         pairs = [(part, getattr(step, part), getattr(steps[0], part)) for part in PLACES]
-        if unlike := [f"{part} {count} instead of {first}" for part, count, first in pairs if count != first]:
-            text = ", ".join(unlike)
-            lines.append(f"{name}: counted step {number} differs from step 1: {text}")
+        unlike = [f"{part} {count} instead of {first}" for part, count, first in pairs if count != first]
+        lines += [f"{name}: counted step {number} differs from step 1: {', '.join(unlike)}"] if unlike else []
     return lines
 
 
@@ -224,7 +219,8 @@ def _differences(one: tuple[str, StepCounts], other: tuple[str, StepCounts]) -> 
     (here, left), (there, right) = one, other
     lines = []
     if left.onednn is not right.onednn:
-        lines.append(f"oneDNN: {_on(left.onednn)} in {here}, {_on(right.onednn)} in {there}, which rewrites the graph")
+        states = {True: "on", False: "off", None: "unknown"}
+        lines.append(f"oneDNN: {states[left.onednn]} in {here}, {states[right.onednn]} in {there}")
     for part in ("items", "python", "optimized", "operators", "host", "device", "copies", "dispatched"):
         values = getattr(left, part), getattr(right, part)
         if values[0] != values[1]:
@@ -238,7 +234,3 @@ def _differences(one: tuple[str, StepCounts], other: tuple[str, StepCounts]) -> 
             more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
             lines.append(f"{part}: {', '.join(named[:MOST_NAMED])}{more} in {there} against {here}")
     return lines
-
-
-def _on(value: bool | None) -> str:
-    return "unknown" if value is None else "on" if value else "off"

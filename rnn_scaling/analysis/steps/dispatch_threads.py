@@ -28,13 +28,11 @@ class Setting:
     """One number of threads on one number of devices.
 
     Attributes:
-      rate: items/s; None when no run measured any.
       of_best: its rate / that of the fastest number of threads.
       against_best: the test of that; None for the fastest itself and without two runs of each.
       concurrency: towers that compute at once while any does, median over the traced steps; None without a trace or
         with --xla.
-      concurrency_over_runs: the same with its interval, of the runs that had their cores for themselves; None for fewer
-        than two of them.
+      concurrency_over_runs: the same with its interval, of at least two runs that had their cores for themselves.
     """
 
     threads: int
@@ -74,7 +72,6 @@ class Probe:
 
     Attributes:
       default: the trainer's own number of threads there.
-      runs: those that measured something.
       best: threads of the fastest setting; None when no run measured anything.
       enough: the smallest number that, with all measured ones up to the fastest, is not distinguishably slower than
         the fastest; None when runs are too few to tell.
@@ -179,22 +176,17 @@ def statements(probe: Probe) -> list[Statement]:
     """What the runs show on one number of devices."""
     if probe.best is None:
         return [_about(probe, "threads-not-measured"), *_disturbances(probe)]
-    failed = [setting.threads for setting in probe.settings if setting.rate is None]
-    return [
-        *_bound(probe, probe.best),
-        *([_about(probe, "threads-failed", threads=_names(failed))] if failed else []),
-        *_towers(probe),
-        _default(probe),
-        *_disturbances(probe),
-    ]
+    failed = [setting for setting in probe.settings if setting.rate is None]
+    lost = [_about(probe, "threads-failed", threads=_names(failed))] if failed else []
+    return [*_bound(probe, probe.best), *lost, *_towers(probe), _default(probe), *_disturbances(probe)]
 
 
 def _about(probe: Probe, kind: str, **values: Any) -> Statement:
     return Statement(kind, probe.title, {"devices": probe.num_devices, **values})
 
 
-def _names(threads: Sequence[int]) -> list[str]:
-    return [str(number) for number in threads]
+def _names(settings: Sequence[Setting]) -> list[str]:
+    return [str(setting.threads) for setting in settings]
 
 
 def _bound(probe: Probe, best: int) -> list[Statement]:
@@ -208,8 +200,8 @@ def _bound(probe: Probe, best: int) -> list[Statement]:
     slower = [_about(probe, "threads-slower", threads=setting.threads, share=setting.percent) for setting in slow]
     between = [setting for setting in probe.settings if enough <= setting.threads < best]
     if noisy := [setting for setting in between if setting.detectable > TOO_NOISY]:
-        limit, names = max(setting.detectable for setting in noisy), _names([setting.threads for setting in noisy])
-        return [_about(probe, "threads-unclear", best=best, threads=names, limit=limit), *slower]
+        limit = max(setting.detectable for setting in noisy)
+        return [_about(probe, "threads-unclear", best=best, threads=_names(noisy), limit=limit), *slower]
     return [_about(probe, "threads-enough", enough=enough, best=best), *slower]
 
 
@@ -231,9 +223,9 @@ def _towers(probe: Probe) -> list[Statement]:
         return []
     most = max(traced, key=lambda setting: (setting.concurrency_over_runs is not None, setting.concurrency or 0.0))
     at_once = {"at_once": most.concurrency, "most": most.threads}
-    if serial := [setting.threads for setting in traced if setting.concurrency_ends[1] <= SERIAL]:
+    if serial := [setting for setting in traced if setting.concurrency_ends[1] <= SERIAL]:
         return [_about(probe, "towers-in-turn", threads=_names(serial), **at_once)]
-    if unclear := [setting.threads for setting in traced if setting.concurrency_ends[0] <= SERIAL]:
+    if unclear := [setting for setting in traced if setting.concurrency_ends[0] <= SERIAL]:
         return [_about(probe, "towers-unclear", threads=_names(unclear))]
     return [_about(probe, "towers-at-once", **at_once)]
 

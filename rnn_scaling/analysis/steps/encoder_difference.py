@@ -50,7 +50,10 @@ def statements(few: StepCounts, many: StepCounts) -> list[Statement]:
         "per_operator": many.kernels / many.operators,
         "reference_per_operator": few.kernels / few.operators,
     }
+    phases = {"reference": few.encoder, **_by_phase(many)}
+    phases |= {f"reference_{phase}": kernels for phase, kernels in _by_phase(few).items()}
     left, right = families(many.kernels_by_type), families(few.kernels_by_type)
+    by_family = {"difference": many.kernels - few.kernels, **{name: left[name] - right[name] for name in left}}
     return [
         Statement("kernels-ratio", many.encoder, ratios),
         Statement("kernels-per-operator", many.encoder, per_operator),
@@ -61,20 +64,8 @@ def statements(few: StepCounts, many: StepCounts) -> list[Statement]:
         ),
         _loops(many),
         _loops(few),
-        Statement(
-            "kernels-by-phase",
-            many.encoder,
-            {
-                "reference": few.encoder,
-                **_by_phase(many),
-                **{f"reference_{phase}": kernels for phase, kernels in _by_phase(few).items()},
-            },
-        ),
-        Statement(
-            "kernels-by-family",
-            many.encoder,
-            {"difference": many.kernels - few.kernels, **{name: left[name] - right[name] for name in left}},
-        ),
+        Statement("kernels-by-phase", many.encoder, phases),
+        Statement("kernels-by-family", many.encoder, by_family),
     ]
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from rnn_scaling.analysis.rows import work_key
-from rnn_scaling.analysis.steps.counts import HOW_MEASURED, CountGroup, StepCounts, varies
+from rnn_scaling.analysis.steps.counts import HOW_MEASURED, CountGroup, StepCounts, own_decoder, varies
 
 LENGTHS = ("src_max_len", "tgt_max_len")
 PARTS = ("all", "forward", "backward")
@@ -71,14 +71,11 @@ def _of_family(members: Sequence[CountGroup], option: str) -> list[Line]:
     grown = []
     for encoder in dict.fromkeys(e for group in members for e in group.encoders):
         for number in sorted({n for group in members for n in group.device_counts}):
-            points = [(group.config[option], group.find(encoder, number)) for group in members]
-            there = [(length, counts) for length, counts in points if counts]
-            if len(there) < FEWEST:
-                continue
-            for phase in PARTS:
-                values = tuple(_kernels(counts, phase) for _, counts in there)
-                lengths = tuple(length for length, _ in there)
-                grown.append(Line(_title(members[0], option), encoder, number, phase, option, lengths, values))
+            found = {group.config[option]: group.find(encoder, number) for group in members}
+            there = {length: counts for length, counts in found.items() if counts}
+            for phase in PARTS if len(there) >= FEWEST else ():
+                values = tuple(_kernels(counts, phase) for counts in there.values())
+                grown.append(Line(_title(members[0], option), encoder, number, phase, option, tuple(there), values))
     return grown
 
 
@@ -90,8 +87,7 @@ def _title(group: CountGroup, option: str) -> str:
 def _family(config: Mapping[str, Any], option: str) -> tuple:
     """What groups that differ in this length alone have in common."""
     key = work_key(dict(config), encoder_type="", decoder_type="", num_devices=1, **{option: 0})
-    own_decoder = "" if config["decoder_type"] == config["encoder_type"] else config["decoder_type"]
-    return (own_decoder, *(item for item in key if item[0] not in HOW_MEASURED))
+    return (own_decoder(config), *(item for item in key if item[0] not in HOW_MEASURED))
 
 
 def _kernels(counts: StepCounts, phase: str) -> int:

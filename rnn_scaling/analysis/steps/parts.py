@@ -28,8 +28,7 @@ class Spread:
 class Cost:
     """What tracing cost. `ratio`: seconds of a traced step over those of an untraced one, geometric mean of `count`.
 
-    `low` and `high` are the ends of its 95 % interval over the traced steps, None for a single one; `counted` is the
-    ratio of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs.
+    `counted`: the same of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs.
     """
 
     ratio: float
@@ -82,9 +81,7 @@ class StepParts:
 
     def _over_towers(self, value: Callable[[TowerStep], float], tower: int | None) -> Spread:
         towers = range(self.num_towers) if tower is None else [tower]
-        return spread(
-            [math.fsum(value(step.towers[i]) for i in towers) / len(towers) for step in self.steps],
-        )
+        return spread([math.fsum(value(step.towers[i]) for i in towers) / len(towers) for step in self.steps])
 
     @property
     def shown(self) -> list[str]:
@@ -97,7 +94,7 @@ class StepParts:
         values = [step.concurrency for step in self.steps if step.concurrency is not None]
         if self.clustered or len(values) < len(self.steps):
             return None
-        return math.fsum(values) / len(values)
+        return spread(values).mean
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, Statement]:
@@ -110,23 +107,14 @@ class StepParts:
         costs = [run.cost for run in self.runs]
         timed = over_processes([s / cost.untraced_s for cost in costs for s in cost.timed_s])
         counted = over_processes([s / cost.untraced_s for cost in costs for s in cost.counted_s])
-        starts, stops = [cost.start_s for cost in costs], [cost.stop_s for cost in costs]
-        return Cost(
-            timed.value,
-            timed.low,
-            timed.high,
-            sum(timed.processes),
-            counted.value,
-            math.fsum(starts) / len(starts),
-            math.fsum(stops) / len(stops),
-        )
+        start_s, stop_s = spread([cost.start_s for cost in costs]).mean, spread([cost.stop_s for cost in costs]).mean
+        return Cost(timed.value, timed.low, timed.high, sum(timed.processes), counted.value, start_s, stop_s)
 
     @property
     def kernels(self) -> tuple[float, float]:
         """(kernels of a step, those among them that the timed steps hold), means."""
         every = [step.host + step.device for run in self.runs for step in run.kernels.steps]
-        timed = [step.kernels for step in self.steps]
-        return math.fsum(every) / len(every), math.fsum(timed) / len(timed)
+        return spread(every).mean, spread([step.kernels for step in self.steps]).mean
 
     @property
     def idle(self) -> float:

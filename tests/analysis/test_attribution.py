@@ -29,13 +29,6 @@ def values(result):
     return {part.name: part.value.value if part.value else None for part in result.parts}
 
 
-def test_contention_is_what_independent_replicas_lose():
-    result = attribute([resolved(100), resolved(180, 2)])
-    assert values(result) == {"contention": pytest.approx(20, rel=1e-3)}
-    assert result.loss.value == pytest.approx(20, rel=1e-3) and result.residual.value == 0
-    assert result.loss_points.value == pytest.approx(10, rel=1e-3)
-
-
 def test_exchange_is_what_the_mode_loses_beyond_independent_replicas():
     runs = [resolved(100), resolved(180, 2), resolved(99, 1, "replicated"), resolved(150, 2, "replicated")]
     result = attribute(runs)
@@ -158,33 +151,22 @@ def test_no_attribution_without_a_baseline_or_on_one_device():
     assert attribution.attribute(one, [one]) is None and attribution.attribute(two, [two]) is None
 
 
-def test_each_part_has_its_interval():
-    runs = [resolved(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
-    result = attribute(runs)
-    (part,) = result.parts
-    assert part.value.low < part.value.value < part.value.high and "process" in part.value.kind
-
-
 def test_padding_is_the_share_of_positions_without_a_word():
     (row,) = rows.with_baselines([resolved(100, 2, positions=[10, 10])])
     assert attribution.padding(row) == pytest.approx(0.1)
 
 
-def test_a_rate_that_occurs_twice_is_one_input_so_that_nothing_left_has_no_interval():
-    runs = [resolved(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
-    result = attribute(runs)
-    assert (result.residual.low, result.residual.value, result.residual.high) == (0, 0, 0)
-    assert result.loss.high == pytest.approx(result.parts[0].value.high)
-
-
 def test_the_points_lost_are_100_less_the_efficiency_with_the_same_interval():
+    """A rate that occurs twice is one input, so that nothing left has no interval."""
     runs = [resolved(rate * n, n) for noise in (0.99, 1.0, 1.02) for rate, n in ((100 * noise, 1), (90 / noise, 2))]
     result = attribute(runs)
+    (part,) = result.parts
+    assert part.value.low < part.value.value < part.value.high == pytest.approx(result.loss.high)
     efficiency = result.row.metric(EFFICIENCY).scaled(100)
     assert result.loss_points.value == pytest.approx(100 - efficiency.value)
     assert result.loss_points.half_width == pytest.approx(efficiency.half_width, rel=0.01)
-    assert result.parts[0].points == result.loss_points
-    assert (result.residual_points.low, result.residual_points.high) == (0, 0)
+    assert part.points == result.loss_points
+    assert result.residual.ends == result.residual_points.ends == (0, 0)
 
 
 def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():

@@ -127,6 +127,7 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
     usual, unlike = VARIANTS[what]
     pair = usual(1000.0), unlike(500.0)
     found = {each.what: each for each in differences.differences(pair[:1], pair[1:])}
+    assert [*found] == [what] and found[what].effect and found[what].a != found[what].b
     severity = found[what].severity
     summary = summary_of(*pair)
     rows = [each.row for series in summary.series for each in series.rows]

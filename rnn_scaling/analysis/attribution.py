@@ -20,22 +20,23 @@ if its interval excludes 0 by more than other processes may have taken. docs/met
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis import disturbance, shares
+from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, row_key
-from rnn_scaling.analysis.shares import ALL, Missing, Share
 from rnn_scaling.analysis.significance import foreseen, more_repeats
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
 FIXED, CONTENTION, EXCHANGE, INPUT, IMBALANCE = "fixed cost", "contention", "exchange", "input", "imbalance"
 OVERSUBSCRIPTION, REST = "oversubscription", "the rest"
+ALL = 100.0  # points of efficiency: more than that cannot be lost
 ROUNDING, LEAST = 1e-9, 5e-4  # points of efficiency: what floating point leaves of nothing; what prints as 0.000
 MEANING = {
     OVERSUBSCRIPTION: "more devices than cores: what is missing of a core a device, whatever the software does",
@@ -45,6 +46,41 @@ MEANING = {
     INPUT: "what the data source costs beyond items that are drawn on the device",
     IMBALANCE: "waiting for the tower with the longest sentences",
 }
+
+
+Rates = Mapping[Key, float]  # items/s of each row
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A number, or a part of the ideal, as a function of the rates of the rows with these keys.
+
+    `interval` is that of the share where it is one ratio, whose interval is made on the scale of logarithms. `missing`
+    has the options of runs without which it is not known.
+    """
+
+    value: Callable[[Rates], float]
+    keys: frozenset[Key] = frozenset()
+    interval: Interval | None = None
+    missing: tuple[Mapping[str, Any], ...] = ()
+
+    def __sub__(self, share: Share) -> Share:
+        interval = None
+        if not self.keys and share.interval:
+            interval = share.interval.subtracted_from(self.value({}))
+        elif self.interval and not (share.keys or share.missing):
+            interval = self.interval.shifted(-share.value({}))
+        missing = self.missing + share.missing
+        return Share(lambda rates: self.value(rates) - share.value(rates), self.keys | share.keys, interval, missing)
+
+    def __mul__(self, share: Share) -> Share:
+        if share is ONE:
+            return self
+        missing = self.missing + share.missing
+        return Share(lambda rates: self.value(rates) * share.value(rates), self.keys | share.keys, missing=missing)
+
+
+ONE, NOTHING = Share(lambda rates: 1.0), Share(lambda rates: 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,16 +176,13 @@ def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
 
 def attribute_all(wanted: Sequence[Row], rows: Sequence[Row]) -> list[Attribution | None]:
     """`attribute` for each of the wanted rows; `rows` are indexed once."""
-    own = [each for row in wanted for each in (row.baseline, row) if each is not None]
-    by_key = {each.key: each for each in (*rows, *own) if each.rate is not None}
-    return [_attribute(row, by_key) for row in wanted]
-
-
-def _attribute(row: Row, by_key: Mapping[Key, Row]) -> Attribution | None:
-    base = row.baseline
-    if row.num_devices == 1 or row.rate is None or base is None or base.rate is None:
-        return None
-    return _Attributor(row, base, by_key).attribute()
+    own = [row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None]
+    by_key = {row.key: row for row in (*rows, *own) if row.rate is not None}
+    losses = []
+    for row in wanted:
+        base = row.baseline if row.num_devices > 1 and row.rate else None
+        losses.append(_Attributor(row, base, by_key).attribute() if base and base.rate else None)
+    return losses
 
 
 class _Attributor:
@@ -172,13 +205,11 @@ class _Attributor:
         reached = {name: self._efficiency(changes) for name, changes in self._chain()}
         most = self._most(reached.values())
         levels = self._levels(reached, most)
-        known = {name: level for name, level in levels.items() if isinstance(level, Share)}
         parts = tuple(self._part(name, level) for name, level in levels.items())
-        told_levels = [known[part.name] for part in parts if part.is_told]
-        residual = shares.without(loss, list(known.values())) if len(known) < len(levels) else None
-        everything = len(told_levels) == len(levels)
-        residual_points = self._points(residual or Share(lambda rates: 0.0))
-        loss_points = self._points(loss)
+        known = [level for level in levels.values() if not level.missing]
+        told = [levels[part.name] for part in parts if part.is_told]
+        residual, rest = (_without(loss, some) if len(some) < len(levels) else NOTHING for some in (known, told))
+        residual_points, loss_points = self._points(residual), self._points(loss)
         return Attribution(
             row=self._row,
             ideal=self._ideal,
@@ -187,14 +218,14 @@ class _Attributor:
             residual=self._items(residual_points),
             loss_points=loss_points,
             residual_points=residual_points,
-            rest=self._part(REST, Share(lambda rates: 0.0) if everything else shares.without(loss, told_levels)),
-            rows=tuple(self._by_key[key] for key in sorted(loss.keys.union(*(level.keys for level in known.values())))),
+            rest=self._part(REST, rest),
+            rows=tuple(self._by_key[key] for key in sorted(loss.keys.union(*(level.keys for level in known)))),
             most=most,
         )
 
-    def _part(self, name: str, level: Share | Missing) -> LossPart:
-        if isinstance(level, Missing):
-            runs = level.runs if self._row.is_ours else ()
+    def _part(self, name: str, level: Share) -> LossPart:
+        if level.missing:
+            runs = level.missing if self._row.is_ours else ()
             return LossPart(name, None, None, tuple(dict.fromkeys(command(self._row.config, **run) for run in runs)))
         points = self._points(level)
         if points.ends is None or points.ends[0] <= LEAST and points.ends[1] >= -LEAST:
@@ -226,31 +257,24 @@ class _Attributor:
             chain.append((INPUT, {}))
         return chain
 
-    def _most(self, reached: Iterable[Share | Missing]) -> float:
+    def _most(self, reached: Iterable[Share]) -> float:
         """What devices that share cores can reach; 1 where one of these efficiencies is known to be above that."""
         most = disturbance.most_efficiency(self._row)
-        points = [self._points(level) for level in reached if isinstance(level, Share)]
+        points = [self._points(level) for level in reached if not level.missing]
         return 1.0 if any((point.ends or (point.value,))[0] > ALL * most for point in points) else most
 
-    def _levels(self, reached: Mapping[str, Share | Missing], most: float) -> dict[str, Share | Missing]:
-        """Each part, by name, as a share of the ideal.
-
-        Args:
-          most: what devices that share cores can reach.
-        """
+    def _levels(self, reached: Mapping[str, Share], most: float) -> dict[str, Share]:
+        """Each part, by name, as a share of the ideal; `most`: what devices that share cores can reach."""
         config, n, mine, base = self._row.config, self._n, self._row.key, self._base
-        of_ideal: Share | Missing = shares.ONE  # what one device with a tower's share has of one with the whole batch
-        before: Share | Missing = shares.ONE
-        parts: dict[str, Share | Missing] = {}
+        of_ideal = before = ONE  # of_ideal: one device with a tower's share, of one with the whole batch
+        parts: dict[str, Share] = {}
         if config["global_batch_size"]:
             of_ideal = self._ratio({}, self._one, base)
-            parts[FIXED] = shares.difference(shares.ONE, of_ideal, shares.ONE)
+            parts[FIXED] = ONE - of_ideal
         if most < 1:
-            at_most = Share(lambda rates: most)
-            parts[OVERSUBSCRIPTION] = shares.difference(shares.ONE, at_most, of_ideal)
-            before = at_most
+            reached = {OVERSUBSCRIPTION: Share(lambda rates: most), **reached}
         for name, after in reached.items():
-            parts[name] = shares.difference(before, after, of_ideal)
+            parts[name] = (before - after) * of_ideal
             before = after
         slack = imbalance(self._row)
         if slack or config["data_source"] != "device":
@@ -262,30 +286,24 @@ class _Attributor:
             )
         return parts
 
-    def _efficiency(self, changes: Mapping[str, Any]) -> Share | Missing:
+    def _efficiency(self, changes: Mapping[str, Any]) -> Share:
         """Of the row with these changes, against its own one device, as if its towers were evenly loaded."""
         many = row_key(self._row.config, self._row.unit, **changes) + self._row.facts
         slack = imbalance(self._by_key[many]) if many in self._by_key else 0.0
         level = self._ratio({**changes, **self._one}, changes, None)
-        if isinstance(level, Missing):
-            return level
         reached, factor = level.value, (1 + slack) / self._n
         interval = level.interval and level.interval.scaled(factor)
-        return Share(lambda rates: reached(rates) * factor, level.keys, interval)
+        return Share(lambda rates: reached(rates) * factor, level.keys, interval, level.missing)
 
-    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> Share | Missing:
+    def _ratio(self, below: Mapping[str, Any], above: Mapping[str, Any], key_below: Key | None) -> Share:
         """items/s of the row with the changes `above` over that with the changes `below` (or of `key_below`)."""
-        keys, missing = [], []
-        for changes, key in ((below, key_below), (above, None)):
-            key = key or row_key(self._row.config, self._row.unit, **changes) + self._row.facts
-            keys.append(key)
-            if key not in self._by_key:
-                missing.append(changes)
-        if missing:
-            return Missing(tuple(missing))
-        bottom, top = keys
-        interval = ratio(*(_rate(self._by_key[key]) for key in (top, bottom))) if top != bottom else None
-        return Share(lambda rates: rates[top] / rates[bottom], frozenset(keys), interval)
+        keys = [row_key(self._row.config, self._row.unit, **changes) + self._row.facts for changes in (below, above)]
+        bottom, top = key_below or keys[0], keys[1]
+        missing = [changes for key, changes in ((bottom, below), (top, above)) if key not in self._by_key]
+        interval = None
+        if top != bottom and not missing:
+            interval = ratio(_rate(self._by_key[top]), _rate(self._by_key[bottom]))
+        return Share(lambda rates: rates[top] / rates[bottom], frozenset((bottom, top)), interval, tuple(missing))
 
     def _points(self, level: Share) -> Interval:
         """In points of efficiency; no end is beyond what can be lost."""
@@ -303,6 +321,10 @@ class _Attributor:
         return points.scaled(self._ideal.value / ALL)
 
 
+def _without(loss: Share, parts: Sequence[Share]) -> Share:
+    return functools.reduce(lambda share, part: share - part, parts, loss)
+
+
 def _rate(row: Row) -> Interval:
     if row.rate is None:
         raise ValueError("expected a row with a good run")
@@ -312,8 +334,7 @@ def _rate(row: Row) -> Interval:
 def imbalance(row: Row) -> float:
     """How much faster the row would be if every step's positions were spread evenly over its towers; 0: not at all.
 
-    A step takes as long as its slowest tower, and a tower as long as it has positions (items and padding), so step k
-    of t seconds would have taken t x mean / max of the towers' positions.
+    A step of t seconds, whose slowest tower decides, would have taken t x mean / max of the towers' positions.
     """
     seconds = balanced = 0.0
     for record in row.good:

@@ -1,10 +1,8 @@
 """Batches of the whole run from those that each rank timed by its own clock. Pure.
 
-No two clocks are compared. All ranks leave a barrier before the first batch, and another after the warm-up, within the
-time of a message; from each of the two on every rank counts seconds by itself. Batch k of the run ends when the last
-rank ends it: E[k] is the largest over the ranks of their seconds since the barrier, and the batch took E[k] - E[k-1].
-So the seconds of the measured batches run from the barrier to the end of the last rank, and the items are those that
-all ranks processed in the same batches.
+No two clocks are compared. All ranks leave a barrier before the first batch, and another after the warm-up; from each
+of the two on every rank counts seconds by itself. E[k] is the largest over the ranks of their seconds since the
+barrier at the end of batch k, and the batch took E[k] - E[k-1].
 """
 
 from __future__ import annotations
@@ -20,15 +18,9 @@ WINDOW = "from a barrier after the warm-up to the end of the last rank; each ran
 
 
 def join(ranks: Sequence[Rank], warmup: int) -> Batches:
-    """The batches that all of these ranks have ended.
+    """The batches that all of these ranks have ended, `warmup` of them before the second barrier.
 
-    Args:
-      warmup: batches before the second barrier.
-
-    Returns:
-      Seconds as above; items summed; the loss as the mean of the ranks' losses, by what each is a mean over; one number
-      for each tower of all ranks in tower_items and tower_positions where they are told; right predictions summed where
-      every rank counted them.
+    Items are summed; the loss is the mean of the ranks' losses, by what each is a mean over.
     """
     steps = min((len(rank.seconds) for rank in ranks), default=0)
     correct = [rank.correct for rank in ranks if rank.correct is not None]
@@ -43,14 +35,14 @@ def join(ranks: Sequence[Rank], warmup: int) -> Batches:
         tower_items=tuple(tuple(n for rank in ranks for n in rank.tower_items[k]) for k in range(towers)),
         tower_positions=tuple(tuple(n for rank in ranks for n in rank.tower_positions[k]) for k in range(towers)),
         loss_items=tuple(sum(rank.loss_items[k] for rank in ranks) for k in range(steps)) if counts_right else None,
-        correct=tuple(sum(each[k] for each in correct) for k in range(steps)) if counts_right else None,
+        correct=tuple(sum(counts[k] for counts in correct) for k in range(steps)) if counts_right else None,
     )
 
 
 def _ends(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
     """Seconds of the batches from `first` on, whose start all ranks share."""
     since = [list(accumulate(rank.seconds[first:stop])) for rank in ranks]
-    last = [max(each[k] for each in since) for k in range(max(0, stop - first))]
+    last = [max(ends[k] for ends in since) for k in range(max(0, stop - first))]
     return [end - start for start, end in zip([0.0, *last], last)]
 
 

@@ -17,32 +17,20 @@ from rnn_scaling.settings.config import OPTIONS
 FINENESS = 16  # the search ends when the answer is known to one part in this number
 OUT_OF_MEMORY = ("ResourceExhaustedError", "MemoryError")
 SAYS_SO = ("out of memory", "bad_alloc", "Cannot allocate memory", "OOM when allocating", "cannot map zero-fill pages")
-PERHAPS = (
-    "SIGKILL",
-    "SIGABRT",
-    "SIGSEGV",
-    "SIGBUS",
-    "exit status 137",
-)  # also ends of a process that was refused memory
+# Also ends of a process that was refused memory.
+PERHAPS = ("SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS", "exit status 137")
 FITS, TOO_LARGE, FAILED = "fits", "out of memory", "failed"
 
 
 @dataclasses.dataclass(frozen=True)
 class Try:
-    """One batch size that was run.
-
-    Attributes:
-      outcome: FITS, TOO_LARGE or FAILED.
-      peak_bytes: of the process, on GPUs of the device; None: unknown.
-      words: the error message of a run that did not fit.
-      rate: items/s of its few batches; None unless it fits.
-    """
+    """One batch size that was run. outcome: FITS, TOO_LARGE or FAILED; words: the error of a run that did not fit."""
 
     batch_size: int
     outcome: str
-    peak_bytes: int | None = None
+    peak_bytes: int | None = None  # of the process, on GPUs of the device
     words: str = ""
-    rate: float | None = None
+    rate: float | None = None  # items/s, if it fits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +42,7 @@ class Found:
 
 
 def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
-    """The outcome of one run.
-
-    Args:
-      limit_bytes: that its processes may use; a signal then probably means the limit. None: no limit.
-    """
+    """The outcome of one run; under a limit a signal probably means the limit."""
     batch_size = record.config["batch_size"]
     if record.status == "ok" and record.throughput:
         peak, rate = _peak(record), record.throughput.items_per_second
@@ -90,13 +74,11 @@ def next_batch(start: int, tries: Sequence[Try]) -> int | None:
         return None
     if not tries:
         return start
-    found = bounds(tries)
+    found, most = bounds(tries), int(OPTIONS["batch_size"].metadata["maximum"])
     largest, too_large = found.largest or 0, found.too_large
     if too_large is None:
-        return min(2 * largest, _most()) if largest < _most() else None
-    if too_large - largest <= _grain(largest):
-        return None
-    return _between(largest, too_large)
+        return min(2 * largest, most) if largest < most else None
+    return _between(largest, too_large) if too_large - largest > _grain(largest) else None
 
 
 def bounds(tries: Sequence[Try]) -> Found:
@@ -107,11 +89,7 @@ def bounds(tries: Sequence[Try]) -> Found:
 
 
 def statements(tries: Sequence[Try], samples: str, limit_bytes: int | None, is_finished: bool) -> list[Statement]:
-    """What the tries show.
-
-    Args:
-      samples: what a batch holds, in the plural.
-    """
+    """What the tries show; `samples`: what a batch holds, in the plural."""
     sizes = {attempt.batch_size: attempt for attempt in tries}
     failed = next((attempt for attempt in tries if attempt.outcome == FAILED), None)
     if failed:
@@ -143,7 +121,3 @@ def _between(low: int, high: int) -> int:
 def _grain(largest: int) -> int:
     """A power of two: to how many samples the answer is known."""
     return 1 << max(0, (largest // FINENESS).bit_length() - 1)
-
-
-def _most() -> int:
-    return int(OPTIONS["batch_size"].metadata["maximum"])

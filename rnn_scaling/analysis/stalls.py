@@ -1,8 +1,7 @@
 """Whether a program reported steps before the devices had finished them, judged by the steps' times. Pure.
 
-A program that goes on while its devices still work fills their queue in no time. Then it waits: at every step for the
-oldest in the queue, or where it reads a number, or at the end. So some steps are many times shorter than others, and
-the time that is missing stands at one of three places. Steps that wait are alike but for pauses.
+A program that goes on while its devices still work fills their queue in no time, and waits later: at every step, where
+it reads a number, or at the end. So some steps are many times shorter than others.
 """
 
 from __future__ import annotations
@@ -19,12 +18,7 @@ REMEDY = "Give step() the loss, which it waits for, or synchronise before it; re
 
 
 def sentence(step_s: Sequence[float], step_items: Sequence[int], end_s: float = 0.0) -> str:
-    """What the times of a run's steps show; empty where nothing.
-
-    Args:
-      step_s: seconds of each measured step.
-      end_s: seconds from the last step to the end of the run.
-    """
+    """What the times of a run's measured steps show; empty where nothing. `end_s`: from the last step to the end."""
     if len(step_s) < LEAST:
         return ""
     item_s = [seconds / items for seconds, items in zip(step_s, step_items)]

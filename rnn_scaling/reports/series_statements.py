@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.attribution import Attribution
+from rnn_scaling.analysis.attribution import ALL, Attribution
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
-from rnn_scaling.analysis.shares import ALL
 from rnn_scaling.analysis.significance import REPEATS
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord

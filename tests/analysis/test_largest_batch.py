@@ -7,6 +7,7 @@ import pytest
 from rnn_scaling.analysis import largest_batch
 from rnn_scaling.analysis.largest_batch import FAILED, FITS, TOO_LARGE, Try, bounds, next_batch
 from rnn_scaling.machine import memory
+from rnn_scaling.settings.config import OPTIONS
 from tests.support.records import make_record
 
 GIB = 2**30
@@ -32,7 +33,7 @@ def test_the_largest_is_found_to_a_sixteenth_in_few_runs(most):
 
 def test_nothing_fits_and_everything_fits():
     assert bounds(search(8, lambda size: False)).largest is None
-    assert bounds(search(8, lambda size: True)).largest == largest_batch._most()
+    assert bounds(search(8, lambda size: True)).largest == OPTIONS["batch_size"].metadata["maximum"]
 
 
 def test_both_ends_of_the_answer_are_runs_however_memory_grows():

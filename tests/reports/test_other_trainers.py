@@ -241,7 +241,7 @@ def test_runs_of_equal_options_that_count_different_things_are_compared_apart():
     tokens = theirs(100)
     sentences = dataclasses.replace(theirs(7, unit="sentences"), config=tokens.config)  # shared, as by a folder's runs
     side = matching.ComparedRuns(Path("a"), (RunFile("0.json", tokens), RunFile("1.json", sentences)), ())
-    labels = [each.label for each in matching.match(side, side).configurations]
+    labels = [each.label for each in matching.match(side, side)[1]]
     assert [label.rpartition(", ")[2] for label in labels] == ["tokens", "sentences"]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences, matching, verdicts
 from rnn_scaling.analysis.comparison.differences import Difference
-from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, InputError, Matched
+from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, Configuration, InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
@@ -131,17 +131,17 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
 
 def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
     """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
-    matched = (matching.match_machines if question.across else matching.match)(before, after)
+    changes, configurations = (matching.match_machines if question.across else matching.match)(before, after)
     units = (file.record.unit for side in (before, after) for file in side.runs)
     metric = METRICS[question.metric].of(common_unit(units))
-    common = _in_common(before, after, matched, metric)
-    missing = [c.label for c in matched.configurations if c.after is None]
+    common = _in_common(before, after, configurations, metric)
+    missing = [c.label for c in configurations if c.after is None]
     labelled = _labelled(common, missing, question)
     grave = [f for f in labelled if _grave(f.difference)]
     stopping = [f for f in grave if not _accepted(f.difference, question)]
     two_sittings = not question.paired and not question.across and matching.two_sittings(before, after)
     results = _results(common, metric, question, two_sittings, stopping)
-    new = [c.label for c in matched.configurations if c.before is None]
+    new = [c.label for c in configurations if c.before is None]
     return Report(
         before=str(before.path),
         after=str(after.path),
@@ -150,7 +150,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         paired=question.paired,
         two_sittings=two_sittings,
         max_regression=question.max_regression,
-        changes=matched.changes,
+        changes=changes,
         results=tuple(results),
         found=tuple(labelled),
         accepted=tuple(f.difference.what for f in grave if _accepted(f.difference, question)),
@@ -167,13 +167,13 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
 
 
 def _in_common(
-    before: ComparedRuns, after: ComparedRuns, matched: Matched, metric: Metric
-) -> list[matching.Configuration]:
+    before: ComparedRuns, after: ComparedRuns, configurations: Sequence[Configuration], metric: Metric
+) -> list[Configuration]:
     """The configurations of both sides; of a metric relative to one device, those with several devices."""
-    common = [c for c in matched.configurations if len(c.sides) == 2]
+    common = [c for c in configurations if len(c.sides) == 2]
     if not common:
-        shown = [some([c.label for c in matched.configurations if c.before])]
-        shown.append(some([c.label for c in matched.configurations if c.after]))
+        shown = [some([c.label for c in configurations if c.before])]
+        shown.append(some([c.label for c in configurations if c.after]))
         raise InputError(f"no configuration is in both: {before.path} has {shown[0]}; {after.path} has {shown[1]}")
     scaled = [c for c in common if max(side.num_devices for side in c.sides) > 1]
     if metric.ideal is not None and not scaled:
@@ -183,9 +183,7 @@ def _in_common(
     return scaled if metric.ideal is not None else common
 
 
-def _labelled(
-    common: Sequence[matching.Configuration], missing: Sequence[str], question: Question
-) -> list[LabelledDifference]:
+def _labelled(common: Sequence[Configuration], missing: Sequence[str], question: Question) -> list[LabelledDifference]:
     """All differences, missing configurations among them; raises InputError if both machines are one."""
     labelled = _differences(common)
     if question.across:
@@ -200,7 +198,7 @@ def _labelled(
 
 
 def _results(
-    common: Sequence[matching.Configuration],
+    common: Sequence[Configuration],
     metric: Metric,
     question: Question,
     two_sittings: bool,
@@ -229,9 +227,7 @@ def _machine_of(side: matching.Runs) -> str:
     return machine(matching.good(side.files)[0].record).name
 
 
-def _machine_ratios(
-    configurations: Sequence[matching.Configuration], results: Sequence[Result]
-) -> Iterator[MachineRatio]:
+def _machine_ratios(configurations: Sequence[Configuration], results: Sequence[Result]) -> Iterator[MachineRatio]:
     for configuration, result in zip(configurations, results):
         ratio = result.comparison.ratio if result.comparison else None
         value, low, high = (ratio.value, ratio.low, ratio.high) if ratio else (None, None, None)
@@ -241,7 +237,7 @@ def _machine_ratios(
             yield MachineRatio(kind, scope, result.label, (devices[0], devices[1]), value, low, high, result.reason)
 
 
-def _differences(configurations: Sequence[matching.Configuration]) -> list[LabelledDifference]:
+def _differences(configurations: Sequence[Configuration]) -> list[LabelledDifference]:
     """Each difference once, with the configurations that have it; without options that leave the work the same."""
     merged: dict[tuple[str, str, str], list] = {}
     for c in configurations:

@@ -6,7 +6,6 @@ are the same are the same configuration.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -90,74 +89,54 @@ class Configuration:
         return [side for side in (self.before, self.after) if side is not None]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Matched:
-    """`configurations` in the order of the files before, then those that are only after."""
-
-    changes: tuple[Change, ...]
-    configurations: tuple[Configuration, ...]
+Matched = tuple[tuple[Change, ...], tuple[Configuration, ...]]
 
 
 def read(path: Path) -> ComparedRuns:
-    """Reads a folder of records, or one record.
-
-    Raises:
-      InputError: if there is no record.
-    """
-    if path.is_dir():
-        try:
-            content = folder.read(path)
-        except OSError as e:
-            raise InputError(f"{path}: {e.strerror or e}") from None
-        if not content.runs:
-            inside = [str(sub) for sub in folder.subfolders_with_records(path)][:2]
-            hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
-            why = f" ({content.left_out[0]})" if content.left_out else ""
-            raise InputError(f"{path}: {content.nothing}{why}{hint}")
-        return ComparedRuns(path, content.runs, content.left_out)
+    """Reads a folder of records, or one record; raises InputError if there is none."""
     try:
-        run = record.read(path)
+        if not path.is_dir():
+            return ComparedRuns(path, (RunFile(path.name, record.read(path)),), ())
+        content = folder.read(path)
     except OSError as e:
         raise InputError(f"{path}: {e.strerror or e}") from None
     except record.RecordError as e:
         raise InputError(str(e)) from None
-    return ComparedRuns(path, (RunFile(path.name, run),), ())
+    if not content.runs:
+        inside = [str(sub) for sub in folder.subfolders_with_records(path)][:2]
+        hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
+        why = f" ({content.left_out[0]})" if content.left_out else ""
+        raise InputError(f"{path}: {content.nothing}{why}{hint}")
+    return ComparedRuns(path, content.runs, content.left_out)
 
 
 def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
-    """Finds the change, and the configurations that are the same but for it."""
+    """The changes, and the configurations that are the same but for them, in the order of the files before."""
     sides = [_by_key(side.runs) for side in (before, after)]
     changed = _changed(*sides)
     sides = _apart(sides, changed)
     runs = [_with_baselines(side) for side in sides]
     short = [{_without(key, changed): key for key in side} for side in sides]
     keys = list(dict.fromkeys([*short[0], *short[1]]))
-    labels = _labels(keys)
     configurations = [
         Configuration(label, runs[0].get(short[0].get(key, ())), runs[1].get(short[1].get(key, ())))
-        for key, label in zip(keys, labels)
+        for key, label in zip(keys, _labels(keys))
     ]
-    return Matched(_changes(sides, changed), tuple(configurations))
+    return _changes(sides, changed), tuple(configurations)
 
 
 def _changes(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: Collection[str]) -> tuple[Change, ...]:
     raw = [[rows.full_config(files[0].record) for files in side.values()] for side in sides]
+    values = {name: [{repr(config.get(name)) for config in side} for side in raw] for name in sorted(changed)}
     # What only follows, since the other mode does not read an option, need not be said.
-    named = [
-        name
-        for name in sorted(changed)
-        if not {repr(c.get(name)) for c in raw[0]} & {repr(c.get(name)) for c in raw[1]}
-    ]
+    named = [name for name, (before, after) in values.items() if not before & after]
     absent = NOT_TOLD if any(TRAINER in options for side in raw for options in side) else ABSENT
-    return tuple(Change(name, *(_value(side, name, absent) for side in sides)) for name in named)
+    firsts = [dict(next(iter(side))) for side in sides]
+    return tuple(Change(name, *(first.get(name, absent) for first in firsts)) for name in named)
 
 
 def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
-    """The series that both machines ran, each as two configurations: on as many devices, and on the most of each.
-
-    Raises:
-      InputError: if a side holds runs of several machines.
-    """
+    """The series that both machines ran, each as two configurations: on as many devices, and on the most of each."""
     sides = [_by_key(side.runs) for side in (before, after)]
     changed = _changed(*sides)
     series: dict[Key, tuple[list[Runs], list[Runs]]] = {}
@@ -170,7 +149,7 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
             series.setdefault(_without(key, {*changed, axis, *OF_MACHINES}), ([], []))[number].append(runs)
     labels = _labels([_without(options, {*scale.AXES}) for options in series])
     changes = _changes(sides, changed - {"device", *scale.AXES})
-    return Matched(changes, tuple(_on_machines(list(series.values()), labels)))
+    return changes, tuple(_on_machines(list(series.values()), labels))
 
 
 def _on_machines(series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequence[str]) -> Iterator[Configuration]:
@@ -207,7 +186,7 @@ def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:
     """Whether all good runs of one side started before those of the other; False where the records do not tell."""
     starts = [[file.record.environment.started for file in good(side.runs)] for side in (before, after)]
     known = [[start for start in side if start] for side in starts]
-    if not all(known) or [len(side) for side in known] != [len(side) for side in starts]:
+    if known != starts or not all(known):
         return False
     return max(known[0]) < min(known[1]) or max(known[1]) < min(known[0])
 
@@ -287,25 +266,10 @@ def _key(run: RunRecord) -> Key:
 
 
 def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:
-    values = [_values(side) for side in (before, after)]
-    names = values[0].keys() | values[1].keys()
-    sets = {name: [side.get(name, {ABSENT}) for side in values] for name in names}
-    return {name for name, (a, b) in sets.items() if len(a) == 1 and len(b) == 1 and a != b}
-
-
-def _values(side: Mapping[Key, Any]) -> dict[str, set[str]]:
-    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for key in side:
-        for name, value in key:
-            counts[name][value] += 1
-    return {
-        name: {*counted, ABSENT} if counted.total() < len(side) else set(counted)  # strong scaling has no batch_size
-        for name, counted in counts.items()
-    }
-
-
-def _value(side: Mapping[Key, Any], name: str, absent: str) -> str:
-    return dict(next(iter(side))).get(name, absent)
+    sides = [[dict(key) for key in side] for side in (before, after)]
+    names = {name for side in sides for options in side for name in options}
+    values = {name: [{options.get(name, ABSENT) for options in side} for side in sides] for name in names}
+    return {name for name, (a, b) in values.items() if len(a) == 1 and len(b) == 1 and a != b}
 
 
 def _without(key: Key, names: set[str]) -> Key:

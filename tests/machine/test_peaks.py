@@ -77,26 +77,19 @@ WHOLE = json.loads(peaks.as_text([], [ONE]))
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "[", "null", "[]", "{}", "[" * 100_000, '"x"'),
+        *("", "null", "{}", "[" * 100_000),
         json.dumps({**WHOLE, "schema": "another/1"}),
         json.dumps({**WHOLE, "peaks": {"a": 1}}),
         *(
             json.dumps({**WHOLE, "peaks": [{**ENTRY, **change}]})
             for change in (
                 {"flops_per_second": 0},
-                {"flops_per_second": -1},
                 {"flops_per_second": "fast"},
                 {"flops_per_second": float("nan")},
-                {"flops_per_second": 1e400},
-                {"lower_quartile": None},
-                {"flops_per_second": 1e19},
-                {"upper_quartile": 1e-13},
-                {"num_devices": None},
+                {"upper_quartile": 1e19},
                 {"num_devices": float("inf")},
-                {"place": None},
                 {"place": {}},
                 {"place": {**ENTRY["place"], "device": ["Some CPU"]}},
-                {"place": {**ENTRY["place"], "more": 1}},
                 {"place": {**ENTRY["place"], "vector_units": 3}},
             )
         ),

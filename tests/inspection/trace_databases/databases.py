@@ -20,7 +20,6 @@ CREATE TABLE TARGET_INFO_GPU (vmId INTEGER NOT NULL, id INTEGER NOT NULL, name T
 CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER, uuid TEXT);
 CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
 CREATE TABLE ENUM_CUDA_MEM_KIND (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
-CREATE TABLE ENUM_CUPTI_SYNC_TYPE (id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT);
 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL,
   contextId INTEGER NOT NULL, greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER,
   globalPid INTEGER, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, mangledName INTEGER,
@@ -33,22 +32,15 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET (start INTEGER NOT NULL, end INTEGER NOT
   bytes INTEGER NOT NULL, memKind INTEGER);
 CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
   globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, callchainId INTEGER);
-CREATE TABLE CUPTI_ACTIVITY_KIND_SYNCHRONIZATION (start INTEGER NOT NULL, end INTEGER NOT NULL,
-  deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, streamId INTEGER NOT NULL, correlationId INTEGER,
-  globalPid INTEGER, syncType INTEGER NOT NULL, eventId INTEGER NOT NULL);
-CREATE TABLE CUDA_CALLCHAINS (id INTEGER NOT NULL, symbol INTEGER NOT NULL, stackDepth INTEGER NOT NULL);
 CREATE TABLE NVTX_EVENTS (start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
   text TEXT, globalTid INTEGER, textId INTEGER, domainId INTEGER);
-CREATE TABLE OSRT_API (start INTEGER NOT NULL, end INTEGER NOT NULL, nameId INTEGER NOT NULL);
 CREATE TABLE GPU_METRICS (timestamp INTEGER NOT NULL, typeId INTEGER NOT NULL, value INTEGER NOT NULL);
 CREATE INDEX KERNEL_START ON CUPTI_ACTIVITY_KIND_KERNEL (start);
-CREATE VIEW LONG_KERNELS AS SELECT * FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE end - start > 1000;
 INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.15.1'), ('NSIGHT_SYSTEMS_VERSION', '2024.7.1');
 INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (1, 'CUDA_MEMCPY_KIND_HTOD', 'Host-to-Device'),
   (2, 'CUDA_MEMCPY_KIND_DTOH', 'Device-to-Host'), (8, 'CUDA_MEMCPY_KIND_DTOD', 'Device-to-Device');
 INSERT INTO ENUM_CUDA_MEM_KIND VALUES (0, 'CUDA_MEMOPR_MEMORY_KIND_PAGEABLE', 'Pageable'),
   (1, 'CUDA_MEMOPR_MEMORY_KIND_PINNED', 'Pinned'), (2, 'CUDA_MEMOPR_MEMORY_KIND_DEVICE', 'Device');
-INSERT INTO ENUM_CUPTI_SYNC_TYPE VALUES (3, 'CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE', 'Stream sync');
 INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'GeForce GTX 1070', '0000:01:00.0'), (0, 1, 'Tesla M60', '0000:02:00.0');
 INSERT INTO StringIds VALUES (1, 'void gemm<float>(float*)'), (2, 'gemm'), (3, 'pointwise'),
   (4, 'cudaLaunchKernel_v7000'), (5, 'cudaMemcpyAsync_v3020'), (6, 'step');
@@ -76,10 +68,7 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_DRIVER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT,
 CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, flags INT NOT NULL,
   timestamp INT NOT NULL, id INT NOT NULL, objectKind INT NOT NULL, objectId BLOB NOT NULL, name INT NOT NULL,
   domain INT NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER_DATA (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, flags INT NOT NULL,
-  id INT NOT NULL, color INT NOT NULL);
 CREATE TABLE CUPTI_ACTIVITY_KIND_DEVICE (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, id INT NOT NULL, name INT NOT NULL);
-CREATE INDEX INDEX_CONCURRENT_KERNEL ON CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (correlationId);
 INSERT INTO Version VALUES (9);
 INSERT INTO StringTable VALUES (1, '_ZN5Eigen8internal4gemmIfEEvPT_'), (2, 'pointwise'), (3, 'step'),
   (4, 'GeForce GTX 1070');
@@ -114,11 +103,11 @@ def copy(db, start, end, size, kind=1, source=1, target=2, device=0, stream=14):
     )
 
 
-def call(db, start, end, name=4, callchain=None):
+def call(db, start, end, name=4):
     """A call of the CUDA runtime in Nsight Systems."""
     db.execute(
-        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, 1, ?, 0, ?)",
-        (start, end, GLOBAL_PID + 1, name, callchain),
+        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, 1, ?, 0, NULL)",
+        (start, end, GLOBAL_PID + 1, name),
     )
 
 
@@ -141,15 +130,10 @@ def nsys(file):
             "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (?, ?, 0, 1, 7, ?, 0, 4096, 2)",
             (t + 34 * MS, t + 35 * MS, GLOBAL_PID),
         )
-        call(db, t, t + MS, callchain=1)
+        call(db, t, t + MS)
         call(db, t + MS, t + 2 * MS, name=5)
-        call(db, t + 12 * MS, t + 13 * MS, callchain=2)
+        call(db, t + 12 * MS, t + 13 * MS)
         call(db, t + 13 * MS, t + 14 * MS)
-        db.executemany("INSERT INTO CUDA_CALLCHAINS VALUES (?, 2, 0)", [(1,), (2,)])
-        db.execute(
-            "INSERT INTO CUPTI_ACTIVITY_KIND_SYNCHRONIZATION VALUES (?, ?, 0, 1, 7, 1, ?, 3, 0)",
-            (t + 22 * MS, t + 32 * MS, GLOBAL_PID),
-        )
         db.executemany(
             "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId) VALUES (?, ?, ?, ?, ?)",
             [
@@ -159,7 +143,6 @@ def nsys(file):
                 (t + 39 * MS, None, 75, "a domain", None),
             ],
         )
-        db.execute("INSERT INTO OSRT_API VALUES (?, ?, 2)", (t, t + 39 * MS))
         db.executemany("INSERT INTO GPU_METRICS VALUES (?, 0, 50)", [(t + i * MS,) for i in range(40)])
 
 
@@ -202,7 +185,6 @@ def nvprof(file):
             (4, t + 31 * MS, 3, 0),
         ]
         db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER VALUES (NULL, ?, ?, ?, 2, x'00', ?, 0)", markers)
-        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER_DATA VALUES (NULL, 0, ?, 0)", [(1,), (2,), (3,)])
 
 
 def look(*words: Any) -> tuple[str, list[str]]:

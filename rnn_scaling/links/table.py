@@ -21,14 +21,9 @@ class Measurements:
     """All that a call of the command measured.
 
     Attributes:
-      devices: what the all-reduce ran on, in words.
-      series: every link and algorithm.
-      products: matrix products of each type.
       nothing: the timed call with nothing exchanged; None: not measured.
       left_out: what was not measured and why, a line each.
       gradient_bytes: preset -> bytes of its gradients.
-      topology: text of the devices' topology; empty: there is none.
-      interrupted: how far it was when it was interrupted; empty: it was not.
     """
 
     devices: str
@@ -52,44 +47,39 @@ class Measurements:
     @property
     def errors(self) -> list[str]:
         """What failed or is wrong, a line each."""
-        lines = [f"{series.name}: {series.error}" for series in self.series if series.error]
-        for all_reduce in self.all_reduces:
-            for point in all_reduce.points:
-                if point.wrong:
-                    lines.append(f"{all_reduce.name}: {point.wrong} wrong elements at {size_text(point.num_bytes)}")
-        return lines
+        return [f"{series.name}: {series.error}" for series in self.series if series.error] + [
+            f"{all_reduce.name}: {point.wrong} wrong elements at {size_text(point.num_bytes)}"
+            for all_reduce in self.all_reduces
+            for point in all_reduce.points
+            if point.wrong
+        ]
 
 
 def render(results: Measurements, every_size: bool = False) -> str:
     """The report; with `every_size` also a table of all times of memory and copies."""
-    parts = ["# Links\n"]
-    if any(link.points for link in results.links):
-        parts += ["## Memory and copies\n", _links(results.links), _notes(results.links)]
-    if results.products:
-        parts += ["## Matrix products\n", _products(results.products)]
-    if any(all_reduce.points for all_reduce in results.all_reduces):
-        parts += _all_reduce(results)
-    if every_size:
-        parts += ["## Every size\n", _every_size(results)]
-    if results.topology:
-        parts += ["## Topology\n", results.topology.rstrip() + "\n"]
-    left_out = [*results.left_out, *filter(None, [results.interrupted])]
-    if left_out:
-        parts += ["## Not measured\n", _bullets(left_out)]
-    if results.errors:
-        parts += ["## Failed or wrong\n", _bullets(results.errors)]
-    return "\n".join(part for part in parts if part)
+    links = [link for link in results.links if link.points]
+    reduces = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
+    sections = {
+        "Memory and copies": [_links(links), _notes(links)] if links else [],
+        "Matrix products": [_products(results.products)] if results.products else [],
+        f"All-reduce, {results.devices}": _all_reduce(results, reduces) if reduces else [],
+        "Every size": [_every_size(results)] if every_size else [],
+        "Topology": [results.topology.rstrip() + "\n"] if results.topology else [],
+        "Not measured": [_bullets([*results.left_out, *filter(None, [results.interrupted])])],
+        "Failed or wrong": [_bullets(results.errors)],
+    }
+    parts = [part for title, texts in sections.items() if any(texts) for part in (f"## {title}\n", *texts)]
+    return "\n".join(part for part in ("# Links\n", *parts) if part)
 
 
 def _links(links: Sequence[Series]) -> str:
     head = ("Link", "Largest", "GB/s there (quartiles)", "Smallest", "us there", *_FIT_HEAD)
     rows = []
     for series in links:
-        if series.points:
-            first, last, line = series.points[0], series.points[-1], series.fitted()
-            rate = _rate(series, last) if series.traffic else NO_COPY
-            sizes = size_text(last.num_bytes), size_text(first.num_bytes)
-            rows.append((series.name, sizes[0], rate, sizes[1], _us(first), *_fit(line, bool(series.traffic))))
+        first, last = series.points[0], series.points[-1]
+        rate = _rate(series, last) if series.traffic else NO_COPY
+        sizes = size_text(last.num_bytes), size_text(first.num_bytes)
+        rows.append((series.name, sizes[0], rate, sizes[1], _us(first), *_fit(series.fitted(), bool(series.traffic))))
     text = (
         f"\nGB/s: 10^9 bytes a second at the largest size, median of {_repeats(links)} and quartiles. "
         f"{_FIT_TEXT} Host memory: a copy counts each byte twice, as read and as written (as STREAM does); small sizes "
@@ -133,42 +123,36 @@ def _products(products: Sequence[Gemm]) -> str:
         "medians, and of the best product the quartiles. Runs of this machine relate to the best.\n"
     )
     head = ("Type", "Devices", *titles, "Best (quartiles)")
-    return markdown_table(head, rows) + text + _bullets(_product_notes(products))
+    notes = [f"{product.dtype}, {product.devices}: {note}" for product in products for note in product.notes]
+    return markdown_table(head, rows) + text + _bullets(notes)
 
 
-def _product_notes(products: Sequence[Gemm]) -> list[str]:
-    return [f"{product.dtype}, {product.devices}: {note}" for product in products for note in product.notes]
-
-
-def _all_reduce(results: Measurements) -> list[str]:
-    shown = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
-    names = [each.name for each in shown]
-    sizes = sorted({size for each in shown for size in each.sizes})
-    points = [{point.num_bytes: point for point in each.points} for each in shown]
-    times = [[size_text(size), *(_us(by.get(size)) for by in points)] for size in sizes]
+def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
+    head = ("Size", *(series.name for series in shown))
+    sizes = sorted({size for series in shown for size in series.sizes})
+    points = [{point.num_bytes: point for point in series.points} for series in shown]
+    times = [[size_text(size), *(_us(by_size.get(size)) for by_size in points)] for size in sizes]
     rates = [
-        [size_text(size), *(_rate(each, by.get(size), False) for each, by in zip(shown, points))] for size in sizes
+        [size_text(size), *(_rate(series, by_size.get(size), False) for series, by_size in zip(shown, points))]
+        for size in sizes
     ]
-    fits = [(each.name, *_fit(each.fitted())) for each in shown]
     parts = [
-        f"## All-reduce, {results.devices}\n",
         "Time of one all-reduce of float32, us (median)\n",
-        markdown_table(("Size", *names), times),
+        markdown_table(head, times),
         "Bus bandwidth, GB/s: size / time * 2(n-1)/n\n",
-        markdown_table(("Size", *names), rates),
-        markdown_table(("Algorithm", *_FIT_HEAD), fits),
+        markdown_table(head, rates),
+        markdown_table(("Algorithm", *_FIT_HEAD), [(series.name, *_fit(series.fitted())) for series in shown]),
         f"{_FIT_TEXT} Medians of {_repeats(shown)}.\n",
         _notes(shown),
         _compared(shown),
     ]
     if results.nothing and results.nothing.points:
-        last = results.nothing.points[-1]
+        first, last = results.nothing.points[0], results.nothing.points[-1]
         parts.append(
-            f"Of each time, {_us(results.nothing.points[0])} us are the call itself: the same call with nothing "
+            f"Of each time, {_us(first)} us are the call itself: the same call with nothing "
             f"exchanged ({_us(last)} us at {size_text(last.num_bytes)}).\n"
         )
-    parts += _predicted(results, shown)
-    return parts
+    return parts + _predicted(results, shown)
 
 
 def _every_size(results: Measurements) -> str:
@@ -190,13 +174,10 @@ def _predicted(results: Measurements, shown: Sequence[Series]) -> list[str]:
     """What the gradients of a preset would take, by the measured neighbours alone."""
     parts = []
     for preset, num_bytes in results.gradient_bytes:
-        times = []
-        for series in shown:
-            seconds = between(series.sizes, series.medians_s, num_bytes)
-            if seconds is not None:
-                times.append((seconds, series.name))
+        predicted = [(between(series.sizes, series.medians_s, num_bytes), series.name) for series in shown]
+        times = sorted((seconds, name) for seconds, name in predicted if seconds is not None)
         if times:
-            predictions = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for seconds, name in sorted(times))
+            predictions = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for seconds, name in times)
             parts.append(
                 f"{size_text(num_bytes)} of gradients (preset {preset}, float32, as one dense tensor) would take: "
                 f"{predictions}; between the two measured sizes next to it, with the devices idle otherwise.\n"
@@ -205,11 +186,12 @@ def _predicted(results: Measurements, shown: Sequence[Series]) -> list[str]:
 
 
 def _compared(shown: Sequence[Series]) -> str:
-    unproven = sorted({series.name for series in shown for point in series.points if point.wrong is None})
-    wrong = sum(point.wrong or 0 for series in shown for point in series.points)
-    text = f"Wrong elements: {wrong}, of all elements of all ranks, against the exact sum."
-    if all(point.wrong is None for series in shown for point in series.points):
+    points = [(series.name, point.wrong) for series in shown for point in series.points]
+    unproven = sorted({name for name, wrong in points if wrong is None})
+    if all(wrong is None for _, wrong in points):
         return "Wrong elements: n/a, no sum was compared.\n"
+    total = sum(wrong or 0 for _, wrong in points)
+    text = f"Wrong elements: {total}, of all elements of all ranks, against the exact sum."
     return f"{text} Not compared everywhere: {', '.join(unproven)}.\n" if unproven else f"{text}\n"
 
 

@@ -65,11 +65,9 @@ def next_words(
 
     Args:
       outputs: [T, B, U] of the last layer, or [B, T, U].
-      projection: [U, V] float32.
       labels: [T, B] int64, or [B, T].
       lengths: [B] words of each sentence.
-      bias: [V] float32, added to the logits; None: there is none.
-      accuracy: as of `loss_sum`.
+      projection, bias, accuracy: as of `loss_sum`.
     """
     with tf.name_scope("loss"):
         return loss_sum(
@@ -83,13 +81,7 @@ def next_words(
 
 
 def logits_of(outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
-    """[T, B, V] logits, in the type of `outputs`.
-
-    Args:
-      outputs: [T, B, U] of the last layer.
-      projection: [U, V] float32.
-      bias: [V] float32, added to the logits; None: there is none.
-    """
+    """[T, B, V] logits of the last layer's outputs [T, B, U], in their type."""
     units, vocabulary = projection.shape
     flat = tf.matmul(tf.reshape(outputs, [-1, units]), tf.cast(projection, outputs.dtype))
     flat = flat if bias is None else flat + tf.cast(bias, outputs.dtype)
@@ -97,23 +89,14 @@ def logits_of(outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None 
 
 
 def sentence_losses(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
-    """[B] float32: what each sentence adds to the loss of `next_words`, from logits that exist already.
-
-    Args:
-      logits: [T, B, V], or [B, T, V].
-      labels, lengths, time_major: as of `next_words`.
-    """
+    """[B] float32: what each sentence adds to the loss of `next_words`, from logits [T, B, V] or [B, T, V]."""
     with tf.name_scope("loss"):
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
         return tf.reduce_sum(losses * _inside(labels, lengths, time_major), 0 if time_major else 1)
 
 
 def sentence_correct(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
-    """[B] float32: how many words of each sentence the logits predict right.
-
-    Args:
-      logits, labels, lengths, time_major: as of `sentence_losses`.
-    """
+    """[B] float32: how many words of each sentence the logits predict right; arguments as of `sentence_losses`."""
     with tf.name_scope("loss"):
         return tf.reduce_sum(_is_right(logits, labels) * _inside(labels, lengths, time_major), 0 if time_major else 1)
 

@@ -21,7 +21,7 @@ from rnn_scaling.models.attention.step_wise import StepWise
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.next_words import PROJECTION, PROJECTION_BIAS
-from rnn_scaling.models.translation import Translation, embedding_specs
+from rnn_scaling.models.seq2seq import Translation, embedding_specs
 from rnn_scaling.models.workload import VariableSpec, Workload, gemm_flops
 
 _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)

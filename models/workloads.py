@@ -67,11 +67,8 @@ def _nmt_flops(options: Mapping[str, Any]) -> float:
 
 def _attention_flops(options: Mapping[str, Any]) -> float:
     """As nmt's; besides, each pair of a source and a target word costs a score and a weighing of the memory."""
-    units, embedding, directions = (
-        options["num_units"],
-        options["embedding_dim"],
-        2 if options["direction"] == "bi" else 1,
-    )
+    units, embedding = options["num_units"], options["embedding_dim"]
+    directions = 2 if options["direction"] == "bi" else 1
     source_words, target_words = options["src_max_len"], options["tgt_max_len"]
     is_gnmt, is_luong = options["attention_architecture"] == "gnmt_v2", options["attention"] == "luong"
     encoder_layers, decoder_layers = options["num_encoder_layers"], options["num_decoder_layers"]
@@ -107,8 +104,7 @@ _IMAGES = ("data_format", "dataset")
 def _image_entry(
     module: str,
     help: str,
-    flops_an_image: float | Mapping[str, float],
-    datasets: tuple[str, ...],
+    flops_an_image: Mapping[str, float],
     batch_sizes: Mapping[str, int],
     needs_keras: bool = False,
     has_moving: bool = True,
@@ -116,23 +112,16 @@ def _image_entry(
     """The row of a network that classifies images.
 
     Args:
-      module, help, datasets, batch_sizes, needs_keras, has_moving: as of `Entry`.
-      flops_an_image: of forward and backward, as `models.images.network.flops` counts them; by dataset where they
-        differ.
+      flops_an_image: dataset -> FLOPs of forward and backward, as `models.images.network.flops` counts them.
     """
-
-    def flops_a_sample(options: Mapping[str, Any]) -> float:
-        if isinstance(flops_an_image, Mapping):
-            return flops_an_image[options["dataset"]]
-        return flops_an_image
-
+    datasets = tuple(flops_an_image)
     return Entry(
-        module,
+        f"rnn_scaling.models.images.{module}",
         help,
         "images",
         "images of all batches",
         "images",
-        flops_a_sample,
+        lambda options: flops_an_image[options["dataset"] or datasets[0]],
         _IMAGES,
         datasets,
         batch_sizes,
@@ -142,32 +131,27 @@ def _image_entry(
 
 
 def _keras_entry(help: str, flops_an_image: float, has_moving: bool = True) -> Entry:
-    module, batch_sizes = "rnn_scaling.models.images.keras_applications", {"small": 8, "seed": 32}
-    return _image_entry(module, help, flops_an_image, ("imagenet",), batch_sizes, True, has_moving)
+    batch_sizes = {"small": 8, "seed": 32}
+    return _image_entry("keras_applications", help, {"imagenet": flops_an_image}, batch_sizes, True, has_moving)
 
 
 def _cifar10_entry(module: str, help: str, flops_an_image: float) -> Entry:
-    return _image_entry(
-        f"rnn_scaling.models.images.{module}", help, flops_an_image, ("cifar10",), {"small": 32, "seed": 128}
-    )
+    return _image_entry(module, help, {"cifar10": flops_an_image}, {"small": 32, "seed": 128})
 
 
+_PAIRS = ("words", "source and target tokens without padding", "sentence pairs")  # unit, items and samples
 WORKLOADS = {
     "nmt": Entry(
         "rnn_scaling.models.seq2seq",
         "translation, a recurrent encoder-decoder",
-        "words",
-        "source and target tokens without padding",
-        "sentence pairs",
+        *_PAIRS,
         _nmt_flops,
         (*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
     ),
     "nmt_attention": Entry(
         "rnn_scaling.models.nmt_attention",
         "translation with attention, GNMT v2 among its shapes",
-        "words",
-        "source and target tokens without padding",
-        "sentence pairs",
+        *_PAIRS,
         _attention_flops,
         (
             *("attention", "attention_architecture", "normalize_attention", "biases_per_gate"),
@@ -189,10 +173,9 @@ WORKLOADS = {
     "vgg16": _keras_entry("VGG-16", 92_648_177_664, has_moving=False),
     "vgg19": _keras_entry("VGG-19", 117_618_966_528, has_moving=False),
     "alexnet": _image_entry(
-        "rnn_scaling.models.images.alexnet",
+        "alexnet",
         "AlexNet",
         {"imagenet": 4_892_179_200, "cifar10": 186_838_272},
-        ("imagenet", "cifar10"),
         {"small": 32, "seed": 128},
         has_moving=False,
     ),

@@ -25,11 +25,7 @@ def variables(stack: stacks.RecurrentStack, cells: Sequence[str], config: ModelC
 def weights_of(
     stack: stacks.RecurrentStack, cells: Sequence[str], weights: Mapping[str, tf.Tensor]
 ) -> list[stacks.CellWeights]:
-    """The weights of the cells; two biases are one, their sum.
-
-    Args:
-      weights: all of the network, by name.
-    """
+    """The weights of the cells, of all `weights` by name; two biases are one, their sum."""
     added = {
         f"{cell}/bias": weights[f"{cell}/bias"] + weights[f"{cell}/{_SECOND_BIAS}"]
         for cell in cells
@@ -39,9 +35,5 @@ def weights_of(
 
 
 def one_layer(config: ModelConfig, input_dim: int, num_directions: int = 1) -> stacks.RecurrentStack:
-    """A layer by itself, whose inputs somebody else drops.
-
-    Args:
-      num_directions: 1 or 2.
-    """
+    """A layer by itself, whose inputs the caller drops."""
     return dataclasses.replace(stacks.stack_of(config, 1, num_directions), input_dim=input_dim, dropout=0.0)

@@ -39,11 +39,7 @@ def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpe
 
 
 def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
-    """float32 [B, S], 0 for a word of a sentence and as low as can be in its padding.
-
-    Args:
-      lengths: [B], each >= 1.
-    """
+    """float32 [B, S], 0 for a word of a sentence and as low as can be in its padding."""
     # GPUs compare int32 on the host.
     words, lengths = tf.cast(tf.range(num_words), tf.int64), tf.cast(lengths, tf.int64)
     return tf.where(words < lengths[:, None], 0.0, tf.float32.min)
@@ -52,13 +48,7 @@ def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
 def step_scores(
     config: ModelConfig, weights: Weights, memory: tf.Tensor, masked: tf.Tensor, products: Plain | DeferredProducts
 ) -> Scores:
-    """The scores inside of a loop over the target words.
-
-    Args:
-      weights: by name, in the dtype of products.
-      memory: [B, S, D].
-      masked: what `mask` gives.
-    """
+    """The scores inside of a loop over the target words; arguments as of `contexts`."""
     keys = _keys(weights, memory)
     if config.attention == "luong":
         return products.product(tf.linalg.matrix_transpose(keys), masked)

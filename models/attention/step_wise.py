@@ -24,6 +24,7 @@ from rnn_scaling.models.attention import layers, scores
 from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain, repeated
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.encoders.block_lstm import lstm_step, lstm_step_gradient
 from rnn_scaling.models.workload import VariableSpec
 
 _ENCODER_STREAM, _FED_STREAM = 0, 1  # a layer's own input is drawn from the streams after these
@@ -245,39 +246,11 @@ _NextState = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 def _next_state(units: int) -> _NextState:
     """The function of gates [B, 4U] before their nonlinearity and of c [B, U] -> the next c and h; all float32."""
-    # Only their shapes are looked at; made here, they are made once.
-    peephole, b, w = tf.zeros([units]), tf.zeros([4 * units]), tf.zeros([2 * units, 4 * units])
+    differentiate = lstm_step_gradient(units)
 
     @tf.custom_gradient
     def next_state(gates: tf.Tensor, c: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], _NextState]:
-        i, ci, f, o = tf.split(gates, 4, axis=1)
-        i, ci, f, o = tf.sigmoid(i), tf.tanh(ci), tf.sigmoid(f), tf.sigmoid(o)
-        cs = f * c + i * ci
-        co = tf.tanh(cs)
-        h = o * co
-
-        def gradient(d_cs: tf.Tensor, d_h: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            step = tf.raw_ops.LSTMBlockCellGrad(
-                x=h,  # lends its shape, as h_prev does
-                cs_prev=c,
-                h_prev=h,
-                w=w,
-                wci=peephole,
-                wcf=peephole,
-                wco=peephole,
-                b=b,
-                i=i,
-                cs=cs,
-                f=f,
-                o=o,
-                ci=ci,
-                co=co,
-                cs_grad=d_cs,
-                h_grad=d_h,
-                use_peephole=False,
-            )
-            return step.dicfo, step.cs_prev_grad
-
-        return (cs, h), gradient
+        step = lstm_step(gates, c)
+        return (step.cs, step.h), lambda d_cs, d_h: differentiate(step, c, d_cs, d_h)
 
     return next_state

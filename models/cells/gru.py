@@ -36,12 +36,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
 def step(
     x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
 ) -> tuple[tf.Tensor, ...]:
-    """One step of one cell -> the next h, [B, U].
-
-    Args:
-      x: [B, D], the input.
-      state: h of the step before, [B, U].
-    """
+    """One step of x [B, D] and state (h,), each [B, U] -> the next h."""
     (h,), (kernel, recurrent_kernel, bias) = state, weights
     units = h.shape[1]
     input_bias, state_bias = tf.split(bias, [3 * units, units])

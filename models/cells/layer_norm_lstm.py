@@ -36,12 +36,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
 def step(
     x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
 ) -> tuple[tf.Tensor, ...]:
-    """One step of one cell -> the next c and h, [B, U].
-
-    Args:
-      x: [B, D], the input.
-      state: c and h of the step before, [B, U].
-    """
+    """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
     (c, h), (kernel, gain, shift) = state, weights
     units = h.shape[1]
     gain, shift = (tf.reshape(w, [5, units]) for w in (gain, shift))

@@ -29,12 +29,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
 def step(
     x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
 ) -> tuple[tf.Tensor, ...]:
-    """One step of one cell -> the next c and h, [B, U].
-
-    Args:
-      x: [B, D], the input.
-      state: c and h of the step before, [B, U].
-    """
+    """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
     (c, h), (kernel, bias) = state, weights
     i, j, f, o = tf.split(tf.concat([x, h], axis=1) @ kernel + bias, 4, axis=1)
     c = tf.sigmoid(f + forget_bias) * c + tf.sigmoid(i) * tf.tanh(j)

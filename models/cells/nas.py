@@ -31,12 +31,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
 def step(
     x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
 ) -> tuple[tf.Tensor, ...]:
-    """One step of one cell -> the next c and h, [B, U].
-
-    Args:
-      x: [B, D], the input.
-      state: c and h of the step before, [B, U].
-    """
+    """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
     (c, h), (kernel, recurrent_kernel) = state, weights
     a, b = (tf.split(product, 8, axis=1) for product in (x @ kernel, h @ recurrent_kernel))
     sums = [of_input + of_state for of_input, of_state in zip(a, b)]

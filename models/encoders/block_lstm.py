@@ -24,8 +24,8 @@ from rnn_scaling.models.encoders import packed_lstm
 from rnn_scaling.models.extension import operators
 
 
-class _Forward(NamedTuple):
-    """Every step's gates after their nonlinearity, cell states and outputs; each [T, B, U], float32."""
+class LstmStep(NamedTuple):
+    """Gates after their nonlinearity, cell states and outputs, [B, U] of a step or [T, B, U] of all; float32."""
 
     i: tf.Tensor
     cs: tf.Tensor
@@ -74,9 +74,9 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
 def _block_forward(
     x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
-) -> _Forward:
+) -> LstmStep:
     peephole = tf.zeros([c.shape[1]])
-    return _Forward(
+    return LstmStep(
         *tf.raw_ops.BlockLSTM(
             seq_len_max=tf.cast(tf.shape(x)[0], tf.int64),
             x=x,
@@ -96,7 +96,7 @@ def _block_forward(
 
 def _loop_forward(
     x: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, forget_bias: float
-) -> _Forward:
+) -> LstmStep:
     num_steps, input_dim, units = tf.shape(x)[0], x.shape[2], c.shape[1]
     recurrent = kernel[input_dim:]
     from_input = tf.matmul(tf.reshape(x, [-1, input_dim]), kernel[:input_dim])
@@ -104,24 +104,53 @@ def _loop_forward(
     bias += tf.repeat(tf.constant([0.0, 0.0, forget_bias, 0.0]), units)
 
     def body(
-        t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, sequences: _Forward
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, _Forward]:
+        t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, sequences: LstmStep
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, LstmStep]:
         gates = tf.cast(from_input[t], tf.float32) + tf.cast(tf.cast(h, x.dtype) @ recurrent, tf.float32) + bias
-        i, ci, f, o = tf.split(gates, 4, axis=1)
-        i, ci, f, o = tf.sigmoid(i), tf.tanh(ci), tf.sigmoid(f), tf.sigmoid(o)
-        c = f * c + i * ci
-        co = tf.tanh(c)
-        h = o * co
-        step = _Forward(i, c, f, o, ci, co, h)
-        return t + 1, c, h, _Forward(*(s.write(t, y) for s, y in zip(sequences, step, strict=True)))
+        step = lstm_step(gates, c)
+        return t + 1, step.cs, step.h, LstmStep(*(s.write(t, y) for s, y in zip(sequences, step, strict=True)))
 
-    sequences = _Forward(*(tf.TensorArray(tf.float32, num_steps, element_shape=c.shape) for _ in _Forward._fields))
+    sequences = LstmStep(*(tf.TensorArray(tf.float32, num_steps, element_shape=c.shape) for _ in LstmStep._fields))
     *_, sequences = tf.while_loop(lambda t, *_: t < num_steps, body, (0, c, h, sequences), parallel_iterations=1)
-    return _Forward(*(s.stack() for s in sequences))
+    return LstmStep(*(s.stack() for s in sequences))
+
+
+def lstm_step(gates: tf.Tensor, c: tf.Tensor) -> LstmStep:
+    """One step of gates [B, 4U] before their nonlinearity, ordered i, ci, f, o, and of c [B, U]; all float32."""
+    i, ci, f, o = tf.split(gates, 4, axis=1)
+    i, ci, f, o = tf.sigmoid(i), tf.tanh(ci), tf.sigmoid(f), tf.sigmoid(o)
+    cs = f * c + i * ci
+    co = tf.tanh(cs)
+    return LstmStep(i, cs, f, o, ci, co, o * co)
+
+
+def lstm_step_gradient(units: int) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+    """(step, c before it, gradients of its cs and h) -> those of the gates before their nonlinearity and of that c."""
+    # Only their shapes are read; made here, they are made once.
+    peephole, b, w = tf.zeros([units]), tf.zeros([4 * units]), tf.zeros([2 * units, 4 * units])
+
+    def differentiate(step: LstmStep, c: tf.Tensor, d_cs: tf.Tensor, d_h: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        result = tf.raw_ops.LSTMBlockCellGrad(
+            x=step.h,  # only the shapes of x and h_prev are read
+            h_prev=step.h,
+            cs_prev=c,
+            w=w,
+            wci=peephole,
+            wcf=peephole,
+            wco=peephole,
+            b=b,
+            cs_grad=d_cs,
+            h_grad=d_h,
+            use_peephole=False,
+            **{name: value for name, value in step._asdict().items() if name != "h"},
+        )
+        return result.dicfo, result.cs_prev_grad
+
+    return differentiate
 
 
 def _run_backward(
-    forward: _Forward,
+    forward: LstmStep,
     lengths: tf.Tensor,
     c: tf.Tensor,
     h: tf.Tensor,
@@ -134,35 +163,18 @@ def _run_backward(
     # Transposed once: a product with a transposed [U, 4U] matrix takes 1.8 times as long, T times.
     recurrent = tf.transpose(kernel[-units:])
     cs_prev = tf.concat([c[None], forward.cs[:-1]], axis=0)
-    peephole, bias, w = tf.zeros([units]), tf.zeros([4 * units]), tf.zeros([2 * units, 4 * units])
+    differentiate = lstm_step_gradient(units)
 
     def body(
         t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_gates: tf.TensorArray
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.TensorArray]:
         # A sentence's last state gets its gradient where the sentence ends; all gradients after it are zero.
         d_c = tf.where((lengths == t + 1)[:, None], d_last_c, d_c)
-        step = tf.raw_ops.LSTMBlockCellGrad(
-            x=h,  # x, h_prev, w and b only lend their shapes
-            cs_prev=cs_prev[t],
-            h_prev=h,
-            w=w,
-            wci=peephole,
-            wcf=peephole,
-            wco=peephole,
-            b=bias,
-            i=forward.i[t],
-            cs=forward.cs[t],
-            f=forward.f[t],
-            o=forward.o[t],
-            ci=forward.ci[t],
-            co=forward.co[t],
-            cs_grad=d_c,
-            h_grad=d_sequence[t] + d_h,
-            use_peephole=False,
-        )
-        d_step = tf.cast(step.dicfo, kernel.dtype)
+        gates = (forward.i[t], forward.cs[t], forward.f[t], forward.o[t], forward.ci[t], forward.co[t])
+        d_gates_of_step, d_c = differentiate(LstmStep(*gates, h), cs_prev[t], d_c, d_sequence[t] + d_h)
+        d_step = tf.cast(d_gates_of_step, kernel.dtype)
         d_h = tf.cast(tf.matmul(d_step, recurrent), tf.float32)
-        return t - 1, step.cs_prev_grad, d_h, d_gates.write(t, d_step)
+        return t - 1, d_c, d_h, d_gates.write(t, d_step)
 
     d_gates = tf.TensorArray(kernel.dtype, size=num_steps, element_shape=[c.shape[0], 4 * units])
     zeros = tf.zeros_like(c)

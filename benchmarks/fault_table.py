@@ -233,8 +233,8 @@ FAULTS = (
     Fault(
         "rows of other towers lost",
         f"{T}/gradients.py",
-        "values = tf.concat([s.values for s in slices], axis=0)\n            indices = tf.concat([s.indices for s in slices], axis=0)",
-        "values, indices = slices[0].values, slices[0].indices",
+        "gathered.append(add(slices))",
+        "gathered.append(add(slices[:1]))",
         "left out|tower itself",
     ),
     Fault(
@@ -352,8 +352,8 @@ FAULTS = (
     Fault(
         "tower counts twice",
         f"{V}/parameter_server.py",
-        "return gradients.add_dense(pieces)",
-        "return gradients.add_dense([*pieces, pieces[0]])",
+        "= gradients.add([tower_pieces[index] for tower_pieces in pieces])",
+        "= gradients.add([tower_pieces[index] for tower_pieces in [*pieces, pieces[0]]])",
         "twice",
         SERVER,
     ),

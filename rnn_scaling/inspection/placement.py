@@ -17,7 +17,8 @@ from rnn_scaling.analysis import slicing
 from rnn_scaling.inspection.operators import RECEIVES, SENDS, Node
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import Gradients, VariableState, num_bytes
+from rnn_scaling.training.gradients import num_bytes
+from rnn_scaling.training.replica import Gradients, VariableState
 
 UPDATES = ("ResourceApply", "ResourceSparseApply", "ResourceScatter", "Assign")
 # oneDNN's gradient of a convolution's kernel and of its bias. TensorFlow 2.21 takes another axis of the kernel for the

@@ -24,8 +24,8 @@ def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tenso
     return placed
 
 
-def num_bytes(tensor: tf.Tensor) -> int:
-    """Size of a tensor of static shape.
+def num_bytes(tensor: tf.Tensor | tf.Variable) -> int:
+    """Size of a tensor or variable of static shape.
 
     Raises:
       ValueError: if its shape is not static.
@@ -46,27 +46,22 @@ def densify(gradient: Gradient) -> tf.Tensor:
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, gradient.dense_shape[0])
 
 
-def all_gather_sparse(slices: Sequence[tf.IndexedSlices], devices: Sequence[str]) -> list[tf.IndexedSlices]:
-    """The sum of sparse gradients as the rows of all towers, in tower order, on each tower's device.
+def add(grads: Sequence[Gradient]) -> Gradient:
+    """The sum of the towers' gradients, on the current device; of sparse ones the rows of all, in tower order."""
+    if isinstance(grads[0], tf.IndexedSlices):
+        values = tf.concat([gradient.values for gradient in grads], axis=0)
+        indices = tf.concat([gradient.indices for gradient in grads], axis=0)
+        return tf.IndexedSlices(values, indices, grads[0].dense_shape)
+    return grads[0] if len(grads) == 1 else tf.add_n(grads)
 
-    Args:
-      slices: tower i's rows `[R_i, ...]`.
 
-    Returns:
-      One IndexedSlices a tower with `sum(R_i)` rows.
-    """
+def add_on_each(slices: Sequence[tf.IndexedSlices], devices: Sequence[str]) -> list[tf.IndexedSlices]:
+    """The sum of sparse gradients, on each of these devices."""
     gathered = []
     for device in devices:
         with tf.device(device):
-            values = tf.concat([s.values for s in slices], axis=0)
-            indices = tf.concat([s.indices for s in slices], axis=0)
-            gathered.append(tf.IndexedSlices(values, indices, slices[0].dense_shape))
+            gathered.append(add(slices))
     return gathered
-
-
-def add_dense(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
-    """The sum of the towers' dense gradients, on the current device."""
-    return tensors[0] if len(tensors) == 1 else tf.add_n(tensors)
 
 
 def squared_norm(gradient: Gradient) -> tf.Tensor:

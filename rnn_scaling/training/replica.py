@@ -98,18 +98,12 @@ def place(specs: Specs, values: Values, device: str, prefix: str) -> dict[str, t
         return {spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}") for spec in specs}
 
 
-def num_bytes(variable: tf.Variable) -> int:
-    """Bytes of a variable of static shape."""
-    return variable.shape.num_elements() * variable.dtype.size
-
-
 def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
     """Sums the variables' bytes, without slots, over their devices."""
     total: dict[str, int] = {}
     for variable_state in states:
-        total[variable_state.variable.device] = total.get(variable_state.variable.device, 0) + num_bytes(
-            variable_state.variable
-        )
+        variable = variable_state.variable
+        total[variable.device] = total.get(variable.device, 0) + gradients.num_bytes(variable)
     return total
 
 

@@ -21,6 +21,8 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.checkpoint_folder import Checkpoint
 from rnn_scaling.training.recording import Recording
 
+COLUMNS = ("loss_items", "tower_items", "tower_positions", "ready", "correct")  # of each batch, by its `StepResult`
+
 
 class NotFiniteError(ArithmeticError):
     """The loss of a batch is infinite or not a number."""
@@ -79,11 +81,8 @@ class RunState(Recording):
         self.graph: Graph | None = None
         self.trace: Trace | None = None
         self.certificate: Certificate | None = None
-        self._tower_items: list[tuple[int, ...]] = []
-        self._tower_positions: list[tuple[int, ...]] = []
-        self._loss_items: list[int] = []
-        self._correct: list[int] = []
-        self._ready: list[float] = []
+        # Of each batch, by the names of a `records.workers.Rank`; ready and correct stay empty where nobody asks.
+        self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self.checkpoint: Checkpoint | None = None  # that the run goes on from
         self.resumed: list[Resumption] = []
         self.files: Sequence[str] = ()  # that the run reads its data from
@@ -91,13 +90,14 @@ class RunState(Recording):
 
     def end_batch(self, result: Any) -> None:
         """Keeps what the towers did in the batch that has just ended; `result`: its `StepResult`."""
-        self._tower_positions.append(tuple(int(n) for n in result.positions))
-        self._loss_items.append(int(result.loss_items.sum()))
+        columns = self._columns
+        columns["tower_positions"].append([int(n) for n in result.positions])
+        columns["loss_items"].append(int(result.loss_items.sum()))
         if result.ready_s is not None:
-            self._ready.append(max(0.0, result.ready_s))
+            columns["ready"].append(max(0.0, result.ready_s))
         if result.correct is not None:
-            self._correct.append(int(result.correct.sum()))
-        self._tower_items.append(tuple(int(n) for n in result.items))  # last: where it is, the others are
+            columns["correct"].append(int(result.correct.sum()))
+        columns["tower_items"].append([int(n) for n in result.items])  # last: where it is, the others are
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
         """Takes over the batches that were done before; to be called before the phase of the batches."""
@@ -105,10 +105,7 @@ class RunState(Recording):
         self.checkpoint, self.resumed = checkpoint, [build(Resumption, each) for each in checkpoint.resumed]
         timer.step_s, timer.step_items = list(told["seconds"]), list(told["items"])
         timer.step_loss = [math.nan if loss is None else loss for loss in told["loss"]]
-        self._loss_items, self._ready = list(told["loss_items"]), list(told["ready"])
-        self._correct = list(told.get("correct", ()))
-        self._tower_positions = [tuple(each) for each in told["tower_positions"]]
-        self._tower_items = [tuple(each) for each in told["tower_items"]]
+        self._columns = {name: list(told.get(name, ())) for name in COLUMNS}
         self._carried_s = math.fsum(timer.step_s)
 
     @property
@@ -126,19 +123,13 @@ class RunState(Recording):
 
     def accuracies(self) -> list[float]:
         """The share of right predictions of each batch; empty if they are not counted."""
-        return [correct / items for correct, items in zip(self._correct, self._loss_items)]
+        return [correct / items for correct, items in zip(self._columns["correct"], self._columns["loss_items"])]
 
     def batches_since(self, first: int) -> dict[str, list[Any]]:
         """As of `Recording`, with what the towers did."""
-        stop = min(len(self.timer.step_loss), len(self._tower_items))
-        return {
-            **self._timed(first, stop),
-            "loss_items": self._loss_items[first:stop],
-            "tower_items": [list(tower_item) for tower_item in self._tower_items[first:stop]],
-            "tower_positions": [list(tower_position) for tower_position in self._tower_positions[first:stop]],
-            "ready": self._ready[first:stop],
-            **({"correct": self._correct[first:stop]} if self._correct else {}),
-        }
+        stop = min(len(self.timer.step_loss), len(self._columns["tower_items"]))
+        told = {name: values[first:stop] for name, values in self._columns.items() if values or name != "correct"}
+        return {**self._timed(first, stop), **told}
 
     def of_worker(self, index: int) -> dict[str, Any]:
         """What a coordinator knows of the steps of one worker, as the fields of a `records.workers.Rank`."""
@@ -148,7 +139,7 @@ class RunState(Recording):
             "items": [step.items for step in steps],
             "loss": [loss if math.isfinite(loss) else None for loss in losses],
             "loss_items": [int(step.loss_items) for step in steps],
-            **({"correct": [step.correct for step in steps]} if self._correct else {}),
+            **({"correct": [step.correct for step in steps]} if self._columns["correct"] else {}),
         }
 
     def staleness(self) -> dict[str, int] | None:
@@ -177,9 +168,6 @@ class RunState(Recording):
         return dataclasses.replace(super()._batches(workers), resumed=tuple(self.resumed) or None)
 
     def _of_towers(self, steps: int) -> dict[str, Any]:
-        return {
-            "tower_items": tuple(self._tower_items[:steps]),
-            "tower_positions": tuple(self._tower_positions[:steps]),
-            "loss_items": tuple(self._loss_items[:steps]) if self._correct else None,
-            "correct": tuple(self._correct[:steps]) if self._correct else None,
-        }
+        told = {name: tuple(values[:steps]) for name, values in self._columns.items()}
+        counts = {name: told[name] if told["correct"] else None for name in ("loss_items", "correct")}
+        return {**{name: tuple(map(tuple, told[name])) for name in ("tower_items", "tower_positions")}, **counts}

@@ -37,10 +37,9 @@ class Horovod(Replicas):
 
     def _sum(self, name: str, grads: Sequence[gradients.Gradient]) -> gradients.Gradient:
         """The sum over the towers of all workers: dense, or the rows of all."""
-        if name in self._gathered:
-            (rows,) = gradients.all_gather_sparse(grads, [self._host])
-            return self._over_workers(name, rows)
-        return self._over_workers(name, gradients.add_dense([gradients.densify(gradient) for gradient in grads]))
+        if name not in self._gathered:
+            grads = [gradients.densify(gradient) for gradient in grads]
+        return self._over_workers(name, gradients.add(grads))
 
     def _over_workers(self, name: str, gradient: gradients.Gradient) -> gradients.Gradient:
         return self._hvd.allreduce(gradient, op=self._hvd.Sum, name=name)

@@ -123,7 +123,7 @@ class ParameterServer:
                 for index, part in enumerate(parts):
                     with tf.device(part.device):
                         variable = self._variables[name][index]
-                        summed[variable.name] = _sum([tower_pieces[index] for tower_pieces in pieces])
+                        summed[variable.name] = gradients.add([tower_pieces[index] for tower_pieces in pieces])
         with tf.name_scope("update/"):
             self._applied = self._updater.apply(summed)
 
@@ -194,14 +194,6 @@ def _rows_within(gradient: tf.IndexedSlices, part: Partition) -> tf.IndexedSlice
     inside = tf.where((gradient.indices >= part.start) & (gradient.indices < part.stop))[:, 0]
     values, indices = tf.gather(gradient.values, inside), tf.gather(gradient.indices, inside) - part.start
     return tf.IndexedSlices(values, indices, tf.constant([part.stop - part.start, gradient.values.shape[1]]))
-
-
-def _sum(pieces: Sequence[gradients.Gradient]) -> gradients.Gradient:
-    if isinstance(pieces[0], tf.IndexedSlices):
-        values = tf.concat([piece.values for piece in pieces], 0)
-        indices = tf.concat([piece.indices for piece in pieces], 0)
-        return tf.IndexedSlices(values, indices, pieces[0].dense_shape)
-    return gradients.add_dense(pieces)
 
 
 def server_devices(engine: Engine, options: UpdateOptions) -> Sequence[str]:

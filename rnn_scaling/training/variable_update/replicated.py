@@ -81,7 +81,7 @@ class Replicated(Replicas):
         for name in gathered:
             slices = self._with_rows([tower[name] for tower in rows], self._compression.shrink)
             if workers is None:
-                summed = gradients.all_gather_sparse(slices, self.devices)
+                summed = gradients.add_on_each(slices, self.devices)
             else:
                 summed = workers.gather(slices, most_rows[name])
             restore = functools.partial(self._compression.restore, width=rows[0][name].values.shape[1])

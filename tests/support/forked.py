@@ -29,18 +29,9 @@ from rnn_scaling.training import progress
 
 # Flags of a run of one cell a side and five batches.
 TINY = [
-    "--num_encoder_layers=1",
-    "--num_decoder_layers=1",
-    "--direction=uni",
-    "--num_units=8",
-    "--embedding_dim=8",
-    "--src_vocab_size=50",
-    "--tgt_vocab_size=40",
-    "--src_max_len=4",
-    "--tgt_max_len=3",
-    "--batch_size=2",
-    "--num_warmup_batches=2",
-    "--num_batches=3",
+    *("--num_encoder_layers=1", "--num_decoder_layers=1", "--direction=uni", "--num_units=8", "--embedding_dim=8"),
+    *("--src_vocab_size=50", "--tgt_vocab_size=40", "--src_max_len=4", "--tgt_max_len=3", "--batch_size=2"),
+    *("--num_warmup_batches=2", "--num_batches=3"),
 ]
 NOBODY = "nobody"
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -53,12 +44,7 @@ CONTEXT.set_forkserver_preload(
 
 
 def call(function: Callable[..., Any], *args: Any, timeout_s: float = 180) -> Any:
-    """What a function gives in a process of its own, which ends with it.
-
-    Args:
-      function: of a module's top level.
-      args: what it gets.
-      timeout_s: how long it may take, in seconds.
+    """What a function of a module's top level gives in a process of its own, which ends with it.
 
     Raises:
       TimeoutError: if it takes longer.

@@ -10,18 +10,8 @@ from rnn_scaling.inspection.events import HOST, TracedStep
 from rnn_scaling.inspection.operators import Node
 
 ONE_CELL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni"}  # a side
-TINY = {
-    "device": "cpu",
-    "num_units": 6,
-    "embedding_dim": 5,
-    "src_vocab_size": 23,
-    "tgt_vocab_size": 17,
-    **ONE_CELL,
-    "batch_size": 3,
-    "src_max_len": 3,
-    "tgt_max_len": 3,
-    "trace_batches": 1,
-}
+TINY = {"device": "cpu", "num_units": 6, "embedding_dim": 5, "src_vocab_size": 23, "tgt_vocab_size": 17, **ONE_CELL}
+TINY |= {"batch_size": 3, "src_max_len": 3, "tgt_max_len": 3, "trace_batches": 1}
 # For towers that are to be seen side by side: each kernel of a tower lasts, and there are many of them.
 LONGER = {"num_units": 64, "batch_size": 16, "src_max_len": 8, "tgt_max_len": 8}
 

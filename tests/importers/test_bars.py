@@ -15,6 +15,7 @@ from rnn_scaling.importers.log_formats import Terms, Timing
 from rnn_scaling.processes import process
 from rnn_scaling.processes.process import Task
 from tests.support import log_samples
+from tests.support.paths import GOLDEN
 
 KERAS_2 = """Epoch 1/2
  1/50 [..........] - ETA: 30s - loss: 0.69\b\b\b\r50/50 [==========] - 2s 35ms/step - loss: 0.65
@@ -63,7 +64,7 @@ def test_bars_of_validation_and_of_sanity_checks_do_not_count():
 def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_shows(tmp_path, name):
     """The bytes of the real log in pieces, as the program wrote them."""
     arrivals, lines = [], []
-    log = (log_samples.GOLDEN / f"logs/{name}.log").absolute()
+    log = (GOLDEN / f"logs/{name}.log").absolute()
     process.run_together([Task(["cat", str(log)], reads_stdout=True)], 20.0, lines.append, None, arrivals)
     lines = [line for line in lines if line]
     assert len(lines) == len(arrivals)

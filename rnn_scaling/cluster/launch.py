@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling.cluster import node_list, ports, tokens
-from rnn_scaling.files import input_files
 
 NETWORK = "RNN_SCALING_LINK"  # what a launcher that made the network says of it, for the record
 JOBS = ("chief", "worker", "ps")  # of TF_CONFIG, in the order of ranks
@@ -220,7 +219,7 @@ def _tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
     """The cluster's jobs, and the job and number of this task."""
     example = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
     try:
-        content: Any = input_files.parse_json(text)
+        content: Any = json.loads(text)
         cluster, task = content["cluster"], content["task"]
         task_type, task_index = task["type"], task["index"]
         if isinstance(task_index, str):  # as some launchers write it
@@ -228,7 +227,7 @@ def _tf_tasks(text: str) -> tuple[dict[str, list[str]], str, int]:
         if type(task_index) is not int or not isinstance(task_type, str):
             raise TypeError
         listed = {job: list(cluster[job]) for job in cluster}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ClusterError(f"TF_CONFIG={text[:80]}: it must say the cluster and the task; such as {example}") from None
     for job, addresses in listed.items():
         if job not in JOBS:

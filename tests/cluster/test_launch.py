@@ -280,4 +280,4 @@ def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
     path.chmod(0o644)
     assert "chmod 600" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(path))
     assert "No such file" in refused(RNN_SCALING_JOB_TOKEN_FILE=f"{path}.none")
-    assert "folder" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(tmp_path))
+    assert "directory" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(tmp_path))

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from rnn_scaling.commands import trace_db
-from rnn_scaling.inspection.trace_databases import looking
 from tests.inspection.trace_databases import databases
 
 WRONG = [
@@ -41,12 +40,12 @@ def test_help(capsys):
 
 def test_times_keep_every_digit():
     first = 1_500_000_000_123_456_789
-    assert looking.time_ns("0.000000001", first) == first + 1
-    assert looking.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
-    assert looking.time_ns("1.", first) == first + 10**9
-    assert looking.time_ns(".5", first) == first + 5 * 10**8
-    assert looking.time_ns("1500000000123456790ns", first) == first + 1
-    assert looking.time_ns("-5ns", first) == -5
+    assert trace_db.time_ns("0.000000001", first) == first + 1
+    assert trace_db.time_ns("123456789.123456789", 0) == 123_456_789_123_456_789
+    assert trace_db.time_ns("1.", first) == first + 10**9
+    assert trace_db.time_ns(".5", first) == first + 5 * 10**8
+    assert trace_db.time_ns("1500000000123456790ns", first) == first + 1
+    assert trace_db.time_ns("-5ns", first) == -5
 
 
 @pytest.mark.parametrize(

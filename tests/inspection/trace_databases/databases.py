@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 from typing import Any
 
-from rnn_scaling.inspection.trace_databases import looking
+from rnn_scaling.commands import trace_db
 from rnn_scaling.settings import flags
 
 MS = 1_000_000
@@ -189,4 +189,4 @@ def nvprof(file):
 
 def look(*words: Any) -> tuple[str, list[str]]:
     """The summary's text and what could not be used, for a command line."""
-    return looking.look(flags.read([str(word) for word in words], "", looking.TraceDbOptions, "trace-db"))
+    return trace_db.look(flags.read([str(word) for word in words], "", trace_db.TraceDbOptions, "trace-db"))

@@ -24,6 +24,7 @@ from rnn_scaling.links.series import COPY, Point, Series
 
 BUDGET_S = 2.0  # of one size of one link
 HOST_CLOCK = "by the host's clock, two threads"
+NO_PEER_ACCESS = "no peer access: through the host"
 MOST_CALLS = 100  # copies in a row: a stream's queue is not endless
 
 Enqueue = Callable[[int, int], None]  # (bytes, stream)
@@ -92,7 +93,7 @@ def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -
 
 def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
     direct = [buffers.cuda.enable_peer_access(*pair) for pair in ((a, b), (b, a))]
-    how = "peer access" if all(direct) else "no peer access: through the host"
+    how = "peer access" if all(direct) else NO_PEER_ACCESS
     there = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
     back = (b, buffers.peer_copy(buffers.device[a][1], a, buffers.device[b][1], b))
     return [

@@ -62,7 +62,7 @@ def test_before_the_first_barrier_silence_counts_as_loss_only_after_the_timeout(
         assert [each.hear() for each in ranks] == ["done report"] * 2
     with processes(2, heartbeat_s=0.2, timeout_s=SILENCE_S) as ranks:
         ranks[1].send_signal(signal.SIGSTOP)
-        assert "has not answered for 2 s: it is frozen" in ranks[0].hear()
+        assert "has not answered for 2 s" in ranks[0].hear()
 
 
 @pytest.mark.parametrize("number", [0, 1])

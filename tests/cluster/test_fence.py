@@ -83,4 +83,4 @@ def test_a_program_that_is_not_there_is_named():
     done = subprocess.run(
         [sys.executable, "-I", fence.__file__, "enter", "--", "no-such-program"], capture_output=True, text=True
     )
-    assert (done.returncode, done.stderr) == (1, "error: no-such-program: No such file or directory\n")
+    assert done.returncode == 1 and done.stderr.startswith("error: no-such-program: ")

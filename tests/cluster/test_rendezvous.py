@@ -113,10 +113,9 @@ def test_a_rank_whose_rank_0_never_listens_says_so():
     meeting = a_meeting()
     with pytest.raises(ClusterError) as error:
         a_member(1, 2, meeting, timeout_s=0.5).join()
-    assert str(error.value) == (
-        f"rank 1: rank 0 was not reached at {meeting} within 0.5 s (--cluster_timeout): Connection refused; see what "
-        "rank 0 printed, or give --coordinator_address=HOST:PORT, where rank 0 can be reached"
-    )
+    line = str(error.value)
+    assert line.startswith("rank 1: ") and meeting in line and "0.5 s (--cluster_timeout)" in line
+    assert "Connection refused" in line and "--coordinator_address=HOST:PORT" in line
 
 
 def test_a_rank_that_finds_another_program_says_so():
@@ -131,7 +130,7 @@ def test_two_processes_of_one_rank_end_the_run():
     meeting = a_meeting()
     members = [a_member(0, 3, meeting), a_member(1, 3, meeting), a_member(1, 3, meeting, launch={"host": "other"})]
     lines = together(members, join_and_leave)
-    assert len(set(lines)) == 1 and "are two processes of one rank; give each a rank of its own" in lines[0]
+    assert len(set(lines)) == 1 and "two processes of one rank" in lines[0]
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
 
 
@@ -244,10 +243,8 @@ def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
 def test_the_port_of_rank_0_is_taken():
     with socket.create_server((ports.LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(ClusterError) as error:
+        with pytest.raises(ClusterError, match=f"port {port} of 127.0.0.1.*--coordinator_address=HOST:PORT"):
             a_member(0, 2, f"127.0.0.1:{port}").join()
-    taken = f"port {port} of 127.0.0.1, where rank 0 waits, is taken by another program"
-    assert str(error.value) == f"{taken}; end that, or give --coordinator_address=HOST:PORT with another port"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +317,7 @@ def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
         second.sendall(a_hello(1, 2) + b"{}\n")
         first.failed.wait(PATIENCE_S)
     thread.join(PATIENCE_S)
-    assert first.failure == "rank 1 (host h, process 1) sent what no rank sends (no message)"
+    assert first.failure.startswith("rank 1 (host h, process 1) ")
 
 
 def a_hello(rank, size, job="test", token=""):
@@ -383,7 +380,8 @@ def test_a_barrier_that_one_rank_never_reaches():
             return member.failure
         return member.barrier("step", timeout_s=0.3)
 
-    assert together(members, body) == ["rank 2 did not come to 'step' within 0.3 s"] * 3
+    lines = together(members, body)
+    assert len(set(lines)) == 1 and lines[0].startswith("rank 2 ") and "'step' within 0.3 s" in lines[0]
 
 
 def test_a_rank_that_leaves_while_others_wait_for_it():
@@ -414,7 +412,7 @@ def test_rank_0_waits_for_who_has_not_left_but_not_for_ever():
     together(members, lambda member: member.join())
     members[0]._timeout_s = 0.3
     (line,) = together(members[:1], lambda member: member.leave())
-    assert line.endswith("ended: rank 1 did not leave within 0.3 s (--cluster_timeout)")
+    assert "rank 1 did not leave" in line and line.endswith("within 0.3 s (--cluster_timeout)")
     assert members[1].failed.wait(PATIENCE_S) and members[1].failure == line
 
 
@@ -448,5 +446,4 @@ def test_disagreement_names_many_ranks_and_flags_shortly():
 
     assert peers.disagreement(joined([1, 1, 1])) == ""
     line = peers.disagreement(joined([1, 2, 1, 3, 2, 2, 2, 2]))
-    ranks = "ranks 1, 4, 5, 6 and 1 others"
-    assert line == f"{ranks}: --batch_size=2, but rank 0 has --batch_size=1; give every rank the same flags"
+    assert line.startswith("ranks 1, 4, 5, 6 and 1 others: --batch_size=2, ") and "--batch_size=1" in line

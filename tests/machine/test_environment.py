@@ -129,7 +129,7 @@ def test_a_modified_tree_is_told_from_another(monkeypatch):
     monkeypatch.setattr(
         environment, "__file__", "/clone/.venv/lib/python3/site-packages/rnn_scaling/machine/environment.py"
     )
-    assert read_environment()["commit"] is None, "the suite is installed, and the clone is another project's"
+    assert read_environment()["commit"] is None  # an installed suite in a clone of another project
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_cuda_counts_as_nvidia_smi_does_unless_the_user_chose(monkeypatch):
 def test_towers_spread_evenly_or_not_at_all():
     assert not any(uneven_towers(count, 2) for count in (1, 2, 4, 6))
     assert not any(uneven_towers(count, 1) for count in (1, 2, 3))
-    assert "--num_devices=3 must be at most the 2 GPUs or a multiple of them" in uneven_towers(3, 2)
+    assert "--num_devices=3 must be at most" in uneven_towers(3, 2)
     assert uneven_towers(7, 3).endswith("use 6 or 9")
 
 

@@ -45,7 +45,7 @@ def test_a_signal():
 
 def test_a_command_that_does_not_exist():
     ended = process.run(["/no/such/program"], 0.0)
-    assert ended.returncode == 1 and ended.lines == ["error: /no/such/program: No such file or directory"]
+    assert ended.returncode == 1 and ended.lines[0].startswith("error: /no/such/program: ")
 
 
 def test_a_flood_without_end_of_line_is_read_and_bounded():
@@ -235,7 +235,7 @@ def test_the_first_of_several_that_fails_is_told_and_the_others_end(tmp_path, sh
         heard.append,
     )
     assert (ended.task, ended.returncode, ended.returncodes) == (1, -9, (1, -9, -9))
-    assert told.exists(), "the first has the time to say why"
+    assert told.exists()  # the first has the time to say why
     assert set(ended.lines) == {"[w 1] a", "error: lost"} == {line for line in heard if line}
 
 

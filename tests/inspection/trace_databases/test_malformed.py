@@ -91,7 +91,7 @@ def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe")
-    assert one_error(capsys, tmp_path / "pipe") == "a named pipe; expected a regular file"
+    assert one_error(capsys, tmp_path / "pipe").startswith("a named pipe")
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])

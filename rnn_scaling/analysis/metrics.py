@@ -39,11 +39,8 @@ class Metric:
     """One row of the table.
 
     Attributes:
-      name: in CSV, JSON, file names and on the command line.
-      title: in sentences, notes and pictures.
-      unit: of a printed number; "" without one.
-      factor: printed number / computed one.
-      digits: of a printed number after the point.
+      name: in CSV, JSON, file names and on the command line; title: in sentences, notes and pictures.
+      unit, digits: of a printed number; factor: printed number / computed one.
       compute: the number with its interval; None where it cannot be known.
       header: of a table's column, where title and unit do not say it.
       ideal: what perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
@@ -62,9 +59,12 @@ class Metric:
     always: bool = False
     compared: bool = True
 
+    @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
     def of(self, unit: str) -> Metric:
         """The same, named after what is counted: `unit` is "words" or "tokens", or "items" for whatever it is."""
-        return _named_after(self, unit)
+        texts = {name: getattr(self, name).replace(ITEMS, unit) for name in ("title", "unit", "header")}
+        texts["name"] = self.name.replace(ITEMS, re.sub(r"\W+", "_", unit)[:MOST_LETTERS])  # of a file: no path
+        return dataclasses.replace(self, **texts)
 
     @property
     def column(self) -> str:
@@ -81,13 +81,6 @@ class Metric:
     def printed(self, value: Interval | None) -> Interval | None:
         """A computed number in the unit that is printed."""
         return value if value is None or self.factor == 1 else value.scaled(self.factor)
-
-
-@functools.lru_cache(maxsize=256)
-def _named_after(metric: Metric, unit: str) -> Metric:
-    texts = {name: getattr(metric, name).replace(ITEMS, unit) for name in ("title", "unit", "header")}
-    texts["name"] = metric.name.replace(ITEMS, re.sub(r"\W+", "_", unit)[:MOST_LETTERS])  # of a file: no path
-    return dataclasses.replace(metric, **texts)
 
 
 def _speedup(measured: Measured) -> Interval | None:
@@ -149,24 +142,20 @@ LAST_SHARE = 0.1  # of the measured batches, whose accuracy is that of the run
 
 def _accuracy(measured: Measured) -> Interval | None:
     """The share of right predictions in the last tenth of the measured batches, one at least."""
-    shares = [_last_accuracy(run) for run in measured.runs]
-    known = [share for share in shares if share is not None]
-    if not known or len(known) < len(shares):
+    shares = []
+    for batches in (run.batches for run in measured.runs):
+        if not batches.correct or not batches.loss_items:
+            return None
+        last = max(1, math.ceil(LAST_SHARE * batches.measured))
+        shares.append(sum(batches.correct[-last:]) / sum(batches.loss_items[-last:]))
+    if not shares:
         return None
     from rnn_scaling.analysis.confidence import Interval, over_processes
 
-    if min(known) == 0:
-        mean = math.fsum(known) / len(known)
-        return Interval(mean, kind="an accuracy of 0 gives no interval", processes=(len(known),))
-    return over_processes(known)
-
-
-def _last_accuracy(run: RunRecord) -> float | None:
-    batches = run.batches
-    if not batches.correct or not batches.loss_items:
-        return None
-    last = max(1, math.ceil(LAST_SHARE * batches.measured))
-    return sum(batches.correct[-last:]) / sum(batches.loss_items[-last:])
+    if min(shares) == 0:
+        mean = math.fsum(shares) / len(shares)
+        return Interval(mean, kind="an accuracy of 0 gives no interval", processes=(len(shares),))
+    return over_processes(shares)
 
 
 def _gib(peaks: Sequence[int | None]) -> Interval | None:

@@ -30,41 +30,31 @@ PASSING = (2, math.log(1.25), 5)
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment:
-    """Batches start <= i < stop at one level; `median_s`: seconds a batch, or an item where batches differ in items."""
-
-    start: int
-    stop: int
-    median_s: float
-
-
-@dataclasses.dataclass(frozen=True)
 class SteadyState:
     """What the times of a run's batches say.
 
-    kind: "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short".
-    start: index of the first steady batch; None if there is none.
-    outliers: indices of batches far from their level; they stay in every rate.
-    rate_default, rate_steady: items a second (batches a second without items) after the default warm-up, and of the
-      steady batches; None where there are none.
-    move: rate_steady / rate_default - 1, how far the default headline is off.
-    half_width: relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
-    segments: levels found, from the first batch to the last.
-    period: batches after which times repeat, if they do.
-    text: one sentence for a person.
-    passed: what disturbed some batches in a row and passed, which are outliers; empty if nothing did.
+    Attributes:
+      kind: "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short".
+      text: one sentence for a person.
+      rate_default, rate_steady: items a second (batches a second without items) after the default warm-up, and of the
+        steady batches; None where there are none.
+      start: index of the first steady batch; None if there is none.
+      outliers: indices of batches far from their level; they stay in every rate.
+      move: rate_steady / rate_default - 1, how far the default headline is off.
+      half_width: relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
+      period: batches after which times repeat, if they do.
+      passed: what disturbed some batches in a row and passed, which are outliers; empty if nothing did.
     """
 
     kind: str
-    start: int | None
-    outliers: tuple[int, ...]
-    rate_default: float | None
-    rate_steady: float | None
-    move: float | None
-    half_width: float | None
-    segments: tuple[Segment, ...]
-    period: int | None
     text: str
+    rate_default: float | None
+    start: int | None = None
+    outliers: tuple[int, ...] = ()
+    rate_steady: float | None = None
+    move: float | None = None
+    half_width: float | None = None
+    period: int | None = None
     passed: str = ""
 
 
@@ -77,22 +67,20 @@ def analyse(
       step_s: seconds of every batch from the first, warm-up included.
       items: items of the same batches; where they differ, seconds an item are judged.
     """
-    seconds, work = _checked(step_s, items)
+    seconds = np.asarray(step_s, float)
+    work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
+    if len(seconds) or len(work):
+        check_batches(seconds, work)
     n = len(seconds)
     rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
     if n < SHORTEST:
-        text = f"too short to judge: {n} batches; {_advice(n)}"
-        return SteadyState("too short", None, (), rate_default, None, None, None, (), None, text)
-    series = _prepare(seconds, work)
-    series, cuts = _with_levels(series)
+        return SteadyState("too short", f"too short to judge: {n} batches; {_advice(n)}", rate_default)
+    series, cuts = _with_levels(_prepare(seconds, work))
     edges = [*([0] if series.lead else []), series.lead, *cuts, n]
     start, disturbed = _steady_start(series, edges)
-    outliers = _outliers(series, edges, start, disturbed)
-    per_item = seconds / work if _varies(work) else seconds
     passing = _passing(series, start)
-    outliers = tuple(sorted({*outliers, *passing}))
-    segments = tuple(Segment(a, b, change_points.median(per_item[a:b])) for a, b in zip(edges, edges[1:]))
-    state = SteadyState("", start, outliers, rate_default, None, None, None, segments, series.period, "")
+    outliers = tuple(sorted({*_outliers(series, edges, start, disturbed), *passing}))
+    state = SteadyState("", "", rate_default, start, outliers, period=series.period)
     state = _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
     if not passing:
         return state
@@ -242,11 +230,10 @@ def _passing(series: _Series, start: int | None) -> list[int]:
     far = [i for i in np.flatnonzero(residual > max(longer, deviations * sigma)).tolist() if i >= first]
     rows: list[list[int]] = []
     for i in far:
-        if rows and rows[-1][-1] == i - 1:
-            rows[-1].append(i)
-        else:
-            rows.append([i])
-    # A level of its own is no passing disturbance: it is in the segments.
+        if not rows or rows[-1][-1] != i - 1:
+            rows.append([])
+        rows[-1].append(i)
+    # A level of its own is no passing disturbance.
     short = [row for row in rows if fewest <= len(row) <= max(5, DISTURBANCE * len(series.y))]
     return max(short, key=lambda row: float(residual[row].sum()), default=[])
 
@@ -257,9 +244,8 @@ def _concluded(
     """Adds the kind, the rates and the sentence."""
     n, start, period = len(seconds), so_far.start, so_far.period
     if start is None:
-        kind = "no steady state" if n >= JUDGED else "too short"
+        kind, verdict = ("no steady state",) * 2 if n >= JUDGED else ("too short", "too short to judge")
         change = math.expm1(change_points.trend(series.clipped[n // 2 :]))
-        verdict = "no steady state" if n >= JUDGED else "too short to judge"
         text = f"{verdict}: in {n} batches no level holds to the end (last half: {change:+.1%} in time); {_advice(n)}"
         return dataclasses.replace(so_far, kind=kind, text=text)
     if period:
@@ -305,11 +291,3 @@ def _rate(seconds: np.ndarray, work: np.ndarray) -> float:
 
 def _varies(work: np.ndarray) -> bool:
     return bool(work.min() != work.max())
-
-
-def _checked(step_s: Sequence[float], items: Sequence[float] | None) -> tuple[np.ndarray, np.ndarray]:
-    seconds = np.asarray(step_s, float)
-    work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
-    if len(seconds) or len(work):
-        check_batches(seconds, work)
-    return seconds, work

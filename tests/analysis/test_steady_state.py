@@ -47,14 +47,12 @@ def test_late_slow_down_is_cut_where_it_is():
     assert state.rate_steady == pytest.approx(1920 / 1.25, rel=0.006)
     assert state.move == pytest.approx(state.rate_steady / state.rate_default - 1)
     assert state.move < -0.1
-    assert [(s.start, s.stop) for s in state.segments] == [(0, 140), (140, 200)]
-    assert state.segments[1].median_s == pytest.approx(1.25, rel=0.01)  # seconds a batch: all have the same words
 
 
 def test_changes_in_long_series_are_found_to_the_batch():
     for at in range(3200, 3209):  # everywhere in a block of the search
         state = steady_state.analyse(with_late_change(5000, 1.1, at))
-        assert [segment.start for segment in state.segments] == [0, at]
+        assert state.start == at
 
 
 @pytest.mark.parametrize(("n", "sigma"), [(30, 0.02), (30, 0.08), (60, 0.05), (200, 0.05)])

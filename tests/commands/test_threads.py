@@ -74,7 +74,7 @@ def test_enough_is_the_smallest_number_that_cannot_be_told_from_the_best():
     found = probe({1: 0.5, 2: 0.9, 3: 0.999, 4: 1.0})
     assert (found.best, found.enough) == (4, 3)
     assert [setting.is_slower for setting in found.settings] == [True, True, False, False]
-    assert found.find(1).of_best.value == pytest.approx(0.5)
+    assert found.settings[0].of_best.value == pytest.approx(0.5)
     made = statements(found)
     assert list(made) == ["threads-enough", "threads-slower", "towers-in-turn", "default-within-noise"]
     assert (made["threads-enough"]["enough"], made["threads-enough"]["best"]) == (3, 4)
@@ -160,7 +160,7 @@ def test_failed_runs_are_counted_and_all_failed_is_said():
     records = [record_of({dispatch_threads.OPTION: number}) for number in (1, 1, 2)]
     records[0] = dataclasses.replace(records[0], status="failed", throughput=None)
     (found,) = dispatch_threads.probes(records, OWN)
-    assert (found.find(1).failed, found.find(1).runs) == (1, 1)
+    assert (found.settings[0].failed, found.settings[0].runs) == (1, 1)
     assert "| 1, 1 failed |" in markdown(threads_report.sections([found]))
     (none,) = dispatch_threads.probes([records[0]], OWN)
     assert none.best is None and list(statements(none))[0] == "threads-not-measured"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -86,17 +87,9 @@ class Probe:
     enough: int | None
     runs: tuple[RunRecord, ...] = ()
 
-    def find(self, threads: int) -> Setting | None:
-        """The setting of a number of threads, if it was tried."""
-        return next((setting for setting in self.settings if setting.threads == threads), None)
-
 
 def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Probe]:
-    """An answer for each configuration and number of devices, of each machine by itself.
-
-    Args:
-      defaults: number of devices -> the trainer's own number of threads.
-    """
+    """An answer for each configuration, machine and number of devices; `defaults`: the trainer's threads on each."""
     machines = by_machine(records)
     return [
         dataclasses.replace(probe, title=f"{probe.title}, {machine}") if len(machines) > 1 else probe
@@ -127,18 +120,11 @@ def _probe(title: str, num_devices: int, default: int, rows: Sequence[Row]) -> P
         return Probe(title, rows[0].unit, num_devices, default, settings, None, None)
     fastest = best.config[OPTION]
     judged = all(setting.against_best for setting in settings if setting.rate and setting.threads != fastest)
-    enough = _enough(settings, fastest) if judged and len(measured) > 1 else None
+    fewer = [setting for setting in settings if setting.rate and setting.threads < fastest]
+    as_fast = [*itertools.takewhile(lambda setting: not setting.is_slower, reversed(fewer))]
+    enough = min([fastest, *(setting.threads for setting in as_fast)]) if judged and len(measured) > 1 else None
     runs = tuple(record for row in measured for record in row.good)
     return Probe(title, rows[0].unit, num_devices, default, settings, fastest, enough, runs)
-
-
-def _enough(settings: Sequence[Setting], fastest: int) -> int:
-    enough = fastest
-    for setting in reversed([setting for setting in settings if setting.rate and setting.threads < fastest]):
-        if setting.is_slower:
-            break
-        enough = setting.threads
-    return enough
 
 
 def _setting(row: Row, best: Row | None) -> Setting:
@@ -232,7 +218,7 @@ def _towers(probe: Probe) -> list[Statement]:
 
 def _default(probe: Probe) -> Statement:
     """How fast the trainer's own number of threads is."""
-    setting = probe.find(probe.default)
+    setting = next((setting for setting in probe.settings if setting.threads == probe.default), None)
     if setting is None or setting.rate is None:
         return _about(probe, "default-not-measured", default=probe.default)
     if probe.default == probe.best:

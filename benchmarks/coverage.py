@@ -26,7 +26,7 @@ from rnn_scaling.analysis.confidence import (
     t_quantile,
 )
 from rnn_scaling.analysis.significance import compare
-from rnn_scaling.analysis.steps.late_ranks import judge
+from rnn_scaling.analysis.steps.straggler import judge_ranks
 from rnn_scaling.records.workers import Rank, Workers
 
 FLAGS = flags.FLAGS
@@ -307,7 +307,7 @@ def _late(ready: np.ndarray, by: float) -> tuple[int, ...]:
     ready[0] += by
     numbers = (1,) * ready.shape[1]
     ranks = (Rank(rank=k, seconds=numbers, items=numbers, ready=tuple(map(float, own))) for k, own in enumerate(ready))
-    judged = judge(Workers(ranks=tuple(ranks)), 0, exchanges=True)
+    judged = judge_ranks(Workers(ranks=tuple(ranks)), 0, exchanges=True)
     return judged.late if judged else ()
 
 

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def load(record: RunRecord) -> float:
-    """Share of the run's cores that other processes and the hypervisor took; 0 where it is not told or not noticed.
-
-    Of several workers it is the share of the one that was disturbed most: the others wait for it.
-    """
+    """Noticed share of the run's cores that others took, of several workers that of the most disturbed one."""
     return max(share for share, _ in _shares(record))
 
 
@@ -28,10 +25,7 @@ def felt(record: RunRecord, share: float) -> float:
 
 
 def taken(records: Sequence[RunRecord]) -> float:
-    """Share of the mean rate that load of others may have taken, at most 1.
-
-    A step waits for its slowest device, so load on one core slows all: the share of that core, not that of all cores.
-    """
+    """Share of the mean rate that load of others may have taken, at most 1: of one core, since load there slows all."""
     most = [max(min(1.0, share * max(1, cores)) for share, cores in _shares(record)) for record in records]
     return math.fsum(most) / len(most) if most else 0.0
 
@@ -53,17 +47,13 @@ def cores_of(record: RunRecord) -> tuple[int, ...]:
 
 def shared_cores(row: Row) -> int:
     """The cores that a row's devices shared, for they wanted more; 0 where each had its own."""
-    crowded = [record for record in row.good if record.resolved.oversubscribed]
-    return max((_num_cores(record) for record in crowded), default=0)
-
-
-def _num_cores(record: RunRecord) -> int:
-    """The cores of a run, of all machines on which it had workers."""
-    workers = record.workers
-    if workers is None or not workers.hosts:
-        return len(cores_of(record))
-    cores = {(workers.machine(rank), core) for rank in workers.workers for core in rank.cpu_affinity or ()}
-    return len(cores) or len(cores_of(record))
+    num_cores = []
+    for record in (record for record in row.good if record.resolved.oversubscribed):
+        workers = record.workers
+        ranks = workers.workers if workers and workers.hosts else ()
+        cores = {(workers.machine(rank), core) for rank in ranks if workers for core in rank.cpu_affinity or ()}
+        num_cores.append(len(cores) or len(cores_of(record)))
+    return max(num_cores, default=0)
 
 
 def most_efficiency(row: Row) -> float:

@@ -173,12 +173,10 @@ class Row:
     def metric(self, metric: Metric) -> Interval | None:
         """A metric, before its factor; None where it cannot be known."""
         if metric.compute not in self._computed:
-            self._computed[metric.compute] = metric.compute(self._measured)
+            one_device = self.baseline.rate if self.baseline else None
+            measured = Measured(self.good, self.num_devices, self.rate, one_device)
+            self._computed[metric.compute] = metric.compute(measured)
         return self._computed[metric.compute]
-
-    @functools.cached_property
-    def _measured(self) -> Measured:
-        return Measured(self.good, self.num_devices, self.rate, self.baseline.rate if self.baseline else None)
 
     @functools.cached_property
     def _computed(self) -> dict[Compute, Interval | None]:

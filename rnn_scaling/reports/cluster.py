@@ -10,9 +10,8 @@ from typing import Any
 from rnn_scaling import registry
 from rnn_scaling.analysis.rows import Row, full_config
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.analysis.steps import late_ranks
-from rnn_scaling.analysis.steps.late_ranks import Lateness
 from rnn_scaling.analysis.steps.parts import spread
+from rnn_scaling.analysis.steps.straggler import Lateness, judge_ranks
 from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
@@ -84,7 +83,7 @@ def lateness(run: RunRecord) -> Lateness | None:
     if run.workers is None:
         return None
     exchanges = registry.trains_one_model(full_config(run)["variable_update"])
-    return late_ranks.judge(run.workers, run.batches.warmup, exchanges)
+    return judge_ranks(run.workers, run.batches.warmup, exchanges)
 
 
 def by_rank(row: Row, title: str) -> Section | None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rnn_scaling.analysis.steps.late_ranks import judge
+from rnn_scaling.analysis.steps.straggler import judge_ranks
 from rnn_scaling.records.workers import Rank, Workers
 
 
@@ -25,7 +25,7 @@ def _cluster(random_, size, scatter=0.010, late=None, batches=30, exchanges=True
 def test_the_ranks_that_hold_up_the_others_are_named_and_no_more(exchanges):
     random_ = random.Random(1)
     for late in ({2: 0.06}, {0: 0.07, 2: 0.06}, {5: 0.06}):
-        told = judge(_cluster(random_, 6, late=late, exchanges=exchanges), 2, exchanges)
+        told = judge_ranks(_cluster(random_, 6, late=late, exchanges=exchanges), 2, exchanges)
         assert told.late == tuple(rank + 1 for rank in late)
         assert told.why.values["ranks"] == [str(rank) for rank in told.late] and told.why.values["measured"] == 30
         slow = {each.rank.rank: each.last for each in told.ranks}
@@ -35,18 +35,18 @@ def test_the_ranks_that_hold_up_the_others_are_named_and_no_more(exchanges):
 @pytest.mark.parametrize("size", [2, 3, 16, 256])
 def test_noise_is_not_named(size):
     random_ = random.Random(size)
-    named = [judge(_cluster(random_, size), 2, True).late for _ in range(100)]
+    named = [judge_ranks(_cluster(random_, size), 2, True).late for _ in range(100)]
     assert not any(named)
-    assert judge(_cluster(random_, size), 2, True).why.kind == "ranks-not-late"
+    assert judge_ranks(_cluster(random_, size), 2, True).why.kind == "ranks-not-late"
 
 
 def test_what_nobody_waits_for_or_cannot_be_known_is_not_named():
     random_ = random.Random(3)
-    assert judge(_cluster(random_, 4, scatter=1e-6, late={1: 5e-4}), 2, True).late == ()  # 0.5 % of a batch
-    assert judge(_cluster(random_, 4, late={1: 0.005}), 2, True).late == ()  # less than it differs between batches
-    few = judge(_cluster(random_, 4, late={1: 0.06}, batches=9), 2, True)
+    assert judge_ranks(_cluster(random_, 4, scatter=1e-6, late={1: 5e-4}), 2, True).late == ()  # 0.5 % of a batch
+    assert judge_ranks(_cluster(random_, 4, late={1: 0.005}), 2, True).late == ()  # less than its scatter
+    few = judge_ranks(_cluster(random_, 4, late={1: 0.06}, batches=9), 2, True)
     assert (few.late, few.why.kind) == ((), "ranks-few-batches")
-    silent = judge(_cluster(random_, 4, late={1: 0.06}, exchanges=False), 2, True)
+    silent = judge_ranks(_cluster(random_, 4, late={1: 0.06}, exchanges=False), 2, True)
     assert (silent.late, silent.why.kind) == ((), "ranks-not-timed")
-    assert judge(_cluster(random_, 1), 2, True) is None
-    assert judge(Workers(ranks=(Rank(rank=0), Rank(rank=1))), 2, True) is None
+    assert judge_ranks(_cluster(random_, 1), 2, True) is None
+    assert judge_ranks(Workers(ranks=(Rank(rank=0), Rank(rank=1))), 2, True) is None

@@ -21,23 +21,21 @@ Key = tuple[tuple[str, str], ...]
 T = TypeVar("T")
 
 # Variables by the start of their names: what they do, and how grave a difference is.
+DETERMINISTIC = "deterministic kernels are slower, some by several times"
 VARIABLES = {
     "TF_ENABLE_ONEDNN_OPTS": ("with oneDNN's kernels a CPU gave 1.2 to 1.8 times the items/s", INCOMPARABLE),
     "XLA_FLAGS": ("changes what XLA compiles; some settings trade speed for exact results", INCOMPARABLE),
     "TF_XLA_FLAGS": ("compiles parts of the step with XLA: items/s move by tens of percent", INCOMPARABLE),
     "NVIDIA_TF32_OVERRIDE": ("without TF32 matrix products on GPUs run at a fraction of the speed", INCOMPARABLE),
-    "TF_DETERMINISTIC_OPS": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
-    "TF_CUDNN_DETERMINISTIC": ("deterministic kernels are slower, some by several times", INCOMPARABLE),
-    "CUDA_LAUNCH_BLOCKING": ("waits after every kernel: fewer items/s, by several times on small steps", INCOMPARABLE),
-    "CUDA_VISIBLE_DEVICES": (
-        "other cards, or the same in another order: neighbours in a ring change, and with them the cost of exchange",
-        CAUTION,
-    ),
-    "OMP_": ("thread pools beside TensorFlow's: too many threads take cores from the devices", CAUTION),
-    "KMP_": ("thread pools beside TensorFlow's: spinning threads take cores from the devices", CAUTION),
-    "MALLOC_": ("memory that goes back to the system is faulted in again: up to tens of percent on CPUs", CAUTION),
+    "TF_DETERMINISTIC_OPS": (DETERMINISTIC, INCOMPARABLE),
+    "TF_CUDNN_DETERMINISTIC": (DETERMINISTIC, INCOMPARABLE),
+    "CUDA_LAUNCH_BLOCKING": ("waits after every kernel: slow by several times on small steps", INCOMPARABLE),
+    "CUDA_VISIBLE_DEVICES": ("other cards, or another order: the exchange costs more or less", CAUTION),
+    "OMP_": ("thread pools besides TensorFlow's take cores from the devices", CAUTION),
+    "KMP_": ("thread pools besides TensorFlow's take cores from the devices", CAUTION),
+    "MALLOC_": ("memory that goes back to the system costs up to tens of percent on CPUs", CAUTION),
     "GLIBC_TUNABLES": ("the allocator and huge pages: some percent on CPUs", CAUTION),
-    "LD_PRELOAD": ("another allocator or a profiler in the process: items/s move either way", CAUTION),
+    "LD_PRELOAD": ("another allocator or a profiler in the process", CAUTION),
     "NCCL_": ("rings, protocols and links of the exchange between GPUs", CAUTION),
     "": ("may change kernels, threads or memory", CAUTION),
 }
@@ -56,11 +54,7 @@ NAMED = {fact.what: fact for fact in SEPARATING[True] + SEPARATING[False]}
 
 
 def of_runs(runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str] = ()) -> list[Facts]:
-    """Of each run, the facts that tell it from other runs of the same options; nothing where all are repeats.
-
-    Args:
-      runs: those that may be repeats of each other, or points of one series.
-    """
+    """Of each run, the facts that tell it from other runs of the same options; nothing where all are repeats."""
     works: dict[Key, list[int]] = {}
     for index, key in enumerate(keys):
         works.setdefault(tuple(item for item in key if item[0] not in scale.AXES), []).append(index)
@@ -68,15 +62,12 @@ def of_runs(runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str
     for indices in works.values():
         for fact in SEPARATING[runs[indices[0]].config.get("device") == "gpu"]:
             groups = list(_settled(fact, indices, runs, keys))
-            if fact.what in also or any(len(_values(group, runs)) > 1 for group in groups):
+            # A failed run, which has no rate, makes no row of its own.
+            values = [{value for index, value in group if runs[index].throughput} for group in groups]
+            if fact.what in also or max(map(len, values)) > 1:
                 for index, value in (pair for group in groups for pair in group):
                     told[index] += ((fact.what, value),)
     return told
-
-
-def _values(group: Sequence[tuple[int, str]], runs: Sequence[RunRecord]) -> set[str]:
-    """Of the runs that measured something: a failed run, which has no rate, makes no row of its own."""
-    return {value for index, value in group if runs[index].throughput}
 
 
 def _settled(
@@ -121,11 +112,11 @@ def of_any_options(facts: Facts) -> Facts:
 
 def in_words(facts: Facts) -> list[str]:
     """ "CPU governor: powersave", one a fact; of a long value its beginning and a digest, so that it stays unique."""
-    return [f"{what}: {_short(value)}" for what, value in facts]
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= MOST_SHOWN else f"{value[:MOST_SHOWN]}... ({zlib.crc32(value.encode()):08x})"
+    words = []
+    for what, value in facts:
+        digest = f"... ({zlib.crc32(value.encode()):08x})" if len(value) > MOST_SHOWN else ""
+        words.append(f"{what}: {value[:MOST_SHOWN]}{digest}")
+    return words
 
 
 def told(what: str, runs: Iterable[RunRecord]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ since other words come each step. Shapes: R rows, D elements a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -31,17 +31,20 @@ TowerGrads = Sequence[Sequence[tf.Tensor]]  # [tower][gradient]
 Reduce = Callable[[TowerGrads], list[list[tf.Tensor]]]
 
 
-class Compression(Protocol):
-    """What becomes of gradients before and after their exchange, on the devices of the towers."""
+class Compression:
+    """What becomes of gradients before and after their exchange, on the devices of the towers; here nothing."""
 
     def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
         """`[tower][gradient]`: the sums over all towers."""
+        return reduce(dense)
 
     def shrink(self, rows: tf.Tensor) -> tf.Tensor:
         """Touched rows `[R, D]` of an embedding, as they travel: `[R, ...]`."""
+        return rows
 
     def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:
         """float32 `[R, D]` of what `shrink` gave; `width` is D."""
+        return rows
 
 
 def build(
@@ -59,23 +62,10 @@ def build(
     """
     if kind in HALVES:
         return Half(HALVES[kind], devices, num_towers, group)
-    return Quantised(shapes, devices, group) if kind == GATHERED else Whole()
+    return Quantised(shapes, devices, group) if kind == GATHERED else Compression()
 
 
-class Whole:
-    """Nothing is compressed."""
-
-    def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
-        return reduce(dense)
-
-    def shrink(self, rows: tf.Tensor) -> tf.Tensor:
-        return rows
-
-    def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:
-        return rows
-
-
-class Half:
+class Half(Compression):
     """Half precision, in which the all-reduce adds too."""
 
     def __init__(
@@ -140,7 +130,7 @@ class Half:
         return tf.bitcast(exponent, tf.float32) * 2.0 ** (self._top - 2)
 
 
-class Quantised:
+class Quantised(Compression):
     """int8; keeps what each step loses of dense gradients for the next."""
 
     def __init__(

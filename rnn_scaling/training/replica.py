@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -44,10 +44,11 @@ class VariableState:
     slots: tuple[tf.Variable, ...]
 
 
-class VariableUpdate(Protocol):
+class VariableUpdate:
     """How towers get their variables and what becomes of their gradients. Its methods add ops to the step."""
 
     synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
+    devices: list[str]  # of the towers
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
@@ -58,12 +59,19 @@ class VariableUpdate(Protocol):
         Returns:
           For each tower the items of all towers, of other processes too, that it shares its update with.
         """
+        return [tf.add_n(list(items))] * len(items)
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
         """Builds every tower: calls `tower(index)` on the tower's device and returns the results in order."""
+        results = []
+        for index, device in enumerate(self.devices):
+            with tf.device(device):
+                results.append(tower(index))
+        return results
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
         """The dense variables' values, float32, on the tower's device."""
+        raise NotImplementedError
 
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         """Rows of an embedding, `ids.shape + [D]`, on the tower's device.
@@ -71,21 +79,27 @@ class VariableUpdate(Protocol):
         Args:
           ids: numbers of the rows, of any shape.
         """
+        raise NotImplementedError
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
         """What the tower multiplies its loss by before it differentiates; None without loss scaling."""
+        raise NotImplementedError
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         """Exchanges the towers' gradients and updates the variables."""
+        raise NotImplementedError
 
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         """Every copy of the variables, whole, by name."""
+        raise NotImplementedError
 
     def variable_states(self) -> list[VariableState]:
         """Every variable that the update changes, with its slots."""
+        raise NotImplementedError
 
     def all_reduce(self) -> list[dict[str, Any]]:
         """The resolved all-reduce, [{algorithm, shards, max_bytes}]; empty for modes that choose none."""
+        return []
 
 
 def place(specs: Specs, values: Values, device: str, prefix: str) -> dict[str, tf.Variable]:
@@ -195,7 +209,7 @@ class Updater:
             return tf.sqrt(tf.add_n(squares))
 
 
-class Replicas:
+class Replicas(VariableUpdate):
     """A copy of the variables on every tower's device, each with its updater: what four of the modes start from."""
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
@@ -206,12 +220,6 @@ class Replicas:
 
     def _create(self, specs: Specs, values: Values) -> list[dict[str, tf.Variable]]:
         return [place(specs, values, device, f"tower_{i}") for i, device in enumerate(self.devices)]
-
-    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [tf.add_n(list(items))] * len(items)
-
-    def run(self, tower: Callable[[int], T]) -> list[T]:
-        return run_on(self.devices, tower)
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
         return {name: v.read_value() for name, v in self.copies[tower].items() if name not in self.embeddings}
@@ -231,18 +239,6 @@ class Replicas:
             for tower, (copy, updater) in enumerate(zip(self.copies, self.updaters))
             for name, variable in copy.items()
         ]
-
-    def all_reduce(self) -> list[dict[str, Any]]:
-        return []
-
-
-def run_on(devices: Sequence[str], tower: Callable[[int], T]) -> list[T]:
-    """Builds tower i on devices[i], one after the other; they run side by side."""
-    results = []
-    for index, device in enumerate(devices):
-        with tf.device(device):
-            results.append(tower(index))
-    return results
 
 
 class DeferredGradients:

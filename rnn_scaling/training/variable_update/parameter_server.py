@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,12 +19,11 @@ from rnn_scaling.training.replica import (
     DeferredGradients,
     Gradients,
     Specs,
-    T,
     Updater,
     UpdateRule,
     Values,
     VariableState,
-    run_on,
+    VariableUpdate,
 )
 
 
@@ -66,14 +65,14 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
     return {name: sorted(parts, key=lambda part: part.start) for name, parts in placed.items()}
 
 
-class ParameterServer:
+class ParameterServer(VariableUpdate):
     """One copy of the variables in parts, each part with its device."""
 
     synchronous = True
     _applied: Sequence[Any] = ()  # what must have run until the variables are updated
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
-        self._devices, self._densify = list(engine.devices), options.sparse_gradients == "densify"
+        self.devices, self._densify = list(engine.devices), options.sparse_gradients == "densify"
         self._embeddings = [spec.name for spec in specs if spec.kind == "embedding"]
         self._specs = {spec.name: spec for spec in specs}
         self._parts = place_parts(specs, server_devices(engine, options), options.partition_large_variables)
@@ -82,30 +81,24 @@ class ParameterServer:
         self._updater = Updater(flat, rule, server_devices(engine, options)[0])
         self._staged = None
         if options.staged_vars:
-            self._staged = [_copy(values, device, f"staged/tower_{i}") for i, device in enumerate(self._devices)]
+            self._staged = [_copy(values, device, f"staged/tower_{i}") for i, device in enumerate(self.devices)]
         self._deferred = None
         if options.variable_consistency == "relaxed":
-            self._deferred = [DeferredGradients(specs, device) for device in self._devices]
-
-    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        return [tf.add_n(list(items))] * len(items)
-
-    def run(self, tower: Callable[[int], T]) -> list[T]:
-        return run_on(self._devices, tower)
+            self._deferred = [DeferredGradients(specs, device) for device in self.devices]
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
         names = [name for name in self._variables if name not in self._embeddings]
         if self._staged is not None:
             return {name: self._staged[tower][name].read_value() for name in names}
         with tf.name_scope("exchange/read/"):
-            return {name: self._read(name, self._devices[tower]) for name in names}
+            return {name: self._read(name, self.devices[tower]) for name in names}
 
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         if self._staged is not None:
             return tf.gather(self._staged[tower][name], ids)
         with tf.name_scope("exchange/read/"):
             rows = _lookup(self._variables[name], self._parts[name], ids)
-            with tf.device(self._devices[tower]):
+            with tf.device(self.devices[tower]):
                 return tf.identity(rows)
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
@@ -137,9 +130,6 @@ class ParameterServer:
             for variable in parts
         ]
 
-    def all_reduce(self) -> list[dict[str, Any]]:
-        return []
-
     def _read(self, name: str, device: str) -> tf.Tensor:
         values = [variable.read_value() for variable in self._variables[name]]
         with tf.device(device):
@@ -149,12 +139,12 @@ class ParameterServer:
         """Copies the variables, before this step's update, to the towers for their next step."""
         for index, staged in enumerate(staged_towers):
             for name, variable in staged.items():
-                variable.assign(self._read(name, self._devices[index]))
+                variable.assign(self._read(name, self.devices[index]))
 
     def _split(self, name: str, gradient: gradients.Gradient, tower: int) -> list[gradients.Gradient]:
         """One tower's gradient of a variable -> its parts' gradients."""
         parts = self._parts[name]
-        with tf.device(self._devices[tower]):
+        with tf.device(self.devices[tower]):
             if self._densify:
                 gradient = gradients.densify(gradient)
             if len(parts) == 1:

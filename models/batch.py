@@ -84,9 +84,5 @@ class Layout(Protocol):
         ...
 
     def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
-        """A batch that `draw` made elsewhere, with what is known of it when tracing.
-
-        Args:
-          batch_size, lengths: as of `draw`.
-        """
+        """A batch that `draw` made elsewhere, with what is known of it when tracing."""
         ...

@@ -42,11 +42,7 @@ class TextLayout:
         return self.type(*(part for side in parts for part in side))
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
-        """Sentences whose ids are uniform; of a side that is predicted the word at its longest is EOS_ID.
-
-        Args:
-          batch_size, lengths, seed_of, ragged: as of `Layout.draw`.
-        """
+        """Sentences whose ids are uniform; of a side that is predicted the word at its longest is EOS_ID."""
         sides = list(zip(self.sides, lengths, strict=True))
         words = [self._words(side, batch_size, length, seed_of(_STREAMS[side.name])) for side, length in sides]
         bos, eos = (tf.constant(word, tf.int64, self._ids_shape(batch_size, 1)) for word in (BOS_ID, EOS_ID))
@@ -64,11 +60,7 @@ class TextLayout:
         return 1 if self.time_major and part.shape.rank >= 2 else 0
 
     def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
-        """With lengths that are known: cuDNN computes full sentences faster.
-
-        Args:
-          batch, batch_size, lengths: as of `Layout.as_drawn`.
-        """
+        """With lengths that are known: cuDNN computes full sentences faster."""
         names = [name for name in batch._fields if name.endswith("_length")]
         return batch._replace(**dict(zip(names, _full_lengths(batch_size, lengths), strict=True)))
 
@@ -111,11 +103,7 @@ class ImageLayout:
     labels = ("labels",)
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> ImageBatch:
-        """Pixels uniform in [-1, 1), labels uniform over the classes.
-
-        Args:
-          batch_size, lengths, seed_of, ragged: as of `Layout.draw`.
-        """
+        """Pixels uniform in [-1, 1), labels uniform over the classes."""
         # [B, H, W, C] whatever the format, so that NCHW transposes the same pixels.
         shape = [batch_size, self.size, self.size, CHANNELS]
         images = tf.random.stateless_uniform(shape, seed_of(0), minval=-1.0, maxval=1.0)
@@ -133,9 +121,5 @@ class ImageLayout:
         return 0
 
     def as_drawn(self, batch: ImageBatch, batch_size: int, lengths: Sequence[int]) -> ImageBatch:
-        """As it is: nothing of it but its shape is known.
-
-        Args:
-          batch, batch_size, lengths: as of `Layout.as_drawn`.
-        """
+        """As it is: nothing of it but its shape is known."""
         return batch

@@ -31,11 +31,7 @@ class NextWords(abc.ABC):
     def last_layer(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
     ) -> tf.Tensor:
-        """Its outputs, [T, B, U] or [B, T, U].
-
-        Args:
-          weights, rows, batch, seed: as of `Workload.forward`.
-        """
+        """Its outputs, [T, B, U] or [B, T, U]."""
 
     def forward(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor

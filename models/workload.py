@@ -91,11 +91,7 @@ class Workload(Protocol):
     def outputs(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
     ) -> Outputs:
-        """The forward pass up to what the loss is computed from.
-
-        Args:
-          weights, rows, batch, seed: as of `forward`.
-        """
+        """The forward pass up to what the loss is computed from."""
         ...
 
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:

@@ -14,9 +14,7 @@ import keras
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images import keras_normalization
-from rnn_scaling.models.images.classifier import ImageClassifier
-from rnn_scaling.models.images.network import LayerProduct, flops
+from rnn_scaling.models.images.network import ImageClassifier, LayerProduct, flops
 from rnn_scaling.models.workload import VariableSpec, Workload
 
 NUM_CLASSES = 1000
@@ -73,7 +71,7 @@ def _build(application: _Application, config: ModelConfig, image_size: int, num_
     shape = (3, image_size, image_size) if config.data_format == "NCHW" else (image_size, image_size, 3)
     with keras.StatelessScope(initialize_variables=False):
         model = application.make(weights=None, input_shape=shape, classes=num_classes, classifier_activation=None)
-    keras_normalization.fuse(model)
+    fuse(model)
     keras.utils.clear_session(free_memory=False)  # forgets that the variables want values
     return model
 
@@ -93,6 +91,42 @@ def _products(model: Any) -> Iterator[LayerProduct]:
                 channels, *positions = layer.output.shape[1:]
             yield LayerProduct(math.prod(positions), tuple(layer.kernel.shape), of_images)
             of_images = False
+
+
+class FusedBatchNormalization(keras.layers.BatchNormalization):
+    """Keras' layer as one operator instead of seventeen; statistics are float32 under any policy."""
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """The normalized activations.
+
+        Args:
+          inputs: [B, H, W, C], or [B, C, H, W] where `axis` is 1.
+        """
+        if not training:
+            return super().call(inputs, training=training, mask=mask)
+        ones = tf.ones(inputs.shape[self.axis])
+        normalized = tf.raw_ops.FusedBatchNormV3(
+            x=inputs,
+            scale=tf.convert_to_tensor(self.gamma) if self.scale else ones,
+            offset=tf.convert_to_tensor(self.beta) if self.center else tf.zeros_like(ones),
+            mean=[],
+            variance=[],
+            epsilon=self.epsilon,
+            data_format="NCHW" if self.axis == 1 else "NHWC",
+            is_training=True,
+        )
+        count = tf.cast(tf.size(inputs) // inputs.shape[self.axis], tf.float32)
+        variance = normalized.batch_variance * ((count - 1.0) / count)  # the operator's is over one value less
+        for average, value in ((self.moving_mean, normalized.batch_mean), (self.moving_variance, variance)):
+            average.assign(average * self.momentum + value * (1.0 - self.momentum))
+        return normalized.y
+
+
+def fuse(model: Any) -> None:
+    """Lets the model's batch normalisations compute so. They stay the layers they are: a clone takes a second."""
+    for layer in model.layers:
+        if type(layer) is keras.layers.BatchNormalization:
+            layer.__class__ = FusedBatchNormalization
 
 
 def build(

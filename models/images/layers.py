@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.classifier import ImageClassifier
-from rnn_scaling.models.images.network import LayerProduct, flops
+from rnn_scaling.models.images.network import ImageClassifier, LayerProduct, flops
 from rnn_scaling.models.stacks import drop
 from rnn_scaling.models.workload import VariableSpec, Workload
 
@@ -116,11 +115,7 @@ class Layers:
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
     def max_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
-        """The largest value of each square window.
-
-        Args:
-          x, window, stride, padding: as of `convolution`.
-        """
+        """The largest value of each square window."""
         return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
 
     def average_pool(self, x: tf.Tensor, window: int) -> tf.Tensor:
@@ -228,10 +223,6 @@ class LayeredNetwork:
 
 
 def build(body: Body, image_size: int, num_classes: int, config: ModelConfig) -> Workload:
-    """The workload of a network of layers.
-
-    Args:
-      body, image_size, num_classes: as of `LayeredNetwork`.
-    """
+    """The workload of a network of layers."""
     network = LayeredNetwork(body, image_size, num_classes, config.data_format, config.compute_dtype)
     return ImageClassifier(network, config)

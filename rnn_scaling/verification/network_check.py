@@ -272,7 +272,7 @@ def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
     x = random.normal(2.0, 3.0, (4, 2, 2, 3))
     first = {"mean": random.normal(size=3), "variance": random.uniform(1, 2, 3)}
     tensor = tf.constant(x.astype(np.float32))
-    fused = sys.modules.get("rnn_scaling.models.images.keras_normalization")
+    fused = sys.modules.get("rnn_scaling.models.images.keras_applications")
     if fused:
         layer = fused.FusedBatchNormalization()
         layer.build(tensor.shape)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.classifier import ImageClassifier
-from rnn_scaling.models.images.network import LayerProduct, flops
+from rnn_scaling.models.images.network import ImageClassifier, LayerProduct, flops
 from rnn_scaling.models.workload import VariableSpec
 
 SIZE, NUM_CLASSES, CHANNELS = 6, 5, 4

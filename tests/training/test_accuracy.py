@@ -62,7 +62,7 @@ def test_nobody_counts_unless_asked(tf):
 def test_images_are_right_where_the_largest_logit_is_the_label(tf, accuracy):
     from rnn_scaling.models.batch import ImageBatch
     from rnn_scaling.models.config import ModelConfig
-    from rnn_scaling.models.images.classifier import ImageClassifier
+    from rnn_scaling.models.images.network import ImageClassifier
 
     class Fixed:
         image_size, num_classes, variables, moving, flops_an_image = 2, 3, (), (), 1.0

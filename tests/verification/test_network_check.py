@@ -98,7 +98,7 @@ def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
     from rnn_scaling.models.images import layers
     from rnn_scaling.verification import network_check
 
-    monkeypatch.delitem(sys.modules, "rnn_scaling.models.images.keras_normalization", raising=False)  # of other tests
+    monkeypatch.delitem(sys.modules, "rnn_scaling.models.images.keras_applications", raising=False)  # of other tests
     assert verdicts(network_check._normalization(np.random.default_rng(1))) == []
     real = layers.Layers.batch_normalization
 

@@ -84,11 +84,7 @@ def gnmt_decoder(
     w: Mapping[str, Array],
     forget_bias: float,
 ) -> Array:
-    """The decoder whose first layer attends and whose other layers read [x, context], arXiv:1609.08144: [T, B, U].
-
-    Args:
-      kind, unit_type, words, memory, decoder, w, forget_bias: as of `step_wise`.
-    """
+    """The decoder whose first layer attends and whose other layers read [x, context], arXiv:1609.08144: [T, B, U]."""
     source, target = lengths
     queries, _ = cells.layers(unit_type, words, target, [[decoder[0]]], forget_bias)
     contexts = np.stack([context(kind, query, memory, source, w) for query in queries])

@@ -147,7 +147,7 @@ def test_a_residual_block_is_that_of_keras_layers(tf, data_format, channels):
 def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_format, scale):
     import keras
 
-    from rnn_scaling.models.images import keras_normalization
+    from rnn_scaling.models.images import keras_applications
 
     axis, x = (1 if data_format == "NCHW" else 3), tf.constant(ordered(2 * images_of(5) + 1, data_format))
     results = []
@@ -158,8 +158,8 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_
             variable.assign(1 + 0.1 * np.arange(5) * number)
         if is_fused:
             model = keras.Sequential([layer])
-            keras_normalization.fuse(model)
-            assert type(model.layers[0]) is keras_normalization.FusedBatchNormalization
+            keras_applications.fuse(model)
+            assert type(model.layers[0]) is keras_applications.FusedBatchNormalization
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = layer(x, training=True)

@@ -45,10 +45,10 @@ def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: ro
     """
     made = [_hand_over(devices[0], devices[1], size) for size in sizes]
     copied = [address(run()) != address(variable.read_value()) for run, variable in made]
-    calls = [(size, run) for size, (run, _) in zip(sizes, made)]
-    points = tuple(rounds.measured_points(calls, repeats, BUDGET_S, tell, "copies"))
     name = "logical CPU 0 to logical CPU 1"
-    return [Series(COPY, name, points, traffic=int(any(copied)), notes=(_note(sizes, copied),))]
+    calls = {name: [(size, run) for size, (run, _) in zip(sizes, made)]}
+    points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "copies")
+    return [Series(COPY, name, points[name], traffic=int(any(copied)), notes=(_note(sizes, copied),))]
 
 
 def _note(sizes: Sequence[int], copied: Sequence[bool]) -> str:

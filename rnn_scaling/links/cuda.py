@@ -23,7 +23,6 @@ PEER_ACCESS_ALREADY_ENABLED = 704
 
 _POINTER, _OUT = ctypes.c_void_p, ctypes.c_void_p
 _ARGUMENTS = {
-    "cudaGetDeviceCount": (_OUT,),
     "cudaSetDevice": (ctypes.c_int,),
     "cudaMalloc": (_OUT, ctypes.c_size_t),
     "cudaFree": (_POINTER,),
@@ -91,12 +90,6 @@ class Cuda:
         if code:
             text = self._library.cudaGetErrorString(code).decode()
             raise DeviceError(f"{name}: {text} (CUDA error {code})")
-
-    def count(self) -> int:
-        """Devices that CUDA sees."""
-        number = ctypes.c_int()
-        self.call("cudaGetDeviceCount", ctypes.byref(number))
-        return number.value
 
     def use(self, device: int) -> None:
         """Makes `device` the one that this thread's next calls mean."""

@@ -12,12 +12,12 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rnn_scaling.links import rounds
-from rnn_scaling.links.series import MEMORY, Point, Series, counted
+from rnn_scaling.links.series import MEMORY, Series, counted
 
 SMALLEST = 1024  # below, one sees the call from Python alone
 SMALLEST_SHARED = 2**20  # threads that start and meet take longer than less
@@ -93,15 +93,6 @@ def bind(cores: set[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-@contextlib.contextmanager
-def _on_one_core(core: int, allowed: Sequence[int]) -> Iterator[None]:
-    bind({core})
-    try:
-        yield
-    finally:
-        bind(set(allowed))
-
-
 def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: rounds.Tell) -> list[Series]:
     """Times of copy, read and write on one core, and on all cores where there are several.
 
@@ -110,25 +101,22 @@ def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: roun
       cores: that may be used.
     """
     crew = Crew(cores, max(sizes)) if len(cores) > 1 else None
+    bind({cores[0]})
     try:
-        with _on_one_core(cores[0], cores):
-            buffers = _Buffers(max(sizes))
-            plan = []  # (kernel, cores, size, call)
-            for kernel in TRAFFIC:
-                one = transfer(kernel, buffers)
-                plan += [(kernel, 1, size, functools.partial(one, size)) for size in sizes]
-                if crew is not None:
-                    shared = [size for size in sizes if size >= SMALLEST_SHARED]
-                    plan += [(kernel, len(cores), size, functools.partial(crew.move, kernel, size)) for size in shared]
-            calls = [(size, call) for *_, size, call in plan]
-            points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "host memory")
+        buffers = _Buffers(max(sizes))
+        calls: dict[tuple[str, int], list[tuple[int, rounds.Call]]] = {}
+        for kernel in TRAFFIC:
+            move = transfer(kernel, buffers)
+            calls[kernel, 1] = [(size, functools.partial(move, size)) for size in sizes]
+            shared = [size for size in sizes if size >= SMALLEST_SHARED]
+            if crew is not None and shared:
+                calls[kernel, len(cores)] = [(size, functools.partial(crew.move, kernel, size)) for size in shared]
+        points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "host memory")
     finally:
+        bind(set(cores))
         if crew is not None:
             crew.close()
-    by_kernel: dict[tuple[str, int], list[Point]] = {}
-    for (kernel, threads, *_), point in zip(plan, points):
-        by_kernel.setdefault((kernel, threads), []).append(point)
     return [
-        Series(MEMORY, f"host memory {kernel}, {counted(threads, 'core')}", tuple(series_points), TRAFFIC[kernel])
-        for (kernel, threads), series_points in by_kernel.items()
+        Series(MEMORY, f"host memory {kernel}, {counted(threads, 'core')}", sized, TRAFFIC[kernel])
+        for (kernel, threads), sized in points.items()
     ]

@@ -65,8 +65,9 @@ def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Meas
     for name, outcome in outcomes:
         gradient_bytes.update(outcome.facts.get("gradient_bytes", {}))
         is_all_reduce = name in {_name(t) for t in wanted.tasks if t.request["what"] == "all_reduce"}
-        for each in outcome.series:
-            parts.setdefault(each.name, []).append(_with_error(each, outcome.error if is_all_reduce else ""))
+        for measured in outcome.series:
+            error = outcome.error if is_all_reduce and outcome.error else measured.error
+            parts.setdefault(measured.name, []).append(dataclasses.replace(measured, error=error))
         if outcome.error and not (outcome.series and is_all_reduce):
             kind = series.ALL_REDUCE if is_all_reduce else series.COPY
             failed = Series(kind, name, ranks=wanted.num_devices if is_all_reduce else 0, error=outcome.error)
@@ -86,10 +87,6 @@ def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Meas
         _topology(),
         products=products,
     )
-
-
-def _with_error(each: Series, error: str) -> Series:
-    return dataclasses.replace(each, error=error) if error else each
 
 
 def _topology() -> str:

@@ -7,11 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.links import fitting_sizes
 from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
 from rnn_scaling.machine import memory
 from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
+from rnn_scaling.machine.gpus import free_gpu_memory_mib, uneven_towers, visible_gpus
 from rnn_scaling.models.config import option
 from rnn_scaling.registry import ALL_REDUCES
 from rnn_scaling.settings import all_reduce_spec, config, flags
@@ -23,6 +22,10 @@ FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is
 SMALLEST_MEMORY = 1024
 MEMORY_BUFFERS = 4  # of the largest size: source and target, of one core and of all
 MOST_DEVICES = 1024
+# Of the largest size, beside the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.
+WORKING_COPIES = 4
+PROCESS_BYTES = 700 * 2**20  # TensorFlow itself
+SHARE = 0.8  # of the free memory
 # Matrix products [m, k] x [k, n] by increasing operations: squares, and the scores of 32 sentences of 30 words.
 CPU_SHAPES = ((512, 512, 512), (1024, 1024, 1024), (960, 256, 8000), (2048, 2048, 2048))
 GPU_SHAPES = ((960, 256, 8000), (2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 8192))
@@ -159,14 +162,14 @@ def _tasks(
     left_out: list[str] = []
     if MEMORY in parts:
         wanted = sizes_between(min(max(bounds[0], SMALLEST_MEMORY), bounds[1]), bounds[1], FINE_STEP)
-        sizes = [s for s in wanted if MEMORY_BUFFERS * s <= fitting_sizes.SHARE * free]
+        sizes = [s for s in wanted if MEMORY_BUFFERS * s <= SHARE * free]
         left_out += _too_large("host memory", wanted, sizes, MEMORY_BUFFERS * bounds[1], free)
         tasks += [LinkTask("host memory", {**common, "what": "memory", "sizes": sizes})] if sizes else []
     if COPIES in parts:
         on_gpus = common["device"] == "gpu"
         wanted = sizes_between(*bounds, FINE_STEP if on_gpus else options.step_factor)
-        sizes = fitting_sizes.fitting(wanted, 2, free)
-        left_out += _too_large("copies", wanted, sizes, fitting_sizes.needed_bytes(wanted, 2), free)
+        sizes = fitting(wanted, 2, free)
+        left_out += _too_large("copies", wanted, sizes, needed_bytes(wanted, 2), free)
         made = _gpu_copies(common, sizes, min(ranks, num_gpus)) if on_gpus else [_cpu_copies(common, sizes)]
         tasks += made if sizes else []
     if COMPUTE in parts:
@@ -176,12 +179,12 @@ def _tasks(
         left_out.append("all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it")
     elif ALL_REDUCE in parts:
         wanted = sizes_between(*bounds, options.step_factor)
-        sizes = fitting_sizes.fitting(wanted, ranks, free)
-        left_out += _too_large("all-reduce", wanted, sizes, fitting_sizes.needed_bytes(wanted, ranks), free)
+        sizes = fitting(wanted, ranks, free)
+        left_out += _too_large("all-reduce", wanted, sizes, needed_bytes(wanted, ranks), free)
         if common["device"] == "gpu":
-            of_one, free = -(-ranks // num_gpus), fitting_sizes.free_gpu_bytes(min(ranks, num_gpus))
-            fit_host, sizes = sizes, fitting_sizes.fitting(sizes, of_one, free)
-            needed = fitting_sizes.needed_bytes(fit_host, of_one)
+            of_one, free = -(-ranks // num_gpus), free_gpu_bytes(min(ranks, num_gpus))
+            fit_host, sizes = sizes, fitting(sizes, of_one, free)
+            needed = needed_bytes(fit_host, of_one)
             left_out += _too_large("all-reduce", fit_host, sizes, needed, free, "of a GPU's memory")
         tasks += all_reduces(common, names, sizes, options.passes) if sizes else []
     return tasks, left_out, sizes
@@ -279,3 +282,21 @@ def _in_words(device: str, ranks: int, num_physical: int) -> str:
         return f"{ranks} {'logical ' if ranks > num_physical else ''}GPU{'' if ranks == 1 else 's'}"
     shared = f" on {num_physical} cores" if ranks > num_physical else ""
     return f"{ranks} logical CPU devices of one host's memory{shared}"
+
+
+def needed_bytes(sizes: Sequence[int], num_devices: int) -> int:
+    """Host memory that the all-reduces of these sizes take at most: inputs of all sizes, and what one works in."""
+    return PROCESS_BYTES + num_devices * (sum(sizes) + WORKING_COPIES * max(sizes, default=0))
+
+
+def fitting(sizes: Sequence[int], num_devices: int, free_bytes: int) -> list[int]:
+    """The sizes from the smallest on whose all-reduces fit into SHARE of what is free."""
+    kept = sorted(sizes)
+    while kept and needed_bytes(kept, num_devices) > SHARE * free_bytes:
+        kept.pop()
+    return kept
+
+
+def free_gpu_bytes(num_gpus: int) -> int:
+    """Free memory of the GPU that has least. Raises DeviceError if nvidia-smi does not tell."""
+    return int(min(free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 from rnn_scaling.links.series import Point
 
+Key = TypeVar("Key", bound=Hashable)
 Clock = Callable[[], float]
+Call = Callable[[], object]  # transfers once and returns when everything has arrived
 Tell = Callable[[int, int, str], None]  # rounds made, rounds in all, what is measured
 
 TARGET_S = 0.002  # how long a repeat of short transfers lasts: the clock and one interruption are then a small share
@@ -22,7 +25,7 @@ LONG_S = 0.01  # a transfer this long needs no other before it to find its code 
 class RoundJob:
     """One size of one link: a call that returns when everything has arrived, so many times in a row."""
 
-    call: Callable[[], object]
+    call: Call
     calls: int = 1
 
     def seconds(self, clock: Clock = time.perf_counter) -> float:
@@ -35,7 +38,7 @@ class RoundJob:
         return (clock() - start) / self.calls
 
 
-def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> RoundJob:
+def prepared(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
     """Warms the call up and finds how many in a row make a repeat of TARGET_S; 1 for one that takes long itself."""
     shortest = 0.0
     for turn in range(WARM_CALLS):
@@ -49,14 +52,23 @@ def prepared(call: Callable[[], object], clock: Clock = time.perf_counter) -> Ro
 
 
 def measured_points(
-    calls: Sequence[tuple[int, Callable[[], object]]], repeats: int, budget_s: float, tell: Tell, what: str
-) -> list[Point]:
-    """Times of calls of (bytes, transfer), in rounds; `what` names the measurement for `tell`."""
-    jobs = [prepared(call) for _, call in calls]
-    times = in_rounds(
-        [job.seconds for job in jobs], repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)
+    calls: Mapping[Key, Sequence[tuple[int, Callable[[], object]]]],
+    repeats: int,
+    budget_s: float,
+    tell: Tell,
+    what: str,
+) -> dict[Key, tuple[Point, ...]]:
+    """Times of the calls (bytes, transfer) of each series, in rounds; `what` names the measurement for `tell`."""
+    jobs = {key: [(size, prepared(call)) for size, call in sized] for key, sized in calls.items()}
+    every_job = [job for sized in jobs.values() for _, job in sized]
+    times = iter(
+        in_rounds(
+            [job.seconds for job in every_job], repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)
+        )
     )
-    return [Point(size, tuple(seconds), job.calls) for (size, _), job, seconds in zip(calls, jobs, times)]
+    return {
+        key: tuple(Point(size, tuple(next(times)), job.calls) for size, job in sized) for key, sized in jobs.items()
+    }
 
 
 def in_rounds(

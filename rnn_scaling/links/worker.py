@@ -56,12 +56,8 @@ def _gpu_copies(request: dict[str, Any], write: Any) -> None:
     from rnn_scaling.links import cuda, gpu_copies
 
     runtime = cuda.Cuda(cuda.find_library())
-    seen, origin = runtime.count(), request["origin"]
-    devices = [device for device in request["devices"] if device < seen]
-    copies = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _tell, origin)
-    unseen = [device for device in request["devices"] if device >= seen]
-    error = f"CUDA sees {seen} GPU{'' if seen == 1 else 's'} only"
-    write([*copies, *(Series(series.COPY, f"copies of GPU {device}", error=error) for device in unseen)])
+    devices, origin = request["devices"], request["origin"]
+    write(gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _tell, origin))
 
 
 def _cpu_copies(request: dict[str, Any], write: Any) -> None:

@@ -44,9 +44,6 @@ class FakeCudart:
     def _drop(self, kind, handle):
         assert self.live.pop(handle)[0] == kind
 
-    def do_cudaGetDeviceCount(self, out):
-        out._obj.value = self._devices
-
     def do_cudaSetDevice(self, device):
         assert 0 <= device < self._devices
         self.current = device

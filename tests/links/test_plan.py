@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.links import fitting_sizes, plan
+from rnn_scaling.links import plan
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
 
@@ -23,7 +23,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
     monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
     monkeypatch.setattr(plan.memory, "available_bytes", lambda: 2**37)
-    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
+    monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
     assert [task.request["what"] for task in made.tasks] == [
@@ -47,7 +47,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     # Two ranks on each GPU share its memory, and NCCL cannot be used.
     made = plan.make(["--passes=1", "--num_devices=8"])
     assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
-    monkeypatch.setattr(fitting_sizes, "free_gpu_bytes", lambda gpus: 2**30)
+    monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: 2**30)
     made = plan.make(["--passes=1"])
     assert made.sizes[-1] == 2**24
     (line,) = made.left_out
@@ -65,7 +65,7 @@ def test_one_gpu_has_copies_and_nobody_to_exchange_with(monkeypatch):
 
 
 def test_a_full_run_on_four_devices_stays_below_8_gib():
-    assert fitting_sizes.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
+    assert plan.needed_bytes([4**n for n in range(1, 15)], 4) < 8 * 2**30
 
 
 def test_products_are_asked_for_as_runs_have_their_devices(monkeypatch):

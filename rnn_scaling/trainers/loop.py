@@ -79,7 +79,7 @@ class NotFiniteError(Exception):
 def start(framework: FrameworkTrainer) -> NoReturn:
     """The whole process of a framework's file: trains the work that the command line names, and ends."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     entry.leave(lambda: run(framework, handoff.read(sys.argv[1])), at_once=True)
 
 
@@ -95,11 +95,6 @@ def run(framework: FrameworkTrainer, work: Work) -> int:
             os.environ[_FOLDER] = folder
             work = dataclasses.replace(work, result_file=os.path.join(folder, "run.json"))
         return _TrainerRun(framework, work, rank, stack.close).main()
-
-
-def _towers_of(framework: FrameworkTrainer, work: Work, rank: int) -> range:
-    """Numbers of the towers that a process trains."""
-    return range(rank, rank + 1) if framework.group else range(work.num_devices)
 
 
 def check(step: Step, work: Work, towers: range) -> None:
@@ -128,7 +123,7 @@ class _TrainerRun:
 
     def __init__(self, framework: FrameworkTrainer, work: Work, rank: int, leave: Callable[[], None]) -> None:
         self._framework, self._work, self._rank, self._leave = framework, work, rank, leave
-        self._towers = _towers_of(framework, work, rank)
+        self._towers = range(rank, rank + 1) if framework.group else range(work.num_devices)
         self._num_ranks = work.num_devices if framework.group else 1
         self._ranks: Ranks | None = None
 
@@ -241,5 +236,6 @@ def _tell(result: RunRecord) -> None:
     tell(table.render_runs([result]))
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """A handler of signals: ends what runs as Ctrl-C does."""
     raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")

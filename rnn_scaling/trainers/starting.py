@@ -11,18 +11,19 @@ import signal
 import sys
 import tempfile
 import threading
-from types import FrameType
 from typing import IO
 
 from rnn_scaling import entry, registry
-from rnn_scaling.processes import alive, other_python
+from rnn_scaling.processes import other_python
 from rnn_scaling.processes.process import our_module
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.trainers import handoff
+from rnn_scaling.trainers.loop import interrupt
 from rnn_scaling.training.native_log import LEVEL_VARIABLE, NativeLog
 from rnn_scaling.training.preparation import prepare_process
+from rnn_scaling.training.recording import killed
 from rnn_scaling.training.session import TICK_S, describe
 from rnn_scaling.training.state import RunState
 
@@ -36,11 +37,10 @@ def run(config: RunConfig, started: float) -> int:
       started: `time.perf_counter()` when the program started.
     """
     state = RunState(config, started=started)
-    killed = RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
-    if not _save(config, state, "failed", killed):
+    if not _save(config, state, "failed", killed()):
         return entry.EXIT_USAGE
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     native_log, had_level = None, LEVEL_VARIABLE in os.environ
     try:
         prepare_process(config, state, None)
@@ -114,7 +114,3 @@ def _save(config: RunConfig, state: RunState, status: str, error: RunError) -> b
         entry.fail(f"--result_file={path}: {e.strerror or e}; the record was not written")
         return False
     return True
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")

@@ -75,13 +75,7 @@ def squared_norm(gradient: Gradient) -> tf.Tensor:
 
 
 def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
-    """What to multiply gradients by so that their global L2 norm is at most `max_norm`; NaN stays NaN.
-
-    Raises:
-      ValueError: if `max_norm` is not positive.
-    """
-    if max_norm <= 0:
-        raise ValueError(f"expected max_norm > 0, got {max_norm}")
+    """What to multiply gradients by so that their global L2 norm is at most `max_norm` > 0; NaN stays NaN."""
     return max_norm / tf.maximum(global_norm, max_norm)
 
 
@@ -94,14 +88,7 @@ def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Un
 
     Returns:
       The parts, and the function which turns (reduced) parts into gradients of the original shapes.
-
-    Raises:
-      ValueError: if dtypes differ, a shape is not static or `pieces` < 1.
     """
-    dtypes = {grad.dtype for grad in grads}
-    if len(dtypes) > 1 or pieces < 1:
-        names = ", ".join(sorted(d.name for d in dtypes))
-        raise ValueError(f"expected gradients of one dtype and pieces >= 1, got {names} and {pieces}")
     if not grads:
         return [], list
     shapes = [grad.shape for grad in grads]
@@ -129,12 +116,7 @@ def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tu
 
     Returns:
       The packed list, and the function which turns a (reduced) packed list into gradients of the original shapes.
-
-    Raises:
-      ValueError: if `max_bytes` > 0 and a shape is not static, or `max_group` < 1.
     """
-    if max_group < 1:
-        raise ValueError(f"expected max_group >= 1, got {max_group}")
     groups = _group_small(grads, max_bytes, max_group)
     shapes = [grad.shape for grad in grads]
     packed = [grads[g[0]] if len(g) == 1 else _join([grads[i] for i in g]) for g in groups]

@@ -89,12 +89,7 @@ def build(name: str, learning_rate: float | LearningRate) -> Optimizer:
 
     Args:
       name: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
-
-    Raises:
-      ValueError: if there is none of that name.
     """
-    if name not in _RULES:
-        raise ValueError(f"expected one of {', '.join(_RULES)}, got {name!r}")
     num_slots, rule = _RULES[name]
     rate = learning_rate if isinstance(learning_rate, LearningRate) else constant(learning_rate)
     return Optimizer(name, rate, num_slots, rule)

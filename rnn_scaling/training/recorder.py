@@ -20,7 +20,6 @@ from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.machine import load
 from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.processes import alive
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
@@ -32,7 +31,7 @@ from rnn_scaling.training import acceptance
 from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
-from rnn_scaling.training.recording import Recording
+from rnn_scaling.training.recording import Recording, killed
 
 
 class Recorder:
@@ -244,8 +243,7 @@ class Recorder:
         return self._record(status, RunError(type=kind, message=acceptance.in_a_line(error)), workers)
 
     def _unfinished(self) -> RunRecord:
-        killed = "the process ended without a result"
-        return self._record("failed", RunError(type="Killed", message=killed, process=alive.this_process()))
+        return self._record("failed", killed())
 
     def _joined(self, error: BaseException | None) -> tuple[Workers | None, BaseException | None]:
         """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""

@@ -17,6 +17,7 @@ from rnn_scaling.machine.environment import read_environment
 from rnn_scaling.machine.gpus import query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
+from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
@@ -26,6 +27,11 @@ from rnn_scaling.records.workers import WORKER, Workers
 from rnn_scaling.training.clock import StepTimer, measured_window, steady_state
 
 MOST_DEVICES = 4096  # that are watched
+
+
+def killed() -> RunError:
+    """The error of a record that is written before the run ends: nobody replaces it where the process is killed."""
+    return RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
 
 
 class Recording:

@@ -26,7 +26,6 @@ from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.processes import alive
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.workers import sharing_a_core
@@ -39,6 +38,7 @@ from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.preparation import prepare_process
+from rnn_scaling.training.recording import killed
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
 
 TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
@@ -110,9 +110,7 @@ class Session:
         """Writes to the outputs now, so that what cannot be written is found out before the run and not after it."""
         if not self._find_checkpoint():
             return False
-        killed = RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
-        started = self._record("failed", killed)
-        if not self._save(started):  # this record stays when the process is killed
+        if not self._save(self._record("failed", killed())):  # this record stays when the process is killed
             return False
         log_dir = self._config.output.log_dir
         try:

@@ -68,12 +68,6 @@ def test_packing_names_what_it_cannot_pack(tf, gradients):
 
     with pytest.raises(ValueError, match="static shape"):
         unknown_shape(tf.zeros([3]))
-    with pytest.raises(ValueError, match="one dtype"):
-        gradients.repack([tf.zeros([1]), tf.zeros([1], tf.float16)], 2)
-    with pytest.raises(ValueError, match="pieces >= 1"):
-        gradients.repack([tf.zeros([1])], 0)
-    with pytest.raises(ValueError, match="max_group >= 1"):
-        gradients.pack_small([tf.zeros([1])], 8, 0)
 
 
 def _slices(tf, values, indices, rows):
@@ -130,7 +124,5 @@ def test_clip_scale(tf, gradients, norm, scale):
     assert gradients.clip_scale(tf.constant(norm), 2.0).numpy() == scale
 
 
-def test_clip_scale_keeps_nan_and_refuses_a_norm_of_zero(tf, gradients):
+def test_clip_scale_keeps_nan(tf, gradients):
     assert np.isnan(gradients.clip_scale(tf.constant(float("nan")), 2.0))
-    with pytest.raises(ValueError, match="max_norm > 0"):
-        gradients.clip_scale(tf.constant(1.0), 0.0)

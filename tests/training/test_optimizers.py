@@ -108,11 +108,6 @@ def test_update_stays_on_the_variables_device(tf, devices, optimizers, name):
     assert len(applied) == 1 and applied[0].device.endswith("CPU:2")
 
 
-def test_an_unknown_name_is_refused(optimizers):
-    with pytest.raises(ValueError, match="sgd, momentum, adam.*'rmsprop'"):
-        optimizers.build("rmsprop", RATE)
-
-
 def test_every_optimizer_of_the_flag_is_tested():
     from rnn_scaling.settings.config import OPTIONS
 

@@ -13,7 +13,7 @@ import pytest
 
 from rnn_scaling import Recorder
 from rnn_scaling.analysis import folder_rows
-from rnn_scaling.cluster import launch, ports
+from rnn_scaling.cluster import ports
 from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import phases, summary_builder, table
@@ -188,28 +188,6 @@ def test_processes_of_torchrun_find_each_other_and_one_that_dies_is_named(tmp_pa
     assert bad.status == "failed" and bad.error.message.startswith("rank 1 (host ")
     assert f"process {started[2].pid})" in bad.error.message
     assert sorted(os.listdir(tmp_path)) == ["a.json", "b.json"]
-
-
-@pytest.mark.parametrize(
-    "variables, place",
-    [
-        ({}, (0, 1, "")),
-        ({"RANK": "1"}, (0, 1, "")),
-        ({"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "0"}, (3, 4, "torchrun")),
-        ({"RNN_SCALING_RANK": "1", "RNN_SCALING_SIZE": "2", "RNN_SCALING_MEETING": "a:1"}, (1, 2, "environment")),
-        (
-            {
-                "OMPI_COMM_WORLD_RANK": "1",
-                "OMPI_COMM_WORLD_SIZE": "2",
-                "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-                "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
-            },
-            (1, 2, "mpirun"),
-        ),
-    ],
-)
-def test_ranks_are_numbered_as_their_launcher_says(variables, place):
-    assert launch.place(variables, "here") == place
 
 
 def test_a_rank_that_cannot_be_is_refused_at_once(tmp_path):

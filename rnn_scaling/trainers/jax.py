@@ -33,14 +33,7 @@ Layers = Sequence[Sequence[tuple[jax.Array, jax.Array]]]  # kernel and bias of e
 
 
 def build(work: Work, rank: int) -> Callable[[], float]:
-    """A step on all devices; returns the loss a word of all towers once the devices have finished.
-
-    Args:
-      rank: 0, as one process has all devices.
-
-    Raises:
-      ValueError: if there are fewer devices than towers.
-    """
+    """A step on all devices; returns the loss a word of all towers once the devices have finished."""
     towers, optimizer = work.num_devices, work.optimizer
     mesh = jax.make_mesh((towers,), (TOWERS,), devices=devices_of(work))
     kept = PartitionSpec() if work.exchanges else PartitionSpec(TOWERS)
@@ -215,9 +208,6 @@ def with_cudnn(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[j
     """As `with_scans`, by cuDNN, which JAX offers in float32: bfloat16 is computed so.
 
     cuDNN takes all weights in one array: the matrices of all cells, then their biases, two a gate; gates i, f, j, o.
-
-    Args:
-      layers, x, states: as of `with_scans`.
     """
     dtype, units = x.dtype, states[0][0].shape[1]
     matrices, biases = [], []
@@ -250,12 +240,7 @@ def _rate(optimizer: str, learning_rate: float, step: int) -> float:
 def _updated(
     optimizer: str, weight: jax.Array, slots: tuple[jax.Array, ...], gradient: jax.Array, rate: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    """The next value of a weight and of its slots, as training/optimizers.py has them.
-
-    Args:
-      optimizer: "sgd", "momentum" or "adam".
-      rate: what `_rate` gives.
-    """
+    """The next value of a weight and of its slots, as training/optimizers.py has them; `rate` is what `_rate` gives."""
     if optimizer == "sgd":
         return weight - rate * gradient, ()
     if optimizer == "momentum":

@@ -27,14 +27,7 @@ _STEPS = 2**31 - 1  # of an epoch that does not end
 
 
 def build(work: Work, rank: int) -> Callable[[], float]:
-    """A batch of `model.fit` on all devices; returns the loss a word once they have finished.
-
-    Args:
-      rank: 0, as one process has all devices.
-
-    Raises:
-      ValueError: if the devices cannot do what was asked.
-    """
+    """A batch of `model.fit` on all devices; returns the loss a word once they have finished."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # Keras loads TensorFlow on either, for its data sets
     towers = range(work.num_devices)
     scopes = _SET_UP[work.config["keras_backend"]](work)

@@ -27,14 +27,7 @@ LEAST_RATE = 1e-3
 
 
 def make(config: RunConfig, state: RunState, started: float) -> Work:
-    """The work of a run; TensorFlow starts in this process.
-
-    Args:
-      started: `time.perf_counter()` when the program started.
-
-    Raises:
-      DeviceError, tf.errors.OpError: if our own step does not run.
-    """
+    """The work of a run; TensorFlow starts in this process. `started` is as of `Work`."""
     devices, resolved = config.devices, state.resolved
     inter, intra = (resolved[f"{name}_op_parallelism_threads"] for name in ("inter", "intra"))
     engine = local.start(local.Request(devices.device, devices.num_devices, inter, intra))
@@ -43,11 +36,7 @@ def make(config: RunConfig, state: RunState, started: float) -> Work:
 
 
 def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: float) -> Work:
-    """The work of a run whose reference is trained on these devices.
-
-    Args:
-      config, started: as of `make`.
-    """
+    """The work of a run whose reference is trained on these devices."""
     ours, devices = _reference_config(config), config.devices
     workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
     feed = benchmark.feed_of(ours, engine, workload)

@@ -88,11 +88,7 @@ def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_s
 def steady_state(
     step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int, unit: str
 ) -> SteadyState | None:
-    """Where a run became steady, as its record keeps it; None without numpy, which readers of the record have.
-
-    Args:
-      step_s, step_items, warmup_steps: as in `measured_window`.
-    """
+    """Where a run became steady, as its record keeps it; None without numpy, which readers of the record have."""
     try:
         from rnn_scaling.analysis.steady_state import analyse
     except ImportError:

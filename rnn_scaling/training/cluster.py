@@ -58,11 +58,7 @@ class Place:
         return len(self.addresses["worker"])
 
     def require_free_port(self) -> None:
-        """To be called before TensorFlow listens at this process's address, whose own words for it name no port.
-
-        Raises:
-          OSError: if another program listens there.
-        """
+        """Raises OSError if another program listens at this process's address; TensorFlow's own error names no port."""
         address = self.addresses[self.role][self.index]
         try:
             with socket.socket() as probe:
@@ -135,7 +131,6 @@ class Cluster(Alone):
     """A run of several processes."""
 
     def __init__(self, launch: Launch, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
-        """clock: returns seconds."""
         roles = config.roles()
         cluster = config.cluster
         self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
@@ -172,11 +167,6 @@ class Cluster(Alone):
             self._has_joined.set()
 
     def place(self) -> Place:
-        """As of `Alone`.
-
-        Raises:
-          ClusterError: if not all join, or they do not fit together.
-        """
         self._has_joined.wait()
         if self._refusal:
             raise ClusterError(self._refusal)
@@ -184,14 +174,8 @@ class Cluster(Alone):
         for peer in self._peers:
             addresses[peer.role].append(peer.address)
         index = sum(peer.role == self.role for peer in self._peers[: self.rank])
-        return Place(
-            self.role,
-            index,
-            {role: tuple(address) for role, address in addresses.items()},
-            self._launch.local_rank,
-            self._launch.local_size,
-            self._timeout_s,
-        )
+        by_role = {role: tuple(listed) for role, listed in addresses.items()}
+        return Place(self.role, index, by_role, self._launch.local_rank, self._launch.local_size, self._timeout_s)
 
     def barrier(self, name: str) -> None:
         self._member.barrier(name)
@@ -257,14 +241,7 @@ class Cluster(Alone):
 
 
 def of(launch: Launch | None, config: RunConfig) -> Alone:
-    """The cluster of a run.
-
-    Args:
-      launch: of this process; None: nothing has started several.
-
-    Raises:
-      ClusterError: if this host has no address for the others.
-    """
+    """The cluster of a run; `launch`: of this process, None where nothing has started several."""
     return Alone() if launch is None or config.num_processes == 1 else Cluster(launch, config)
 
 

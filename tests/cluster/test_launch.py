@@ -281,3 +281,8 @@ def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
     assert "chmod 600" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(path))
     assert "No such file" in refused(RNN_SCALING_JOB_TOKEN_FILE=f"{path}.none")
     assert "directory" in refused(RNN_SCALING_JOB_TOKEN_FILE=str(tmp_path))
+
+
+def test_ranks_that_need_no_meeting_are_numbered_by_their_launcher_torchrun_first():
+    several = {"RANK": "3", "WORLD_SIZE": "4", "SLURM_PROCID": "0"}
+    assert launch.place({"RANK": "1"}) == (0, 1, "") and launch.place(several) == (3, 4, "torchrun")

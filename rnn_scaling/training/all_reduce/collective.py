@@ -91,11 +91,7 @@ def build(
     trace the same steps count them alike.
 
     Args:
-      shards: 1; the ring cuts tensors itself.
       group: with the towers of other processes; None: there are none.
-
-    Raises:
-      ValueError: if shards is not 1.
     """
     if shards != 1:
         raise ValueError(f"expected 1 shard for collective, got {shards}")

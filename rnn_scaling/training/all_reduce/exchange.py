@@ -32,9 +32,6 @@ def reduce_dense(
 
     Returns:
       `[tower][gradient]`, the sums, on each tower's device.
-
-    Raises:
-      ValueError: if both ways of packing are on: the pieces would hold the small gradients already.
     """
     if repacking and agg_max_bytes:
         raise ValueError(f"expected repacking or agg_max_bytes, got {repacking} and {agg_max_bytes}")

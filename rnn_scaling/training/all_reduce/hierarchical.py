@@ -14,12 +14,8 @@ from rnn_scaling.training.gradients import place
 def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     """One tensor a tower -> their sum on each tower's device; made for two groups of GPUs with fast links inside.
 
-    Args:
-      shards: 1; whole tensors are added, on devices that take turns.
-
-    Raises:
-      ValueError: if the number of devices is odd and above 1 (TensorFlow's function would silently leave the last
-        tower out of the sum), or shards is not 1.
+    Whole tensors are added, on devices that take turns. TensorFlow's function would silently leave the last of an odd
+    number of towers out of the sum.
 
     Source: TensorFlow's `aggregate_gradients_using_hierarchical_copy`.
     """

@@ -15,12 +15,6 @@ def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]]
 
     Every tower's result must be used: a step that fetches only some of them waits for ever.
 
-    Args:
-      shards: 1; NCCL cuts tensors itself.
-
-    Raises:
-      ValueError: if a device is no GPU, or shards is not 1.
-
     Source: TensorFlow's `nccl_ops.all_sum`.
     """
     types = {tf.DeviceSpec.from_string(device).device_type for device in devices}

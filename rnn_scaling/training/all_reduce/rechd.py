@@ -11,13 +11,7 @@ from rnn_scaling.training.gradients import place
 
 
 def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
-    """One tensor a tower -> their sum on each tower's device.
-
-    Args:
-      shards: 1; the algorithm's own pieces are n-ths of the tensor.
-
-    Raises:
-      ValueError: if the number of devices is no power of two, or shards is not 1.
+    """One tensor a tower -> their sum on each tower's device; the algorithm's own pieces are n-ths of the tensor.
 
     Source: TensorFlow's `build_recursive_hd_all_reduce`, after Thakur, Rabenseifner and Gropp, 2005.
     """

@@ -14,10 +14,7 @@ def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]]
     """One tensor a tower -> their sum on each tower's device.
 
     Args:
-      shards: rings that run at once, each in a rotated order over its share of the tensor.
-
-    Raises:
-      ValueError: if there are more shards than devices.
+      shards: rings that run at once, each in a rotated order over its share of the tensor; at most one a device.
 
     Source: TensorFlow's `build_ring_all_reduce`.
     """

@@ -16,13 +16,7 @@ LEADER = local.task_name(JOB, 0)  # numbers the members of each group
 
 
 def start(request: Request) -> Engine:
-    """Sets up this worker's devices and a server by which the others' collectives reach them.
-
-    Errors are those of `local.start`, and:
-
-    Raises:
-      OSError: if the server cannot listen at this worker's address.
-    """
+    """Sets up this worker's devices and a server by which the others' collectives reach them."""
     if request.place is None:
         return local.start(request)
     local.configure(request)

@@ -23,8 +23,6 @@ def start(request: Request) -> Engine:
 
     Returns:
       At the coordinator where a step's tower is: on the worker that runs it; at any other process nothing.
-
-    Errors are those of `grpc_cluster.start`.
     """
     place = request.place
     if place is None:

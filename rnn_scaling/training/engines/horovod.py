@@ -21,11 +21,7 @@ JOB = "worker"
 
 
 def start(request: Request) -> Engine:
-    """Sets up this worker's devices and connects it with the others; errors are those of `local.start`, and:
-
-    Raises:
-      DeviceError: if Horovod cannot be loaded, or the workers do not find each other.
-    """
+    """Sets up this worker's devices and connects it with the others."""
     engine = local.start(request)
     place, hvd = request.place, load()
     hosts = [ports.split(address)[0] for address in place.addresses[JOB]] if place else [ports.LOOPBACK]

@@ -14,14 +14,7 @@ BYTES_PER_PACK = 8 << 20  # halves the step of 80 MB of gradients beside one pac
 
 
 def start(request: Request) -> Engine:
-    """Makes the strategy of this worker, which also starts TensorFlow and its server.
-
-    Errors are those of `local.start`, and:
-
-    Raises:
-      OSError: if the server cannot listen at this worker's address.
-      tf.errors.OpError: if the others do not come.
-    """
+    """Makes the strategy of this worker, which also starts TensorFlow and its server."""
     if request.place is None:
         return local.start(request)
     local.configure(request)

@@ -1,6 +1,8 @@
-"""python tether.py PID [--cores=0,1] COMMAND...: becomes COMMAND, held to cores, which ends with PID, its parent.
+"""python tether.py PID [--cores=0,1] [--bytes=N] COMMAND...: becomes COMMAND, which ends with PID, its parent.
 
-The kernel kills it when its parent dies.
+The kernel kills it when its parent dies (PID 0: whichever that is). It is held to cores, and killed when it uses more
+than so many bytes: memory in use, as its peak in a record. TensorFlow reserves up to twice as much and may never touch
+it; RLIMIT_DATA, which counts reserved memory, is a second net, and the only one outside Linux.
 
 A program of its own instead of a function between fork and exec: that one may deadlock when the parent has threads,
 and a progress bar has one. Linux alone has this signal; elsewhere a parent that is killed with SIGKILL leaves its
@@ -11,11 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sys
+import time
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-CORES = "--cores="
+CORES, BYTES = "--cores=", "--bytes="
+RESERVED = 2.25  # times what a program uses: an allocator whose blocks double reserves twice as much at most
+INTERVAL_S = 0.02
+KILLED = "the memory limit was exceeded"
 COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # values of LC_CTYPE that Python sets
 
 
@@ -33,20 +40,51 @@ def main(argv: list[str]) -> None:
     """Does not return."""
     parent, command = int(argv[0]), argv[1:]
     if sys.platform == "linux":
-        import ctypes
-
-        if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-            sys.exit(f"error: prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
-    if os.getppid() != parent:  # it died before the call above, so no signal will come
+        _end_with_parent()
+    if parent and os.getppid() != parent:  # it died before the call above, so no signal will come
         sys.exit("error: the sweep has ended")
     if command[0].startswith(CORES):
         cores = command.pop(0).removeprefix(CORES)
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+    if command[0].startswith(BYTES):
+        _limit_memory(int(command.pop(0).removeprefix(BYTES)))
     try:
         os.execvpe(command[0], command, environment())
     except OSError as e:
         sys.exit(f"error: {command[0]}: {e.strerror}")
+
+
+def _end_with_parent() -> None:
+    import ctypes
+
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        sys.exit(f"error: prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
+
+
+def _limit_memory(limit: int) -> None:
+    program = os.getpid()
+    if sys.platform == "linux" and os.fork() == 0:
+        _watch(program, limit)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    reserved = int(RESERVED * limit)
+    most = reserved if hard == resource.RLIM_INFINITY else min(reserved, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _watch(program: int, limit: int) -> None:
+    """Kills the program, this process's parent, when it uses more; ends with it, and does not return."""
+    try:
+        _end_with_parent()
+        while os.getppid() == program:
+            with open(f"/proc/{program}/statm") as file:
+                used = int(file.read().split()[1]) * resource.getpagesize()
+            if used > limit:
+                os.write(2, f"error: {KILLED}: {used} of {limit} bytes\n".encode())
+                os.kill(program, signal.SIGKILL)
+            time.sleep(INTERVAL_S)
+    finally:
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from rnn_scaling.machine import memory
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.processes import memory_limit
+from rnn_scaling.processes import tether
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.conditions import is_read
@@ -68,7 +69,14 @@ class BatchSearch:
         limit_bytes = int((memory_gib * memory.GIB or memory_share * (free or 0)) / count)
         if not limit_bytes:
             return None, list(trainer)
-        return limit_bytes, [sys.executable, "-I", memory_limit.__file__, str(limit_bytes), *trainer]
+        return limit_bytes, [
+            sys.executable,
+            "-I",
+            tether.__file__,
+            str(os.getpid()),
+            f"{tether.BYTES}{limit_bytes}",
+            *trainer,
+        ]
 
     @property
     def limit_words(self) -> str:

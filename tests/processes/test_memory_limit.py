@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from rnn_scaling.processes import memory_limit
+from rnn_scaling.processes import tether
 
 LIMIT = 100 << 20
 RESERVES = f"import mmap; held = mmap.mmap(-1, {2 * LIMIT}, flags=mmap.MAP_PRIVATE); print('done')"
@@ -16,13 +17,13 @@ ASKS_FOR_MUCH = f"held = b'x' * {10 * LIMIT}"
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", memory_limit.__file__, str(LIMIT), sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    limited = [sys.executable, "-I", tether.__file__, str(os.getpid()), f"{tether.BYTES}{LIMIT}"]
+    return subprocess.run([*limited, sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what another process uses")
 def test_memory_in_use_counts_and_reserved_memory_does_not():
     reserves, uses = run(RESERVES), run(USES)
     assert (reserves.returncode, reserves.stdout) == (0, "done\n"), reserves.stderr
-    assert uses.returncode == -9 and memory_limit.KILLED in uses.stderr
+    assert uses.returncode == -9 and tether.KILLED in uses.stderr
     assert "MemoryError" in run(ASKS_FOR_MUCH).stderr  # before it has taken the machine's

@@ -5,7 +5,6 @@ y: the series (log seconds), [n]. Sources and the choice among candidates: docs/
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -20,14 +19,6 @@ SCALE_FLOOR = 0.0005  # clocks and rounding: no series is known better than this
 MOST_CORRELATION = 0.85  # of neighbours; what is smoother than that is a change of level
 # Mean of the smaller three quarters of |z| for a standard normal z.
 TRIMMED_MEAN = 0.51491
-
-
-@dataclasses.dataclass(frozen=True)
-class Noise:
-    """sigma: standard deviation of a value about its level; long_run: n times the variance of a mean of n values."""
-
-    sigma: float
-    long_run: float
 
 
 def median(values: np.ndarray) -> float:
@@ -52,14 +43,15 @@ def robust_scale(values: np.ndarray) -> float:
     return float(magnitudes[: max(1, math.ceil(0.75 * len(magnitudes)))].mean() / TRIMMED_MEAN)
 
 
-def noise(y: np.ndarray) -> Noise:
-    """Noise of a series whose level may change: the smaller of two estimates, which jumps and slow changes spoil."""
-    smooth = noise_of_residuals(y - _fitted(y, 2), 3)
-    jumps = _noise_of_differences(y)
-    return jumps if jumps.long_run < smooth.long_run else smooth
+def noise(y: np.ndarray) -> float:
+    """Noise of a series whose level may change, as n times the variance of a mean of n values.
+
+    The smaller of two estimates, which jumps and slow changes spoil.
+    """
+    return min(_noise_of_differences(y), noise_of_residuals(y - _fitted(y, 2), 3))
 
 
-def noise_about(y: np.ndarray, cuts: Sequence[int]) -> Noise:
+def noise_about(y: np.ndarray, cuts: Sequence[int]) -> float:
     """Noise of a series about a line in each part between `cuts`; more exact than `noise`, blind to missing cuts."""
     edges = [0, *cuts, len(y)]
     lines = [_fitted(y[a:b], 1) for a, b in zip(edges, edges[1:])]
@@ -78,7 +70,7 @@ def _polynomials(n: int, degree: int) -> np.ndarray:
     return np.linalg.qr(np.polynomial.legendre.legvander(np.linspace(-1, 1, n), degree))[0]
 
 
-def noise_of_residuals(residual: np.ndarray, parameters: int) -> Noise:
+def noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
     """Noise from residuals after a fit of so many parameters."""
     free = max(1, len(residual) - parameters)
     variance = max(float(residual @ residual) / free, SCALE_FLOOR**2)
@@ -87,7 +79,7 @@ def noise_of_residuals(residual: np.ndarray, parameters: int) -> Noise:
     return _first_order(variance, r)
 
 
-def _noise_of_differences(y: np.ndarray) -> Noise:
+def _noise_of_differences(y: np.ndarray) -> float:
     """With correlation r of neighbours in a first-order process, differences at lag k vary in proportion to 1 - r^k.
 
     r solves (v2 + v3 + v4) / v1 = 3 + 3r + 2r^2 + r^3, v being the robust variance of differences.
@@ -101,9 +93,9 @@ def _noise_of_differences(y: np.ndarray) -> Noise:
     return _first_order(v1 / (1 - low), low)
 
 
-def _first_order(variance: float, correlation: float) -> Noise:
+def _first_order(variance: float, correlation: float) -> float:
     r = min(max(correlation, 0.0), MOST_CORRELATION)
-    return Noise(math.sqrt(variance), variance * (1 + r) / (1 - r))
+    return variance * (1 + r) / (1 - r)
 
 
 def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -47,34 +47,28 @@ class Rows(Sequence[Row]):
         return iter(self.rows)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """A flat mapping a row: machine, options, facts, unit, runs, every metric in SI units with its interval's ends.
-
-        Facts: those in which rows of the same options differ, by name.
-        """
-        facts = map(dict, told_facts([[row] for row in self.rows]))
+        """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
+        facts, options = told_facts([[row] for row in self.rows]), told_options(self.rows)
         return [
-            {"machine": machine, **told, **self._record(row)}
+            {"machine": machine, **dict(told), **_record(row, options)}
             for machine, told, row in zip(self.machines, facts, self.rows)
         ]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The same as a data frame.
-
-        Raises:
-          ImportError: if pandas is not installed, which this package does not need.
-        """
+        """The same as a data frame, if pandas is installed."""
         import pandas
 
         return pandas.DataFrame(self.to_records())
 
-    def _record(self, row: Row) -> dict[str, Any]:
-        record = {name: row.told(name) for name in told_options(self.rows)} | {"num_devices": row.num_devices}
-        record |= {"unit": row.unit, "runs_ok": len(row.good), "runs_failed": len(row.records) - len(row.good)}
-        for metric in METRICS.values():
-            value = row.metric(metric)
-            ends = (None, None, None) if value is None else (value.value, value.low, value.high)
-            record |= zip((metric.name, f"{metric.name}_low", f"{metric.name}_high"), ends)
-        return record
+
+def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
+    record = {name: row.told(name) for name in options} | {"num_devices": row.num_devices}
+    record |= {"unit": row.unit, "runs_ok": len(row.good), "runs_failed": len(row.records) - len(row.good)}
+    for metric in METRICS.values():
+        value = row.metric(metric)
+        ends = (value.value, value.low, value.high) if value else (None, None, None)
+        record |= zip((metric.name, f"{metric.name}_low", f"{metric.name}_high"), ends)
+    return record
 
 
 def told_options(rows: Sequence[Row]) -> list[str]:
@@ -91,16 +85,10 @@ def told_options(rows: Sequence[Row]) -> list[str]:
 
 def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
     """The options of which rows say several things; not to have one that is none of ours is a value too."""
-    differing: set[str] = set()
-    values: dict[str, Any] = {}
-    theirs = {name for known in options for name in known} - configs.OPTIONS.keys()
-    for known in options:
-        for name, value in known.items():
-            other = values.setdefault(name, value)
-            if other is not value and repr(other) != repr(value):  # 1 is not True
-                differing.add(name)
-        differing.update(name for name in theirs if known.get(name) is None and values.setdefault(name) is not None)
-    return differing
+    names = {name for known in options for name in known}
+    theirs = names - configs.OPTIONS.keys()
+    texts = {name: {repr(known.get(name)) for known in options if name in known or name in theirs} for name in names}
+    return {name for name, values in texts.items() if len(values) > 1}  # 1 is not True
 
 
 def load(path: str | Path) -> Rows:

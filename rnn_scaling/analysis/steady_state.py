@@ -127,7 +127,7 @@ class _Series:
     clipped: np.ndarray
     lead: int  # batches of the start-up
     period: int | None
-    noise: change_points.Noise
+    noise: float
 
 
 def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
@@ -147,13 +147,13 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
 
 def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
     """Changes of level, looked for again where the noise about the first ones was larger than assumed."""
-    y, level_noise = series.clipped[series.lead :], series.noise
-    cuts = change_points.change_points(y, level_noise.long_run)
+    y, noise = series.clipped[series.lead :], series.noise
+    cuts = change_points.change_points(y, noise)
     about = change_points.noise_about(y, cuts)
-    if cuts and about.long_run > level_noise.long_run:
-        level_noise = about
-        cuts = change_points.change_points(y, level_noise.long_run)
-    return dataclasses.replace(series, noise=level_noise), [series.lead + cut for cut in cuts]
+    if cuts and about > noise:
+        noise = about
+        cuts = change_points.change_points(y, noise)
+    return dataclasses.replace(series, noise=noise), [series.lead + cut for cut in cuts]
 
 
 def _start_up(y: np.ndarray) -> int:
@@ -168,7 +168,7 @@ def _start_up(y: np.ndarray) -> int:
 
 def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, list[int]]:
     """The first steady batch, and the batches of disturbances after it; None without a steady part."""
-    n, enough, long_run = len(series.y), _shortest_run(len(series.y)), series.noise.long_run
+    n, enough, long_run = len(series.y), _shortest_run(len(series.y)), series.noise
     start, disturbed = _same_level(series, edges, settling=max(SETTLING, n // 10))
     if n - start < enough:
         start, disturbed = _same_level(series, edges, settling=0)
@@ -196,7 +196,7 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
         if start < series.lead:
             break
         steady = np.delete(y[run:], [j - run for j in disturbed])
-        error = math.sqrt(series.noise.long_run * (1 / (stop - start) + 1 / len(steady)))
+        error = math.sqrt(series.noise * (1 / (stop - start) + 1 / len(steady)))
         if abs(change_points.median(y[start:stop]) - change_points.median(steady)) <= max(TOLERANCE, 3 * error):
             run, disturbed, gap = start, gap + disturbed, []
         elif start >= settling and stop - start + len(gap) <= DISTURBANCE * len(y):

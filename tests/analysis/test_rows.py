@@ -15,14 +15,35 @@ def titles(*records):
     return series_titles.titles(series_titles.by_series(rows.with_baselines(list(records))))
 
 
-def test_a_strong_series_has_no_batch_size_of_its_own():
-    weak = [resolved(100, batch_size=size) for size in (32, 64)]
-    strong = resolved(100, 2, "replicated", global_batch_size=64)
-    assert titles(*weak, strong) == [
-        "cudnn_lstm, independent, batch_size=32",
-        "cudnn_lstm, independent, batch_size=64",
-        "cudnn_lstm, replicated, strong scaling, 64 sentence pairs a step",
-    ]
+STRONG = {"global_batch_size": 64}
+LOOP, FUSED = {"encoder_type": "dynamic_rnn"}, {"encoder_type": "cudnn_lstm"}
+LOOP_DECODER = {"decoder_type": "dynamic_rnn"}
+
+
+@pytest.mark.parametrize(
+    "options, names",
+    [
+        (
+            [{"batch_size": 32}, {"batch_size": 64}, STRONG],
+            ["batch_size=32", "batch_size=64", "strong scaling, 64 sentence pairs a step"],
+        ),
+        (
+            [{"model": "lm", **STRONG}, {"model": "of others", **STRONG}, STRONG],
+            [f"strong scaling, 64 {samples} a step" for samples in ("sentences", "samples", "sentence pairs")],
+        ),
+        ([{"num_units": 8}, {"num_units": 16}], ["num_units=8", "num_units=16"]),
+        ([{"model": "lm"}], ["model=lm"]),
+        ([{}], [""]),
+        ([FUSED, FUSED | LOOP_DECODER, LOOP | LOOP_DECODER], ["", "decoder_type=dynamic_rnn", ""]),
+        ([FUSED | LOOP_DECODER], [""]),
+    ],
+)
+def test_titles_say_what_tells_series_apart(options, names):
+    records = [resolved(100, **given) for given in options]
+    for title, given, name in zip(titles(*records), options, names):
+        start = f"{given.get('encoder_type', 'cudnn_lstm')}, independent"
+        assert title.startswith(start) and title.endswith(name)
+        assert name or title == start
 
 
 def test_a_framework_is_named_in_place_of_an_encoder_and_the_kernel_that_it_does_not_have():
@@ -34,40 +55,6 @@ def test_a_framework_is_named_in_place_of_an_encoder_and_the_kernel_that_it_does
     ]
     assert titles(*runs) == ["cudnn_lstm (BlockLSTM), independent, framework=tensorflow", "torch, independent"]
     assert titles(runs[1]) == ["torch, independent"]
-
-
-def test_what_a_batch_holds_is_the_workloads():
-    series = [
-        resolved(100, 2, global_batch_size=64, **option) for option in ({"model": "lm"}, {"model": "of others"}, {})
-    ]
-    assert [title.partition("strong scaling, ")[2] for title in titles(*series)] == [
-        "64 sentences a step",
-        "64 samples a step",
-        "64 sentence pairs a step",
-    ]
-
-
-def test_a_decoder_of_another_kernel_than_the_encoder_is_named_where_that_differs():
-    kernels = [("cudnn_lstm", "cudnn_lstm"), ("cudnn_lstm", "dynamic_rnn"), ("dynamic_rnn", "dynamic_rnn")]
-    records = [resolved(100, encoder_type=encoder, decoder_type=decoder) for encoder, decoder in kernels]
-    assert titles(*records) == [
-        "cudnn_lstm, independent",
-        "cudnn_lstm, independent, decoder_type=dynamic_rnn",
-        "dynamic_rnn, independent",
-    ]
-    assert titles(records[1]) == titles(records[0]) and titles(records[0], records[2])[1] == "dynamic_rnn, independent"
-
-
-def test_an_option_that_differs_is_named():
-    assert titles(resolved(100, num_units=8), resolved(100, num_units=16)) == [
-        "cudnn_lstm, independent, num_units=8",
-        "cudnn_lstm, independent, num_units=16",
-    ]
-
-
-def test_a_model_that_is_not_the_default_is_named_even_if_all_have_it():
-    assert titles(resolved(100, model="lm"), resolved(100, 2, model="lm")) == ["cudnn_lstm, independent, model=lm"]
-    assert titles(resolved(100), resolved(100, 2)) == ["cudnn_lstm, independent"]
 
 
 def value(row, metric):

@@ -104,11 +104,8 @@ class Attribution:
     """One row's loss against n times its baseline. loss = sum of the known parts + residual = told parts + rest.
 
     Attributes:
-      row: whose loss it is.
-      ideal: n times one device, in items/s.
-      loss, loss_points: of the ideal, in items/s and in percentage points of efficiency.
+      ideal, loss, residual: in items/s; loss_points, residual_points: in percentage points of efficiency.
       parts: every part, also those which need a missing run and those that cannot be told from 0.
-      residual, residual_points: what is in no part, for a run is missing.
       rest: what is left of the loss without the parts that are told.
       rows: all whose rates the loss and its parts are made of.
       most: the efficiency that devices which share cores can reach; 1 where they do not, or have reached more.
@@ -156,10 +153,7 @@ class Attribution:
         return tuple(part for part in self.parts if part.commands and is_lost)
 
     def would_show(self) -> tuple[int, float | None]:
-        """(repeats that would tell more, the least points of a part that they show in 80 of 100 cases).
-
-        The points are None where nobody can foresee it.
-        """
+        """(repeats that would tell more, the least points that they show in 80 of 100 cases; None: not foreseeable)."""
         values = [part.points for part in self.parts if part.points] or [self.loss_points]
         now, repeats = more_repeats(values)
         errors = [(value.standard_error, value.degrees) for value in values if value.standard_error]
@@ -169,13 +163,8 @@ class Attribution:
         return repeats, min(ALL, max(effects) + max(value.by_digits for value in values))
 
 
-def attribute(row: Row, rows: Sequence[Row]) -> Attribution | None:
-    """Splits one row's loss; None on one device, without a good run or without its baseline."""
-    return attribute_all([row], rows)[0]
-
-
 def attribute_all(wanted: Sequence[Row], rows: Sequence[Row]) -> list[Attribution | None]:
-    """`attribute` for each of the wanted rows; `rows` are indexed once."""
+    """Splits the loss of the wanted rows; None on one device, without a good run or without its baseline."""
     own = [row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None]
     by_key = {row.key: row for row in (*rows, *own) if row.rate is not None}
     losses = []

@@ -36,8 +36,7 @@ def machine(run: RunRecord) -> Machine:
 def by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs of each machine, by its name, in the order of the records.
 
-    Runs that do not say where they were made belong to the only machine there is; where there are several, those which
-    measured nothing go to the first one, and the others stand for themselves.
+    Runs without a machine belong to the only one there is; of several, to the first one if they measured nothing.
     """
     names = [machine(record).name for record in records]
     groups: dict[str, list[RunRecord]] = {name: [] for name in names}

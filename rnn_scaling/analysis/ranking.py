@@ -23,17 +23,11 @@ REFERENCE, FASTER, SLOWER, OPEN = "reference", "faster", "slower", "undecided"
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """One candidate.
-
-    Attributes:
-      rate: items/s with its own interval.
-      ratio: its rate / the reference's; the interval holds together with all others of the ranking.
-      verdict: REFERENCE, FASTER, SLOWER or OPEN.
-    """
+    """One candidate. ratio: its rate / the reference's; the interval holds together with all others of the ranking."""
 
     rate: Interval
     ratio: Interval
-    verdict: str
+    verdict: str  # REFERENCE, FASTER, SLOWER or OPEN
 
     @property
     def within(self) -> float | None:

@@ -23,7 +23,7 @@ from rnn_scaling.analysis.confidence import (
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS, Entry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
@@ -127,10 +127,7 @@ class Row:
         return within_interval(*measured_batches(self.good[0])).printed(self.rounding) if has_batches else None
 
     def told(self, name: str) -> Any:
-        """The value of an option; None where its workload does not read it, or another trainer does not tell it.
-
-        Of ours an option that only stands for others has none: a row may have runs of several values.
-        """
+        """The value of an option; None where it is not read, not recorded, or only stands for others."""
         workload = self.config["model"]
         if self.is_ours and name in RESOLVED:
             return None
@@ -161,14 +158,16 @@ class Row:
     @property
     def items(self) -> str:
         """What is counted, in a few words."""
-        workload = WORKLOADS.get(self.config["model"]) if self.is_ours else None
-        return workload.items if workload else "what its trainer counts"
+        return self._workload.items if self._workload else "what its trainer counts"
 
     @property
     def samples(self) -> str:
         """What its batches hold: "sentence pairs", or "samples" where it is not known."""
-        workload = WORKLOADS.get(self.config["model"]) if self.is_ours else None
-        return workload.samples if workload else "samples"
+        return self._workload.samples if self._workload else "samples"
+
+    @property
+    def _workload(self) -> Entry | None:
+        return WORKLOADS.get(self.config["model"]) if self.is_ours else None
 
     def metric(self, metric: Metric) -> Interval | None:
         """A metric, before its factor; None where it cannot be known."""
@@ -230,7 +229,7 @@ def measured_seconds(record: RunRecord) -> float | None:
 
 
 def _size(record: RunRecord) -> tuple[Key, tuple[int, int]] | None:
-    """What is told of another trainer's size, and what else it has in common with its other sizes."""
+    """What is recorded of another trainer's size, and what else it has in common with its other sizes."""
     config = full_config(record)
     devices = scale.num_devices(config)
     total = config["global_batch_size"] or (config["batch_size"] or 0) * devices

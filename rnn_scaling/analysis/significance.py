@@ -50,8 +50,7 @@ def judged(change: Interval, paired: bool = False) -> Comparison:
 def gate(comparison: Comparison, max_regression: float) -> str:
     """Whether a change passes: "ok", "regression" or "cannot judge".
 
-    Args:
-      max_regression: the largest slow-down that is let through, as a share (0.05: 5 %).
+    `max_regression`: the largest slow-down that passes, as a share (0.05: 5 %).
     """
     low, high = comparison.ratio.ends or (0.0, math.inf)
     if low >= 1 - max_regression:
@@ -95,8 +94,7 @@ def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
 def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 2) -> float:
     """The true effect, in the unit of `error`, that `repeats` processes each most likely show (POWER).
 
-    Args:
-      error: standard error with `now` processes each, an estimate with these `degrees` of freedom.
+    `error`: the standard error with `now` processes each, an estimate with these `degrees` of freedom.
     """
     later = degrees * ((repeats - 1) / (now - 1) if now > 1 else repeats / now)
     return error * math.sqrt(now / repeats) * t_foreseeable(pair_quantile(among), POWER, degrees, later)

@@ -44,12 +44,8 @@ Cell = str | int | float | Interval | None
 class Advice:
     """What a search for settings found.
 
-    Attributes:
-      name: of its files, "recommend".
-      schema: of its JSON.
-      command: trains with the settings that were found; "": nothing was found.
-      columns: title -> decimals at most.
-      data: further fields of the JSON.
+    name: of its files; command: trains with the settings that were found, "": none; columns: title -> decimals at most;
+    data: further fields of the JSON.
     """
 
     name: str

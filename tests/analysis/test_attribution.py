@@ -19,10 +19,14 @@ from tests.support.scaling_runs import resolved
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
 
 
+def split(row, table):
+    return attribution.attribute_all([row], table)[0]
+
+
 def attribute(records):
     """The attribution of the last record."""
     table = rows.with_baselines(records)
-    return attribution.attribute(next(row for row in table if records[-1] in row.records), table)
+    return split(next(row for row in table if records[-1] in row.records), table)
 
 
 def values(result):
@@ -109,7 +113,7 @@ def test_parts_and_residual_always_sum_to_the_loss():
         runs = random.sample(everything, random.randint(2, len(everything)))
         table = rows.with_baselines(runs)
         for row in table:
-            result = attribution.attribute(row, table)
+            result = split(row, table)
             if result is None:
                 continue
             seen += 1
@@ -148,7 +152,7 @@ def test_the_named_command_makes_exactly_the_missing_run():
 def test_no_attribution_without_a_baseline_or_on_one_device():
     (one,) = rows.with_baselines([resolved(100)])
     (two,) = rows.with_baselines([resolved(180, 2)])
-    assert attribution.attribute(one, [one]) is None and attribution.attribute(two, [two]) is None
+    assert split(one, [one]) is None and split(two, [two]) is None
 
 
 def test_padding_is_the_share_of_positions_without_a_word():
@@ -186,7 +190,7 @@ def test_no_number_of_a_row_contradicts_another_or_is_more_than_there_is():
         ]
         table = rows.with_baselines(runs)
         for row in table:
-            result = attribution.attribute(row, table)
+            result = split(row, table)
             if result is None:
                 continue
             seen += 1

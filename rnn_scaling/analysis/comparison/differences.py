@@ -72,11 +72,8 @@ LOAD_EFFECT = "items/s are lower by about that share, more when it is uneven ove
 class Difference:
     """One thing in which two sets of runs differ.
 
-    Attributes:
-      what: its name, as "CPU model" or "--batch_size".
-      a, b: what it is on each side, as text; "unknown" if the records do not say.
-      effect: what such a difference usually does, and in which direction.
-      severity: "incomparable": speeds differ for this reason alone; "caution": it may explain small changes.
+    what: its name, as "CPU model" or "--batch_size"; a, b: on each side, "unknown" if the records do not say; effect:
+    what it usually does; severity: "incomparable": speeds differ for this reason alone, "caution": maybe.
     """
 
     what: str
@@ -107,9 +104,7 @@ def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) 
 def within(records: Sequence[RunRecord]) -> list[Difference]:
     """What differs among runs that should have been alike but for their options: one set of repeats, one sweep.
 
-    Returns:
-      Differences whose `a` is what most of the runs have, and `b` what the others have; load that all runs had is on
-      both sides.
+    `a` is what most of the runs have, and `b` what the others have; load that all runs had is on both sides.
     """
     runs = [_RunFacts(record) for record in records]
     unordered = _loads_within(runs)
@@ -303,10 +298,7 @@ class _Taken:
 
 
 def _taken(runs: Side, name: str, is_felt: bool = True) -> list[_Taken]:
-    """What others ("others") or the hypervisor ("steal") took of each run that records it.
-
-    Of several workers it is the share of the most disturbed one, for which the others wait.
-    """
+    """What others ("others") or the hypervisor ("steal") took of each run, or of its most disturbed worker."""
     taken = []
     for record in (run.record for run in runs):
         if record.environment.load is None:

@@ -34,10 +34,7 @@ class Result:
     Attributes:
       runs: good runs that were used, before and after.
       before, after: the metric with the interval that a report of its side gives, None where it cannot be known.
-      comparison: change with interval, p-value and smallest detectable slow-down; None if nothing could be compared.
       p_adjusted: p-value after Holm's correction over all configurations.
-      verdict: "faster", "slower", "no difference seen" or "cannot judge".
-      gate: "ok", "regression" or "cannot judge".
       reason: why it cannot be judged; empty otherwise.
       notes: what else is to be known about its runs.
     """
@@ -48,8 +45,8 @@ class Result:
     after: Interval | None = None
     comparison: Comparison | None = None
     p_adjusted: float | None = None
-    verdict: str = "cannot judge"
-    gate: str = "cannot judge"
+    verdict: str = "cannot judge"  # or "faster", "slower", "no difference seen"
+    gate: str = "cannot judge"  # or "ok", "regression"
     reason: str = ""
     notes: tuple[str, ...] = ()
 

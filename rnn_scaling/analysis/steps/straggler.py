@@ -31,9 +31,8 @@ def name_straggler(
 
     It is named where the same tower ends its backward pass last in every step, and three differences from the next
     latest tower are each above 0 by Student's t over the steps (one-sided, 95 %): the end itself, the time from its own
-    first kernel to that end, and its own forward and backward compute. The second excludes a tower that only started
-    later, the third one that only stood still: in a barrier, or because nobody launched its kernels. A difference below
-    LEAST_SHARE of a step, or no larger than its own standard deviation between steps, is none.
+    first kernel to that end (else it only started later), and its own compute (else it only stood still). The end must
+    be later by LEAST_SHARE of a step, and by more than its standard deviation between steps.
     """
     if missing := _missing_evidence(steps, synchronous, clustered):
         return None, missing
@@ -152,12 +151,10 @@ class Lateness:
 def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:
     """The ranks that others wait for, where their batches give the evidence; None where fewer than two have any.
 
-    Ranks that exchange gradients end every batch together, so what tells is when each had its own gradients. Ranks
-    that exchange nothing are compared by how long their batches take.
-
-    The latest ranks are named, as few as possible, where the first of them comes after the last of all others by a time
+    Ranks that exchange gradients are compared by when each had its own, others by how long their batches take. The
+    latest ranks are named, as few as possible, where the first of them comes after the last of all others by a time
     whose mean over the batches is above 0 (Student's t, 95 %, neighbouring batches being alike), is 1 % of a batch or
-    more, and is more than it differs from batch to batch by. By chance another rank is the last one every time.
+    more, and exceeds its standard deviation.
     """
     timed = [
         RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:])

@@ -6,13 +6,12 @@ import dataclasses
 
 from rnn_scaling.analysis.comparison.judgement import Report
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 
 def statements(report: Report) -> list[Statement]:
     """That one setting is faster, by how much, or why that is not clear."""
-    unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.severity == INCOMPARABLE))
+    unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.is_grave))
     if options := [what for what in unlike if what.startswith("--")]:
         return [Statement("ab-other-work", values={"options": options})]
     if unlike:

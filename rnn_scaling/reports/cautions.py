@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning
 from rnn_scaling.analysis.comparison.differences import SHARES, Difference
-from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.rows import Key, Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
@@ -28,7 +27,7 @@ def lines(summary: Summary) -> list[str]:
 def statements(summary: Summary) -> list[Statement]:
     """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
     records = [record for row in summary.rows for record in row.records]
-    grave = [d for d in summary.differences if d.severity == INCOMPARABLE or d.what in LOADS]
+    grave = [d for d in summary.differences if d.is_grave or d.what in LOADS]
     return [
         *environment.statements(records),
         *map(_difference, grave),

@@ -19,7 +19,6 @@ from rnn_scaling.analysis.comparison.judgement import (
 )
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files, terminal
@@ -179,9 +178,9 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     """The table, what it rests on, and the differences between the runs."""
     machines = [f for f in report.found if report.machines and of_machine(f.difference)]
     found = [f for f in report.found if f not in machines]
-    grave = [f for f in found if _grave(f.difference)]
-    unknown = [f for f in found if not _grave(f.difference) and f.difference.effect == UNKNOWN_EFFECT]
-    cautions = [f for f in found if not _grave(f.difference) and f not in unknown]
+    grave = [f for f in found if f.difference.is_grave]
+    unknown = [f for f in found if not f.difference.is_grave and f.difference.effect == UNKNOWN_EFFECT]
+    cautions = [f for f in found if not f.difference.is_grave and f not in unknown]
     accepted = dict.fromkeys(report.accepted, " (accepted)")
     total = sum(all(r.runs) for r in report.results)
     not_recorded = list(dict.fromkeys(f.difference.what for f in unknown))
@@ -222,7 +221,3 @@ def _within(unlike: Sequence[Difference]) -> list[str]:
 
 def _signed(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
-
-
-def _grave(difference: Difference) -> bool:
-    return difference.severity == INCOMPARABLE

@@ -10,7 +10,6 @@ from rnn_scaling.analysis.comparison.judgement import MachineRatio, Report, of_m
 from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED
-from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports.numbers import has_interval
 
@@ -32,7 +31,7 @@ def verdict(report: Report) -> list[Statement]:
     unjudged = [result for result in report.results if result.gate != "ok"]
     if not unjudged and report.exit_status == 0:
         return [Statement("no-regression", values=values), *sittings]
-    grave = [entry.difference for entry in report.found if entry.difference.severity == INCOMPARABLE]
+    grave = [entry.difference for entry in report.found if entry.difference.is_grave]
     if not unjudged:
         return [Statement("not-judged", values={"reasons": [difference.what for difference in grave]})]
     values |= {"unjudged": len(unjudged), "reasons": list(dict.fromkeys(result.reason for result in unjudged))}

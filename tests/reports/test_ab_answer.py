@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
 from rnn_scaling.reports import ab_answer
@@ -18,7 +19,7 @@ def answer(value=None, low=None, high=None, reason="", pairs=3, unlike=()):
     ratio = value and Interval(value, low, high, "", error, 2.0, (pairs, pairs))
     comparison = ratio and SimpleNamespace(ratio=ratio)
     result = SimpleNamespace(comparison=comparison, reason=reason, runs=(pairs, pairs))
-    found = [SimpleNamespace(difference=SimpleNamespace(what=what, severity=severity)) for what, severity in unlike]
+    found = [SimpleNamespace(difference=Difference(what, "", "", "", severity)) for what, severity in unlike]
     (statement,) = ab_answer.statements(SimpleNamespace(results=(result,), found=found))
     return statement
 

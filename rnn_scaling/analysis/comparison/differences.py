@@ -82,6 +82,11 @@ class Difference:
     effect: str
     severity: str
 
+    @property
+    def is_grave(self) -> bool:
+        """Whether speeds differ for this reason alone."""
+        return self.severity == INCOMPARABLE
+
 
 def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) -> list[Difference]:
     """What differs between two sets of runs, the grave first; options are differences too.
@@ -165,7 +170,7 @@ def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
     unit = common_unit(run.record.unit for run in runs)
     worded = (dataclasses.replace(d, effect=d.effect.replace(f"{ITEMS}/s", f"{unit}/s")) for d in unordered)
     once = dict.fromkeys(difference for difference in worded if difference.what not in implied)
-    return sorted(once, key=lambda difference: (difference.severity != INCOMPARABLE, difference.a == UNKNOWN))
+    return sorted(once, key=lambda difference: (not difference.is_grave, difference.a == UNKNOWN))
 
 
 def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:

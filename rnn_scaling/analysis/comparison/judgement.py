@@ -49,6 +49,11 @@ class Question:
         if not 0 <= self.max_regression < 1:
             raise ValueError(f"max_regression={self.max_regression} must be a share from 0 to below 1")
 
+    def accepts(self, difference: Difference) -> bool:
+        """Whether the difference is no obstacle."""
+        is_expected = bool(self.across) and of_machine(difference)
+        return is_expected or not self.accepted.isdisjoint({ALL, plain_name(difference.what)})
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelledDifference:
@@ -137,8 +142,8 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
     common = _in_common(before, after, configurations, metric)
     missing = [c.label for c in configurations if c.after is None]
     labelled = _labelled(common, missing, question)
-    grave = [f for f in labelled if _grave(f.difference)]
-    stopping = [f for f in grave if not _accepted(f.difference, question)]
+    grave = [f for f in labelled if f.difference.is_grave]
+    stopping = [f for f in grave if not question.accepts(f.difference)]
     two_sittings = not question.paired and not question.across and matching.two_sittings(before, after)
     results = _results(common, metric, question, two_sittings, stopping)
     new = [c.label for c in configurations if c.before is None]
@@ -153,7 +158,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         changes=changes,
         results=tuple(results),
         found=tuple(labelled),
-        accepted=tuple(f.difference.what for f in grave if _accepted(f.difference, question)),
+        accepted=tuple(f.difference.what for f in grave if question.accepts(f.difference)),
         within=tuple(
             (when, tuple(differences.within([file.record for file in matching.good(side.runs)])))
             for when, side in (("before", before), ("after", after))
@@ -245,22 +250,12 @@ def _differences(configurations: Sequence[Configuration]) -> list[LabelledDiffer
         if not all(sides):
             continue
         for difference in differences.differences(*sides):
-            if difference.what.startswith("--") and not _grave(difference):
+            if difference.what.startswith("--") and not difference.is_grave:
                 continue
             key = (difference.what, difference.effect, difference.severity)
             merged.setdefault(key, [difference, []])[1].append(c.label)
     labelled = [LabelledDifference(difference, tuple(labels)) for difference, labels in merged.values()]
-    return sorted(labelled, key=lambda f: not _grave(f.difference))
-
-
-def _grave(difference: Difference) -> bool:
-    return difference.severity == INCOMPARABLE
-
-
-def _accepted(difference: Difference, question: Question) -> bool:
-    return (bool(question.across) and of_machine(difference)) or bool(
-        {ALL, plain_name(difference.what)} & question.accepted
-    )
+    return sorted(labelled, key=lambda f: not f.difference.is_grave)
 
 
 def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:

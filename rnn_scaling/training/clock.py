@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from rnn_scaling.records.parts import SteadyState
-
-
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """Seconds and items of the same steps."""
-
-    steps: int
-    seconds: float
-    items: int
+from rnn_scaling.records.parts import SteadyState, Throughput
 
 
 class StepTimer:
@@ -68,21 +58,16 @@ class StepTimer:
         return 0.0 if self._last is None else self._clock() - self._last
 
 
-def measured_window(step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int) -> Window:
-    """Seconds and items of the steps after the warm-up.
+def throughput(step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int) -> Throughput | None:
+    """Seconds and items of the same steps, those after the warm-up; None if there are none.
 
     Args:
       step_s: seconds of each step, the warm-up among them.
-
-    Raises:
-      ValueError: if the lists differ in length or no step follows the warm-up: a rate of nothing is no rate.
     """
-    if len(step_s) != len(step_items):
-        raise ValueError(f"expected seconds and items of the same steps, got {len(step_s)} and {len(step_items)}")
     if len(step_s) <= warmup_steps:
-        raise ValueError(f"expected more than {warmup_steps} batches (the warm-up), got {len(step_s)}")
-    seconds, items = step_s[warmup_steps:], step_items[warmup_steps:]
-    return Window(steps=len(seconds), seconds=sum(seconds), items=sum(items))
+        return None
+    seconds, items = sum(step_s[warmup_steps:]), sum(step_items[warmup_steps:])
+    return Throughput(items=items, seconds=seconds, items_per_second=items / seconds)
 
 
 def steady_state(

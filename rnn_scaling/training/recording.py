@@ -21,10 +21,10 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
-from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, Throughput
+from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers
-from rnn_scaling.training.clock import StepTimer, measured_window, steady_state
+from rnn_scaling.training.clock import StepTimer, steady_state, throughput
 
 MOST_DEVICES = 4096  # that are watched
 
@@ -137,11 +137,7 @@ class Recording:
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
             self._environment = build(Environment, read_environment())
         batches, warmup = self._batches(workers), self.timer.warmup_steps
-        throughput = None
-        if len(batches.seconds) > warmup and status != "failed":
-            window = measured_window(batches.seconds, batches.items, warmup)
-            rate = window.items / window.seconds
-            throughput = Throughput(items=window.items, seconds=window.seconds, items_per_second=rate)
+        rate = throughput(batches.seconds, batches.items, warmup) if status != "failed" else None
         return RunRecord(
             status=status,
             error=error,
@@ -149,9 +145,9 @@ class Recording:
             resolved=build(Resolved, {**self.resolved, "peak_flops_per_second": self._peak(self._environment)}),
             parameters=build(Parameters, self.parameters) if self.parameters else None,
             batches=batches,
-            throughput=throughput,
+            throughput=rate,
             memory=self._memory,
-            steady_state=steady_state(batches.seconds, batches.items, warmup, self.unit) if throughput else None,
+            steady_state=steady_state(batches.seconds, batches.items, warmup, self.unit) if rate else None,
             phases=self._phases(batches.seconds),
             environment=dataclasses.replace(
                 self._environment,

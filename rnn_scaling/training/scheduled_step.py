@@ -34,12 +34,7 @@ class ScheduledStep(TrainStep):
     goes_on = True
 
     def __init__(
-        self,
-        workload: Workload,
-        source: Source,
-        update: AsyncParameterServer,
-        engine: Engine,
-        config: RunConfig,
+        self, workload: Workload, source: Source, update: AsyncParameterServer, engine: Engine, config: RunConfig
     ) -> None:
         """The arguments are those of a step of one worker."""
         super().__init__(workload, source, update, engine, config)

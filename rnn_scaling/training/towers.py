@@ -90,12 +90,7 @@ class TrainStep:
     cut: Cut | None = None
 
     def __init__(
-        self,
-        workload: Workload,
-        source: Source,
-        update: VariableUpdate,
-        engine: Engine,
-        config: RunConfig,
+        self, workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig
     ) -> None:
         self._workload, self._source, self._update = workload, source, update
         self._embedding_rows = {spec.name: spec.shape[0] for spec in workload.variables if spec.kind == "embedding"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import types
 from pathlib import Path
 
 import numpy as np
@@ -78,18 +77,6 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
         assert (refused.returncode, refused.stdout) == (2, "")
         assert reason in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "other" / "run.json").exists()
-
-
-def test_a_run_whose_batches_were_all_done_before_says_so(tf, tmp_path, capsys):
-    from rnn_scaling.training import benchmark
-
-    config = configs.resolve({"num_batches": 20, "num_warmup_batches": 10}, num_gpus=0, num_cores=2)
-    for batches, said in ((29, False), (30, True)):
-        state = RunState(config)
-        state.checkpoint = checkpoint_folder.Checkpoint(tmp_path, batches, {}, [])
-        benchmark._resume(config, None, state, types.SimpleNamespace(resume=lambda step: None))
-        warning = "warning: that was its last batch: nothing is trained, and what follows was measured then\n"
-        assert (warning in capsys.readouterr().err) == said
 
 
 MODES = [

@@ -99,6 +99,14 @@ def batches_of(model, num_towers):
     return [[concatenate([a, b]), *rest] for a, b, *rest in make_batches(STEPS, num_towers + 1, model)]
 
 
+def serial_weights(model, batches, **options):
+    """The weights of serial training on the global batches."""
+    plain = Serial(model, **options)
+    for towers in batches:
+        plain.apply(plain.gradient(concatenate(towers))[1])
+    return plain.weights
+
+
 @functools.cache
 def serial(model, num_towers):
     """(weights, losses) of serial training on the batches of so many towers."""
@@ -146,10 +154,8 @@ def test_one_tower_equals_serial_training(mode, trained):
 def test_independent_replicas_equal_serial_runs_on_their_own_data(trained):
     result = trained(SMALL, 2, variable_update="independent")
     for tower, replica in enumerate(result["replicas"]):
-        plain = Serial(SMALL)
-        for towers in make_batches(STEPS, 2):
-            plain.apply(plain.gradient(towers[tower])[1])
-        assert largest_difference(replica, plain.weights) < TOLERANCE
+        weights = serial_weights(SMALL, [[towers[tower]] for towers in make_batches(STEPS, 2)])
+        assert largest_difference(replica, weights) < TOLERANCE
 
 
 @pytest.mark.parametrize("mode", ["parameter_server", "replicated"])
@@ -181,15 +187,10 @@ def test_staged_variables_are_exactly_one_step_stale(trained):
 def test_gradient_norm_is_that_of_the_global_batch(options, devices):
     batches = make_batches(5, 2)
     result = train(devices[:2], batches, SMALL, max_gradient_norm=0.05, **options)
-    plain = Serial(SMALL, max_gradient_norm=0.05)
-    for towers in batches:
-        plain.apply(plain.gradient(concatenate(towers))[1])
-    unclipped = Serial(SMALL)
-    for towers in batches:
-        unclipped.apply(unclipped.gradient(concatenate(towers))[1])
+    clipped, unclipped = serial_weights(SMALL, batches, max_gradient_norm=0.05), serial_weights(SMALL, batches)
     for replica in result["replicas"]:
-        assert largest_difference(replica, plain.weights) < TOLERANCE
-        assert largest_difference(replica, unclipped.weights) > 10 * TOLERANCE
+        assert largest_difference(replica, clipped) < TOLERANCE
+        assert largest_difference(replica, unclipped) > 10 * TOLERANCE
 
 
 @as_built
@@ -228,10 +229,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
         UpdateRule(optimizers.build("sgd", 0.5)),
     )
     result = train(devices[:2], batches, model, update=update)
-    plain = Serial(model)
-    for towers in batches:
-        plain.apply(plain.gradient(concatenate(towers))[1])
-    assert largest_difference(result["replicas"][0], plain.weights) < TOLERANCE
+    assert largest_difference(result["replicas"][0], serial_weights(model, batches)) < TOLERANCE
     assert len(bytes_by_device(update.variable_states())) == 4
     split = {name for name, parts in place_parts(specs, devices[:4], partition).items() if len(parts) > 1}
     assert split == ({"src_embedding", "projection"} if partition else set())

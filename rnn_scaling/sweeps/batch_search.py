@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,14 +68,7 @@ class BatchSearch:
         limit_bytes = int((memory_gib * memory.GIB or memory_share * (free or 0)) / count)
         if not limit_bytes:
             return None, list(trainer)
-        return limit_bytes, [
-            sys.executable,
-            "-I",
-            tether.__file__,
-            str(os.getpid()),
-            f"{tether.BYTES}{limit_bytes}",
-            *trainer,
-        ]
+        return limit_bytes, [sys.executable, "-I", tether.__file__, "0", f"{tether.BYTES}{limit_bytes}", *trainer]
 
     @property
     def limit_words(self) -> str:

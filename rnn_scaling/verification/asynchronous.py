@@ -12,12 +12,11 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.models.workload import first_values
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
-from rnn_scaling.reports.wording import sentences
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates
-from rnn_scaling.verification.certificates import finite
+from rnn_scaling.verification.certificates import Conclusion, finite
 from rnn_scaling.verification.certifier import weights_by_tower
 from rnn_scaling.verification.gradients import SerialGradients, summed
 from rnn_scaling.verification.rule import Arrays, UpdateRule
@@ -59,29 +58,22 @@ class AsynchronousCertifier:
         smallest = min(map(_norm, changes)) / _norm(expected)
         moved = max(float(np.abs(array).max()) for array in change.values())
         holds = off <= ALLOWED * smallest
-        values = {
-            "steps": len(done),
-            "off": off,
-            "smallest": smallest,
-            "least": min(staleness),
-            "most": max(staleness),
-        }
+        values = {"steps": len(done), "off": off, "smallest": smallest}
+        values |= {"least": min(staleness), "most": max(staleness)}
         optimizer = self._config.training.optimizer
         if holds:
-            verdict, statement = "equal to first order", Statement("verify-first-order", values=values)
+            conclusion = Conclusion("equal to first order", True, [Statement("verify-first-order", values=values)])
         elif optimizer == "sgd":
-            verdict, statement = "unequal", Statement("verify-not-first-order", values=values)
+            conclusion = Conclusion("unequal", False, [Statement("verify-not-first-order", values=values)])
         else:
-            verdict, statement = "cannot tell", Statement("verify-order-counts", values={"optimizer": optimizer})
+            statement = Statement("verify-order-counts", values={"optimizer": optimizer})
+            conclusion = Conclusion("cannot tell", False, [statement])
         text = "sum of the gradients at the first weights against the change of the variables, relative"
         check = Check(
             name="first order", holds=holds, text=text, difference=finite(off), tolerance=finite(ALLOWED * smallest)
         )
-        return Certificate(
-            verdict=verdict,
-            holds=holds,
-            sentence=sentences([statement]),
-            statements=(statement.data(),),
+        return certificates.certificate(
+            conclusion,
             checks=(check,),
             compared=certificates.compared(self._config, len(self._losses)),
             tolerance=ALLOWED * smallest,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import markdown_table
-from rnn_scaling.records.certificate import Certificate, CertifiedBatch, Check
+from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.reports.wording import counted, sentences
 from rnn_scaling.settings import learning_rate, scale
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.run_options import TrainingOptions
 from rnn_scaling.verification.rule import Guarantee
 
 CLOSEST = 1e-5  # nearer is not claimed
@@ -19,74 +21,51 @@ RESULTS = {True: "ok", False: "WRONG", None: "not run"}
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckOutcome:
-    """What came of all batches.
+class Conclusion:
+    """The conclusion of a verification: the word for it, whether the mode keeps its promise, and why."""
 
-    Attributes:
-      replicas: name of each, empty of one that all towers share.
-      hidden: variables that moved too little to show a fault.
-      variables: how many there are.
-      has_clipped: whether a gradient was longer than --max_gradient_norm.
-      loss_difference, weights_difference, weights_moved: as of `Certificate`.
-      checks: what was compared, each with its largest difference.
-    """
-
-    config: RunConfig
-    guarantee: Guarantee
-    replicas: Sequence[str]
-    batches: tuple[CertifiedBatch, ...]
-    hidden: Sequence[str]
-    variables: int
-    loss_difference: float
-    weights_difference: float
-    weights_moved: float
-    has_clipped: bool = True
-    checks: tuple[Check, ...] = ()
+    word: str
+    holds: bool
+    statements: Sequence[Statement]
 
 
-def right(outcome: CheckOutcome) -> Certificate:
-    """The certificate of a run in which nothing is wrong."""
-    if 2 * len(outcome.hidden) > outcome.variables:
-        values = {
-            "moved": short(outcome.weights_moved),
-            "variables": list(outcome.hidden),
-            "rate": outcome.config.training.learning_rate,
-        }
-        return _certificate(outcome, "cannot tell", False, [Statement("verify-hardly-moved", values=values)])
-    within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, outcome.weights_difference)) - 1e-9))
-    kind = "verify-equal" if outcome.replicas == [""] else "verify-equal-replicas"
-    if not outcome.guarantee.shares_one_model:
-        kind = "verify-equal-alone"
-    verdict, statements = f"equal within {within}", []
-    if outcome.guarantee.is_stale:
-        verdict = "stale by 1 step"
-        flag = "--staged_vars=true" if outcome.guarantee.staged else "--variable_consistency=relaxed"
-        statements.append(Statement("verify-stale", values={"flag": flag}))
-    statements.append(Statement(kind, values={"within": within, "batches": len(outcome.batches)}))
-    statements.append(Statement("verify-moved", values={"moved": short(outcome.weights_moved)}))
-    if outcome.hidden:
-        statements.append(Statement("verify-not-moved", values={"variables": list(outcome.hidden)}))
-    return _certificate(outcome, verdict, True, [*statements, *_limits(outcome), Statement("verify-not-covered")])
+def certificate(conclusion: Conclusion, **parts: Any) -> Certificate:
+    """The certificate of a conclusion; `parts` are its other fields."""
+    return Certificate(
+        verdict=conclusion.word,
+        holds=conclusion.holds,
+        sentence=sentences(conclusion.statements),
+        statements=tuple(statement.data() for statement in conclusion.statements),
+        **parts,
+    )
 
 
-def right_by_steps(outcome: CheckOutcome, first: int) -> Certificate:
-    """The certificate of a run whose weights leave those of serial training though each of its updates is right.
+def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replicas: bool) -> Conclusion:
+    """The verdict on a run in which nothing is wrong.
 
     Args:
-      first: number of the first batch after which they are farther off than they may be.
+      difference: the largest of a weight.
+      has_replicas: whether there are several copies of the variables.
     """
-    values = {"batch": first, "difference": short(outcome.weights_difference)}
-    statements = [Statement("verify-step-by-step", values=values), *_limits(outcome)]
-    return _certificate(outcome, "right step by step", True, statements)
+    within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, difference)) - 1e-9))
+    kind = "verify-equal-replicas" if has_replicas else "verify-equal"
+    if not guarantee.shares_one_model:
+        kind = "verify-equal-alone"
+    word, statements = f"equal within {within}", []
+    if guarantee.is_stale:
+        word = "stale by 1 step"
+        flag = "--staged_vars=true" if guarantee.staged else "--variable_consistency=relaxed"
+        statements.append(Statement("verify-stale", values={"flag": flag}))
+    statements.append(Statement(kind, values={"within": within, "batches": num_batches}))
+    return Conclusion(word, True, statements)
 
 
-def wrong(outcome: CheckOutcome, faults: Sequence[Statement], first: int) -> Certificate:
-    """The certificate of a run that does not do what its mode promises; the first fault's subject is the verdict."""
-    statements = [Statement("verify-wrong", values={"batch": first}), *faults]
-    optimizer = outcome.config.training.optimizer
+def wrong(faults: Sequence[Statement], batch: int, optimizer: str) -> Conclusion:
+    """The verdict on a run that breaks the promise of its mode from a batch on; its word is the first fault's."""
+    statements = [Statement("verify-wrong", values={"batch": batch}), *faults]
     if optimizer != "sgd":
         statements.append(Statement("verify-try-sgd", values={"optimizer": optimizer}))
-    return _certificate(outcome, faults[0].subject, False, statements)
+    return Conclusion(faults[0].subject, False, statements)
 
 
 def table(certificate: Certificate) -> str:
@@ -124,23 +103,6 @@ def _cell(difference: float | None) -> str:
     return "n/a" if difference is None else short(difference)
 
 
-def _certificate(outcome: CheckOutcome, verdict: str, holds: bool, statements: Sequence[Statement]) -> Certificate:
-    return Certificate(
-        verdict=verdict,
-        holds=holds,
-        sentence=sentences(statements),
-        statements=tuple(statement.data() for statement in statements),
-        compared=compared(outcome.config, len(outcome.batches)),
-        replicas=len(outcome.replicas),
-        tolerance=outcome.guarantee.share,
-        loss_difference=finite(outcome.loss_difference),
-        weights_difference=finite(outcome.weights_difference),
-        weights_moved=finite(outcome.weights_moved),
-        batches=outcome.batches,
-        checks=outcome.checks,
-    )
-
-
 def compared(config: RunConfig, num_batches: int) -> str:
     """What was compared, in a line."""
     training = config.training
@@ -155,14 +117,13 @@ def compared(config: RunConfig, num_batches: int) -> str:
     )
 
 
-def _limits(outcome: CheckOutcome) -> list[Statement]:
-    """What could be wrong and would not show."""
-    training = outcome.config.training
+def limits(training: TrainingOptions, has_clipped: bool) -> list[Statement]:
+    """What could be wrong and would not show; `has_clipped`: whether any gradient was long enough to be clipped."""
     hiding = ["--optimizer=adam"] if training.optimizer == "adam" else []
     if training.max_gradient_norm:
         hiding.append("--max_gradient_norm")
     statements = [Statement("verify-hides-factor", values={"hiding": hiding})] if hiding else []
-    if training.max_gradient_norm and not outcome.has_clipped:
+    if training.max_gradient_norm and not has_clipped:
         statements.append(Statement("verify-not-clipped"))
     return statements
 

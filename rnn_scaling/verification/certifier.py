@@ -17,7 +17,7 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.towers import StepResult, TrainStep
 from rnn_scaling.verification import certificates, diagnosis, network_check, replay
-from rnn_scaling.verification.certificates import finite
+from rnn_scaling.verification.certificates import Conclusion, finite
 from rnn_scaling.verification.diagnosis import BLIND, ROUNDING, Evidence, Findings, Gradient, ReplicaUpdate
 from rnn_scaling.verification.gradients import BatchCheck, GradientPart, SerialGradients, Towers
 from rnn_scaling.verification.rule import Arrays, guarantee_of
@@ -99,26 +99,43 @@ class Certifier:
 
     def end(self) -> Certificate:
         """The certificate of all batches."""
-        outcome = certificates.CheckOutcome(
-            config=self._config,
-            guarantee=self._guarantee,
-            replicas=[replica.name for replica in self._before],
+        return certificates.certificate(
+            self._conclusion(),
+            compared=certificates.compared(self._config, len(self._batches)),
+            replicas=len(self._before),
+            tolerance=self._guarantee.share,
             batches=tuple(self._batches),
-            hidden=self._hidden(),
-            variables=len(self._first),
-            has_clipped=self._serial.trainings[0].rule.has_clipped,
             checks=tuple(self._checks.values()),
-            **self._largest,
+            **{name: finite(number) for name, number in self._largest.items()},
         )
+
+    def _conclusion(self) -> Conclusion:
+        training, largest, hidden = self._config.training, self._largest, self._hidden()
+        limits = certificates.limits(training, self._serial.trainings[0].rule.has_clipped)
+        moved, difference = (certificates.short(largest[f"weights_{name}"]) for name in ("moved", "difference"))
         if self._findings.are_right and self._explained == len(self._batches) - self._first_wrong:
-            return certificates.right_by_steps(outcome, self._first_wrong)
-        if not self._wrong:
-            return certificates.right(outcome)
-        faults = [self._wrong]
-        if self._findings.by_place:
-            shares_one_model = self._guarantee.shares_one_model
-            faults = self._replayed() or self._findings.statements(outcome.replicas, shares_one_model)
-        return certificates.wrong(outcome, faults, self._first_wrong)
+            values = {"batch": self._first_wrong, "difference": difference}
+            return Conclusion("right step by step", True, [Statement("verify-step-by-step", values=values), *limits])
+        if self._wrong:
+            return certificates.wrong(self._faults(self._wrong), self._first_wrong, training.optimizer)
+        if 2 * len(hidden) > len(self._first):
+            values = {"moved": moved, "variables": hidden, "rate": training.learning_rate}
+            return Conclusion("cannot tell", False, [Statement("verify-hardly-moved", values=values)])
+        is_shared = [replica.tower for replica in self._before] == [None]
+        equal = certificates.equal(
+            self._guarantee, len(self._batches), largest["weights_difference"], has_replicas=not is_shared
+        )
+        statements = [*equal.statements, Statement("verify-moved", values={"moved": moved})]
+        if hidden:
+            statements.append(Statement("verify-not-moved", values={"variables": hidden}))
+        return dataclasses.replace(equal, statements=[*statements, *limits, Statement("verify-not-covered")])
+
+    def _faults(self, first: Statement) -> list[Statement]:
+        """What explains the first fault; the fault itself where it explains itself."""
+        if not self._findings.by_place:
+            return [first]
+        replicas = [replica.name for replica in self._before]
+        return self._replayed() or self._findings.statements(replicas, self._guarantee.shares_one_model)
 
     def _replayed(self) -> list[Statement]:
         """What explains all updates, of rules that depend on more than the last batch; empty: nothing does."""

@@ -26,14 +26,8 @@ CLOCKS = 0.02  # by which two clocks may differ over a step, as a share; beside 
 SLACK_S = 2e-4
 # What does a tower's work; shapes and numbers of control flow may be on the host whatever the device.
 HEAVY = (
-    "MatMul",
-    "BatchMatMul",
-    "Conv2D",
-    "CudnnRNN",
-    "BlockLSTM",
-    "LSTMBlockCell",
-    "SoftmaxCrossEntropy",
-    "FusedBatchNorm",
+    *("MatMul", "BatchMatMul", "Conv2D", "CudnnRNN"),
+    *("BlockLSTM", "LSTMBlockCell", "SoftmaxCrossEntropy", "FusedBatchNorm"),
 )
 
 
@@ -93,8 +87,8 @@ class MachineCheck:
         off = [node for node in heavy if node.device != devices[node.owner.tower or 0]]
         text = f"{len(heavy)} products and fused kernels are on their towers' devices"
         if off:
-            one = f"a {off[0].type} of tower {off[0].owner.tower} on {off[0].device}"
-            text = f"{len(off)} of {len(heavy)} are elsewhere, as {one}"
+            first = f"a {off[0].type} of tower {off[0].owner.tower} on {off[0].device}"
+            text = f"{len(off)} of {len(heavy)} are elsewhere, as {first}"
         yield Check(name="placement of operators", holds=bool(heavy) and not off, text=text)
 
     def _clock(self) -> Iterator[Check]:
@@ -115,9 +109,8 @@ class MachineCheck:
         late = [_late_s(step) for step in steps]
         busy = [_busy_s(step) for step in steps]
         kind = "GPUs' kernels" if is_gpu else "kernels"
-        text = (
-            f"{kind} take {_ms(busy)} of a step of {_ms(spans)}; the last ends {_ms([max(0.0, -max(late))])} before it"
-        )
+        before_s = max(0.0, -max(late))
+        text = f"{kind} take {_ms(busy)} of a step of {_ms(spans)}; the last ends {_ms([before_s])} before it"
         if max(late) > SLACK_S:
             text = f"a kernel ends {_ms([max(late)])} after the clock was read"
         yield Check(name="clock after the last kernel", holds=max(late) <= SLACK_S, text=text)

@@ -37,9 +37,7 @@ class VerifySession(Session):
     """As `Session`; its exit status is 1 where the mode does not do what it promises."""
 
     def __init__(self, config: RunConfig, started: float, launch: Launch | None, checks_machine: bool = False) -> None:
-        """started: `time.perf_counter()` when the program started.
-        launch: which of several processes this is; None: it is alone.
-        """
+        """started: `time.perf_counter()` when the program started."""
         super().__init__(config, started, _look_nowhere, launch, watch=_check_machine if checks_machine else _watch)
         self._holds = False
 

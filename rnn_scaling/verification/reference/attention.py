@@ -54,9 +54,7 @@ def step_wise(
     luong feeds what it gave for the word before, tanh(W_c [context, h]), next to the word. bahdanau feeds the context
     of the top layer's last state, and gives tanh(W_c [context, h]) of the new one.
 
-    Args:
-      kind, memory, lengths, w: as of `context`.
-      words: embedded target words, [T, B, E].
+    words: embedded target words, [T, B, E].
     """
     step = cells.CELLS[unit_type][0]
     output, states = w["attention/output"], list(states)

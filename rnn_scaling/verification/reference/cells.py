@@ -21,11 +21,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def lstm(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Zaremba et al., arXiv:1409.2329, section 3.1. kernel [D+U, 4U] has columns i, j, f, o.
-
-    Args:
-      x: [B, D].
-    """
+    """Zaremba et al., arXiv:1409.2329, section 3.1. x: [B, D]; kernel [D+U, 4U] has columns i, j, f, o."""
     c, h = state
     gates = np.concatenate([x, h], 1) @ w["kernel"] + w["bias"] + w.get("recurrent_bias", 0.0)
     i, j, f, o = np.split(gates, 4, axis=1)
@@ -34,11 +30,7 @@ def lstm(x: Array, state: State, w: Weights, forget_bias: float) -> State:
 
 
 def gru(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Cho et al., arXiv:1406.1078v1, as cuDNN has it. kernel [D, 3U] and recurrent_kernel [U, 3U]: columns r, u, n.
-
-    Args:
-      x, state, w, forget_bias: as of `lstm`; the state is h, and there is no forget gate.
-    """
+    """Cho et al., arXiv:1406.1078v1, as cuDNN has it. kernel [D, 3U] and recurrent_kernel [U, 3U]: columns r, u, n."""
     (h,), units = state, state[0].shape[1]
     of_x = x @ w["kernel"] + w["bias"][: 3 * units]
     of_h = h @ w["recurrent_kernel"]
@@ -49,11 +41,7 @@ def gru(x: Array, state: State, w: Weights, forget_bias: float) -> State:
 
 
 def layer_norm_lstm(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Ba et al., arXiv:1607.06450, as TensorFlow 1's LayerNormBasicLSTMCell. gain and shift [5U]: i, j, f, o, c.
-
-    Args:
-      x, state, w, forget_bias: as of `lstm`; gain and shift take the place of the bias.
-    """
+    """Ba et al., arXiv:1607.06450, as TensorFlow 1's LayerNormBasicLSTMCell. gain and shift [5U]: i, j, f, o, c."""
     c, h = state
 
     def norm(a: Array, number: int) -> Array:
@@ -69,11 +57,7 @@ def layer_norm_lstm(x: Array, state: State, w: Weights, forget_bias: float) -> S
 
 
 def nas(x: Array, state: State, w: Weights, forget_bias: float) -> State:
-    """Zoph and Le, arXiv:1611.01578, appendix. kernel [D, 8U], recurrent_kernel [U, 8U].
-
-    Args:
-      x, state, w, forget_bias: as of `lstm`; there is no bias and no forget gate.
-    """
+    """Zoph and Le, arXiv:1611.01578, appendix. kernel [D, 8U], recurrent_kernel [U, 8U]."""
     c, h = state
     a, b = np.split(x @ w["kernel"], 8, axis=1), np.split(h @ w["recurrent_kernel"], 8, axis=1)
     k = [p + q for p, q in zip(a, b)]
@@ -105,7 +89,8 @@ def direction(
     """
     step, num_states = CELLS[unit_type]
     if state is None:
-        units = (w["kernel"].shape[0] - x.shape[2]) if "recurrent_kernel" not in w else w["recurrent_kernel"].shape[0]
+        recurrent = w.get("recurrent_kernel", w["kernel"][x.shape[2] :])
+        units = recurrent.shape[0]
         state = (np.zeros((x.shape[1], units)),) * num_states
     outputs = []
     for t in range(len(x)):

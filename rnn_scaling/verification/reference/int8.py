@@ -34,14 +34,7 @@ class Feedback:
 
 
 def gathered(shape: tuple[int, ...], ids: np.ndarray, rows: np.ndarray, factor: float = 1.0) -> np.ndarray:
-    """The dense gradient of an embedding whose touched rows travel one by one, each with a scale of its own.
-
-    Args:
-      shape: [V, D] of the embedding.
-      ids: [R].
-      rows: [R, D].
-      factor: as of `sent`.
-    """
+    """The dense gradient [V, D] of an embedding whose touched rows [R, D] travel one by one, with a scale each."""
     total = np.zeros(shape, np.float32)
     np.add.at(total, ids, sent(rows, factor))
     return total

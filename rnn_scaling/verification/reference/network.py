@@ -15,12 +15,7 @@ from rnn_scaling.verification.reference.cells import Array, Weights
 
 
 def loss_sum(config: Any, weights: Mapping[str, Array], batch: Mapping[str, Array]) -> float:
-    """The summed loss of a batch, without dropout.
-
-    Args:
-      config: the network's options (`ModelConfig`).
-      batch: its fields, time first: ids [T, B], lengths [B].
-    """
+    """The summed loss of a batch without dropout, of ids [T, B] and lengths [B], by a `ModelConfig`."""
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     hidden = LAST_LAYERS[config.model](config, w, batch)
     logits = hidden @ w["projection"] + w.get("projection/bias", 0.0)

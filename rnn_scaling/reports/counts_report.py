@@ -21,6 +21,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import PHASES
 from rnn_scaling.reports import placement_table
 from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.summary import Summary
 
 SCHEMA = "rnn_scaling.inspect/1"
 TOP_TYPES = 15
@@ -52,6 +53,13 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
         return False
     print(f"\nwrote {out / 'inspect.md'} and inspect.json", file=sys.stderr)
     return not inspection.differences
+
+
+def inspection_of(summary: Summary) -> Inspection | None:
+    """The counts of a report's runs; None without traces."""
+    rows = [row for member in summary.measured for row in member.rows if row.traced]
+    runs = {name: run for row in rows for name, run in zip(row.files, row.row.records) if run.trace and run.graph}
+    return counts.inspect(runs) if runs else None
 
 
 def content(inspection: Inspection) -> dict[str, Any]:

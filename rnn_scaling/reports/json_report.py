@@ -10,10 +10,9 @@ from rnn_scaling.analysis.rows import shown
 from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports import cautions, certificates, cluster, conclusions, learning, start_up, steps
+from rnn_scaling.reports import cautions, certificates, cluster, conclusions, counts_report, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel
 from rnn_scaling.reports.numbers import interval_data, rounded
-from rnn_scaling.reports.page import inside
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
@@ -48,8 +47,9 @@ def render(summary: Summary) -> bytes:
     }
     if summary.learning:
         fields["learning"] = learning.as_json(summary.learning, summary.row_titles)
-    if counts := inside.counts_of(summary):
-        fields["counts"] = {name: counts["content"][name] for name in ("groups", "growth", "differences")}
+    if inspection := counts_report.inspection_of(summary):
+        counts = counts_report.content(inspection)
+        fields["counts"] = {name: counts[name] for name in ("groups", "growth", "differences")}
     return input_files.json_text(fields, indent=1).encode()
 
 

@@ -33,7 +33,7 @@ def text(summary: Summary) -> str:
     """
     opening = "".join(f"{line}\n\n" for line in cautions.opening(summary))
     if len(summary.series) > 1:
-        opening += f"{series_table.markdown(summary)}\n"
+        opening += f"{markdown(series_table.sections(summary), level=3)}\n"
     sections = []
     for series in summary.series:
         sections += [markdown([rates_of(series), parts_section(series)], level=3), markdown(inside(series), level=4)]

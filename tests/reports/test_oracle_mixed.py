@@ -204,7 +204,7 @@ def judge_losses(made):
 
 def judge_constant(made, series):
     """What is said of a device's work stands in every record."""
-    constant = document._series(made, series)["notes"][0]
+    constant = document._series_section(series).notes[0]
     told = [run.config for row in series.rows for run in row.row.records]
     if match := re.search(r"every device processes (\d+) ", constant):
         assert all(config.get("batch_size") == int(match[1]) for config in told), constant

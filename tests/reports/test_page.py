@@ -63,24 +63,20 @@ def _plain(text):
 
 def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
     made = of([*weak_and_strong(), run(2, 1.0, "failed", variable_update="parameter_server")])
-    table_of_all = series_table.table_of(made)
-    assert table_of_all.head[:3] == ["Series", "Speedup on 2 devices", "Efficiency on 2 devices (%)"]
-    lines = {series.title: cells for _, group in table_of_all.groups for series, cells in group}
+    tables = [(section.title, section.grids[0]) for section in series_table.sections(made)]
+    assert tables[0][1].head[:3] == ["Series", "Speedup on 2 devices", "Efficiency on 2 devices (%)"]
+    lines = {title: cells for _, grid in tables for title, *cells in grid.lines}
     assert list(lines) and set(lines) == {each.title for each in made.series}
     numbers = [cell.split(" ± ")[0] for cell in lines["cudnn_lstm, replicated"]]
     assert numbers == ["1.40", "70.0", "140.0", "100.0", "3"]
     assert lines["cudnn_lstm, parameter_server"][-1] == "none succeeded"
-    assert [name for name, _ in table_of_all.groups] == ["Weak scaling", "Strong scaling"]
-    several = series_table.table_of(
-        of(
-            [
-                timed(n, 90 * n, k, variable_update=m)
-                for m, n in (("independent", 1), ("independent", 2), ("replicated", 1), ("replicated", 4))
-                for k in range(2)
-            ]
-        )
-    )
-    assert several.head[1:3] == ["Devices", "Speedup"]
+    assert [title for title, _ in tables] == ["Weak scaling", "Strong scaling"]
+    several = [
+        timed(n, 90 * n, k, variable_update=m)
+        for m, n in (("independent", 1), ("independent", 2), ("replicated", 1), ("replicated", 4))
+        for k in range(2)
+    ]
+    assert series_table.sections(of(several))[0].grids[0].head[1:3] == ["Devices", "Speedup"]
 
 
 def test_a_picture_says_its_numbers_to_who_does_not_see_it():

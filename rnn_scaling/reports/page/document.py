@@ -9,16 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.attribution import (
-    CONTENTION,
-    EXCHANGE,
-    FIXED,
-    IMBALANCE,
-    INPUT,
-    MEANING,
-    OVERSUBSCRIPTION,
-    Attribution,
-)
+from rnn_scaling.analysis.attribution import MEANING, Attribution
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.own_files import REPORT_SCHEMA
@@ -33,17 +24,30 @@ from rnn_scaling.reports import (
 )
 from rnn_scaling.reports.numbers import has_interval, plus_minus
 from rnn_scaling.reports.page import drawings, inside
-from rnn_scaling.reports.page.parts import MOST_FIGURES, cells, content, unbroken
+from rnn_scaling.reports.page.parts import (
+    MOST_FIGURES,
+    Block,
+    Body,
+    Command,
+    Folded,
+    Group,
+    Items,
+    Key,
+    Legend,
+    PageSection,
+    Terms,
+    Text,
+    unbroken,
+)
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary, repeated
+from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
 from rnn_scaling.reports.wording import sentence, sentences
 
-ORDER = (OVERSUBSCRIPTION, CONTENTION, EXCHANGE, INPUT, IMBALANCE, FIXED)
 TEMPLATES = Path(__file__).parent / "template"
-MOST_COMMANDS = 200  # rows with a command of their own
+MOST_COMMANDS = 200  # series with commands of their own
 ROUNDING = 1e-9  # shares below it are the error of floating point
-MOST_STEADY = 500  # runs in the table of steady states
 
 
 def render(summary: Summary) -> bytes:
@@ -54,189 +58,198 @@ def render(summary: Summary) -> bytes:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"unbroken": unbroken, "cells": cells, "content": content}
+    environment.filters |= {"unbroken": unbroken, "kind": lambda block: type(block).__name__}
     page = environment.get_template("page.html").render(**_context(summary))
     return page.encode()
 
 
 def _context(summary: Summary) -> dict[str, Any]:
-    measured = summary.measured
-    steady = _steady_grid(summary)
+    limitations = cautions.lines(summary)
     return {
         "schema": REPORT_SCHEMA,
         "name": entry.plain(Path(summary.name).resolve().name) or summary.name,
-        "report_command": f"{entry.program()} report {shlex.quote(summary.name)}",
         "runs": summary.runs,
         "unit": summary.unit,
         "counted": list(dict.fromkeys((member.unit, member.rows[0].row.items) for member in summary.series)),
-        "lead": unbroken(conclusions.lead(summary)),
-        "remarks": unbroken(conclusions.overview(summary)),
-        "overview": _overview(summary),
-        "glance": drawings.glance(summary),
-        "sentences": [unbroken(series_statements.sentence(member)) for member in summary.series]
-        if len(summary.series) > 1
-        else [],
-        "cautions": cautions.lines(summary),
-        "kinds": conclusions.kinds(summary.series),
-        "series": _all_series(summary),
-        "missing": _missing(summary),
-        "again": [(member.title, repeat_commands.commands(member)) for member in summary.series[:MOST_COMMANDS]],
-        "commands": _row_commands(summary),
-        "curves": _curves(summary),
-        "many_counts": any(drawings.is_curve(series) for _, series in figures.groups(summary)),  # else dots say it all
-        "learning": inside.learning_of(summary),
-        "losses": _losses(measured),
-        # One number of devices alone stands next to its waterfall already.
-        "splits": [
-            dataclasses.replace(section, title=series.title)
-            for series in measured
-            if (section := table.parts_section(series)).grids and len(section.grids[0].lines) > 1
+        "lead": conclusions.lead(summary),
+        "remarks": conclusions.overview(summary),
+        # Each line of the table of all series leads to the details of its series.
+        "overview": [
+            (
+                section.title,
+                section.grids[0].head,
+                list(zip(map(summary.positions.get, series), section.grids[0].lines)),
+            )
+            for section, (_, series) in zip(series_table.sections(summary), summary.scalings)
         ],
-        "steps": inside.steps_of(measured),
-        "step_parts": inside.parts_of(measured),
-        "counts": inside.counts_of(summary),
-        "times": drawings.times(measured) if steady else [],
-        "steady": steady,
-        "steady_sentence": unbroken(sentences(_steady_statements(summary))),
-        "unjudged": summary.unjudged,
-        "workers": inside.workers_of(measured),
-        "padding": _padding(measured),
-        "scalings": {member.strong for member in summary.series},
-        "failures": _failures(summary),
-        "left_out": summary.left_out,
-        "facts": summary.facts,
-        "differences": _differences(summary),
+        "is_certified": summary.is_certified,
+        "is_mixed": len({member.strong for member in summary.series}) == 2,
+        "limitations": len(limitations),
+        "kinds": conclusions.kinds(summary.series),
+        "glance": drawings.glance(summary),
+        "sections": [section for section in _sections(summary, limitations) if section.blocks],
     }
 
 
-def _missing(summary: Summary) -> list[tuple[str, list[str]]]:
-    """(series, commands that supply what could not be said of them); series that need the same are one entry."""
-    titles: dict[tuple[str, ...], list[str]] = {}
-    for member in summary.series[:MOST_FIGURES]:
-        if commands := conclusions.missing(member):
-            titles.setdefault(tuple(commands), []).append(member.title)
-    return [("; ".join(names), [summary.supplying(c) for c in commands]) for commands, names in titles.items()]
-
-
-def _overview(summary: Summary) -> dict[str, Any]:
-    """The table of all series; each line leads to the details of its series."""
-    table_of_all = series_table.table_of(summary)
-    groups = [
-        (name, [(drawings.series_id(summary, series), series.title, cells) for series, cells in lines])
-        for name, lines in table_of_all.groups
+def _sections(summary: Summary, limitations: Sequence[str]) -> list[PageSection]:
+    """All below the first screen; those without blocks are left out."""
+    measured = summary.measured
+    return [
+        PageSection("cautions", "Limitations", "Limitations", [Items(limitations)] if limitations else []),
+        _curves(summary),
+        inside.learning_section(summary),
+        PageSection("loss", "Loss", "Where efficiency is lost", _losses(measured)),
+        inside.steps_section(measured),
+        inside.counts_section(summary),
+        PageSection("rates", "Every row", "Every row", _rates(summary)),
+        PageSection("steady", "Steady state", "Steady state", _steady(summary)),
+        PageSection("workers", "Start-up", "Start-up and workers", _workers(measured)),
+        PageSection("padding", "Padding", "Padding and imbalance", _padding(summary)),
+        PageSection("failures", "Failed runs", "Failed runs", _failures(summary)),
+        PageSection("again", "Measure again", "Measure again", _again(summary)),
+        PageSection("environment", "Environment", "Environment", _environment(summary)),
     ]
-    return {"head": table_of_all.head, "groups": groups, "is_certified": summary.is_certified}
 
 
-def _all_series(summary: Summary) -> dict[str, Any]:
-    """What is folded below the overview: the rows of each series; what holds for all of them is said once."""
-    details = [_series(summary, detail) for detail in summary.series]
-    shared = (
-        [line for line in details[0]["notes"] if all(line in detail["notes"] for detail in details)] if details else []
-    )
-    for detail in details:
-        detail["notes"] = [line for line in detail["notes"] if line not in shared]
-    return {"shared": shared, "each": details}
-
-
-def _series(summary: Summary, series: SeriesSummary) -> dict[str, Any]:
-    rows = [row.row for row in series.rows]
-    rates, config = table.rates_of(series), rows[-1].config
-    size = rows[-1].batch_size
-    kind = "strong-scaling" if series.strong else "scaling-unknown" if size is None else "weak-scaling"
-    shared = config["global_batch_size"] if series.strong else size
-    constant = sentence(Statement(kind, values={"size": shared, "samples": rows[-1].samples}))
-    return {
-        "id": drawings.series_id(summary, series),
-        "title": series.title,
-        "grids": [dataclasses.replace(rates.grids[0], caption="Every row"), *rates.grids[1:]],
-        "notes": [constant, *rates.notes],
-    }
-
-
-def _row_commands(summary: Summary) -> list[tuple[str, str, str]]:
-    rows = [(series.title, row.devices, row.row) for series in summary.series for row in series.rows]
-    return [(title, count, repeated(row)) for title, count, row in rows[:MOST_COMMANDS] if row.is_ours]
-
-
-def _curves(summary: Summary) -> list[dict[str, Any]]:
+def _curves(summary: Summary) -> PageSection:
     """The pictures of weak and of strong scaling that the first screen does not have, each with a legend of its own."""
     groups = figures.groups(summary)
-    drawn = []
+    blocks: list[Block] = []
     for k, (name, series) in enumerate(groups):
-        metrics = _metrics_over_devices(series)
-        if metrics:
-            suffix = f"-{k}" if k else ""
-            group = name if len(groups) > 1 else ""
+        if metrics := _metrics_over_devices(series):
+            suffix, group = f"-{k}" if k else "", name if len(groups) > 1 else ""
             frames = [curves.frame_of(series, metric) for metric in metrics]
-            drawn.append(
-                {
-                    "name": group,
-                    "figures": [drawings.curve(series, shown, f"fig-{shown.name}{suffix}", group) for shown in metrics],
-                    "legend": [*drawings.swatches(series), *drawings.marks(*frames)],
-                    "undrawn": max(0, len(series) - figures.MOST_LINES),
-                }
-            )
-    return drawn
+            keys = [*drawings.swatches(series), *drawings.marks(*frames)]
+            blocks += [
+                *([Text(group, "h3")] if group else []),
+                Group(
+                    "figures",
+                    [drawings.curve(series, metric, f"fig-{metric.name}{suffix}", group) for metric in metrics],
+                ),
+                Legend(", ".join(filter(None, ["Lines over the number of devices", group])), keys),
+                *drawings.undrawn(len(series), "series"),
+            ]
+    is_printed = any(drawings.is_curve(series) for _, series in groups)  # else the dots of the first screen say it all
+    return PageSection("curves", "Curves", "Over the number of devices", blocks, is_printed)
 
 
 def _metrics_over_devices(series: Sequence[SeriesSummary]) -> list[Metric]:
-    rows = [row.row for each in series for row in each.rows if row.row.rate]
+    rows = [row.row for member in series for row in member.rows if row.row.rate]
     if len({row.num_devices for row in rows}) < 2:
         return []  # one number of devices makes no line
     shown = EFFICIENCY.name if drawings.is_curve(series) else ""
-    return [each for each in figures.drawn(series) if each.name != shown and any(row.metric(each) for row in rows)]
+    return [
+        metric for metric in figures.drawn(series) if metric.name != shown and any(row.metric(metric) for row in rows)
+    ]
 
 
-def _losses(measured: Sequence[SeriesSummary]) -> dict[str, Any]:
+def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
     """Waterfalls of the series whose parts can be told from 0, and the others by name."""
     known = [(series, series.largest.loss) for series in measured if series.largest and series.largest.loss]
-    split_losses = [(each, loss) for each, loss in known if loss.is_told]
-    drawn = split_losses[:MOST_FIGURES]
-    names = {part.name for _, loss in split_losses for part in loss.told}
-    return {
-        "drawn": [
-            {"figure": drawings.loss(each, loss, k), "section": _loss_section(each, loss)}
-            for k, (each, loss) in enumerate(drawn)
-        ],
-        "undrawn": [_loss_section(each, loss) for each, loss in split_losses[MOST_FIGURES:]],
-        "legend": drawings.bars([loss for _, loss in drawn]) if drawn else [],
-        "meaning": {
-            name: MEANING[name].replace(ITEMS, series.unit)
-            for name in ORDER
-            if name in names
-            for series, _ in split_losses[:1]
-        },
-        "noise": loss_statements.noise_of([loss for _, loss in split_losses]),
-        "untold": _untold([(each.title, loss) for each, loss in known if not loss.is_told], len(known)),
-    }
+    split_losses = [(series, loss) for series, loss in known if loss.is_told]
+    return [*(_split_losses(measured, split_losses) if split_losses else []), *_untold(known)]
 
 
-def _untold(losses: Sequence[tuple[str, Attribution]], of: int) -> list[tuple[str, str]]:
-    """(whose, why no part is shown, and what would tell): series of which the same is said are one entry."""
+def _split_losses(
+    measured: Sequence[SeriesSummary], losses: Sequence[tuple[SeriesSummary, Attribution]]
+) -> list[Block]:
+    drawn, undrawn = losses[:MOST_FIGURES], losses[MOST_FIGURES:]
+    noise = loss_statements.noise_of([loss for _, loss in losses])
+    waterfalls = []
+    for k, (series, loss) in enumerate(drawn):
+        numbers = Folded("Numbers of this loss", [_loss_body(series, loss)], series.title, is_printed=False)
+        waterfalls.append(Group("loss", [Text(series.title, "h3"), drawings.loss(series, loss, k), numbers]))
+    # One number of devices alone stands next to its waterfall already.
+    splits = [(series.title, table.parts_section(series)) for series in measured]
+    bodies = [
+        Body(dataclasses.replace(split, title=title), title, has_title=True)
+        for title, split in splits
+        if split.grids and len(split.grids[0].lines) > 1
+    ]
+    unit, names = losses[0][0].unit, {part.name for _, loss in losses for part in loss.told}
+    meaning = [Key(name, meaning=text.replace(ITEMS, unit)) for name, text in MEANING.items() if name in names]
+    return [
+        Text(sentence(Statement("reading-of-losses", values={"noise": noise}))),
+        Legend("Bars of the losses", drawings.bars([loss for _, loss in drawn])),
+        Group("figures wide", waterfalls),
+        *(Folded(f"Loss: {series.title}", [_loss_body(series, loss)]) for series, loss in undrawn),
+        *([Folded("Points of efficiency lost, by number of devices", bodies, is_printed=False)] if bodies else []),
+        Terms(meaning, "meaning"),
+    ]
+
+
+def _untold(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
+    """Why no part is shown, and what would tell: series of which the same is said are one paragraph."""
     titles: dict[str, list[str]] = {}
-    for title, loss in losses:
+    for series, loss in losses:
         if text := sentences(loss_statements.unmeasured(loss)):
-            titles.setdefault(text, []).append(title)
-    everywhere = "All series" if of > 1 else ""
-    return [(everywhere if len(names) == of else "; ".join(names), text) for text, names in titles.items()]
+            titles.setdefault(text, []).append(series.title)
+    if len(losses) == 1:
+        return [Text(text) for text in titles]
+    return [
+        Text(f"{'All series' if len(names) == len(losses) else '; '.join(names)}: {text}")
+        for text, names in titles.items()
+    ]
 
 
-def _loss_section(series: SeriesSummary, loss: Attribution) -> Section:
+def _loss_body(series: SeriesSummary, loss: Attribution) -> Body:
     lines = [[part.name, plus_minus(part.points, 1), plus_minus(part.value, 1)] for part in loss.shown]
     lines.append(["whole loss", plus_minus(loss.loss_points, 1), plus_minus(loss.loss, 1)])
     values = [*(part.points for part in loss.shown), loss.loss_points]
     kinds = dict.fromkeys(value.kind for value in values if value and has_interval(value))
     caption = f"Loss on {loss.row.devices} against {loss.row.num_devices} times one device"
     grid = Grid(caption, ["Part", "Points of efficiency", f"{series.unit.capitalize()}/s"], lines)
-    return Section(series.title, (grid,), tuple(Statement("loss-interval", kind) for kind in kinds))
+    notes = tuple(Statement("loss-interval", kind) for kind in kinds)
+    return Body(Section(series.title, (grid,), notes), series.title)
 
 
-def _steady_grid(summary: Summary) -> Grid | None:
-    runs = [(row.row, run) for member in summary.series for row in member.rows for run in row.steady][:MOST_STEADY]
+def _rates(summary: Summary) -> list[Block]:
+    """The rows of each series; what holds for all of them is said once."""
+    details = [_series_section(series) for series in summary.series]
+    shared = [note for note in details[0].notes if all(note in detail.notes for detail in details)] if details else []
+    blocks: list[Block] = [Text(str(note), "note") for note in shared]
+    if len(details) > 1:
+        lines = [series_statements.sentence(series) for series in summary.series]
+        blocks.append(Folded("Each series in a sentence", [Items(lines)]))
+    for series, detail in zip(summary.series, details):
+        kept = dataclasses.replace(detail, notes=tuple(note for note in detail.notes if note not in shared))
+        body = Body(kept, series.title)
+        blocks.append(Folded(series.title, [body], is_open=len(details) == 1, id=f"series-{summary.positions[series]}"))
+    return blocks
+
+
+def _series_section(series: SeriesSummary) -> Section:
+    """Every row, and what the series keeps constant."""
+    rows, rates = [row.row for row in series.rows], table.rates_of(series)
+    size, total = rows[-1].batch_size, rows[-1].config["global_batch_size"]
+    kind = "strong-scaling" if series.strong else "scaling-unknown" if size is None else "weak-scaling"
+    values = {"size": total if series.strong else size, "samples": rows[-1].samples}
+    grids = (dataclasses.replace(rates.grids[0], caption="Every row"), *rates.grids[1:])
+    return Section(series.title, grids, (sentence(Statement(kind, values=values)), *rates.notes))
+
+
+def _steady(summary: Summary) -> list[Block]:
+    """Pictures of batch times, and where each run became steady."""
+    runs = [(row.row, run) for series in summary.measured for row in series.rows for run in row.steady]
+    if not runs:
+        return []
     head = ["Run", "Devices", "Kind", "Skipped", "Steady from batch", "Headline would move"]
-    lines = [_steady_line(str(row.num_devices), run) for row, run in runs]
-    return Grid("Steady state of each run", head, lines, (2,)) if lines else None
+    lines = []
+    for row, run in runs:
+        state = run.state
+        start = "n/a" if state.start is None else str(state.start)
+        move = "n/a" if state.move is None else f"{100 * state.move:+.1f} %"
+        lines.append([run.file, str(row.num_devices), state.kind, str(run.record.batches.warmup), start, move])
+    grid = Grid("Steady state of each run", head, lines, (2,))
+    reading = Text(sentence(Statement("reading-of-times")))
+    pictures = Group("figures small", drawings.times(summary.measured))
+    unjudged = Statement("steady-unjudged", values={"judged": MOST_JUDGED, "unjudged": summary.unjudged})
+    return [
+        Text(sentences(_steady_statements(summary))),
+        Folded("Batch times on one device and on the most devices", [reading, pictures], is_printed=False),
+        Folded(grid.caption, [_table(grid)], is_printed=False),
+        *([Text(sentence(unjudged), "note")] if summary.unjudged else []),
+    ]
 
 
 def _steady_statements(summary: Summary) -> list[Statement]:
@@ -252,15 +265,23 @@ def _steady_statements(summary: Summary) -> list[Statement]:
     return [*found, *([Statement("steady-too-short", values={"short": short})] if short else [])]
 
 
-def _steady_line(count: str, run: RunSteady) -> list[str]:
-    state = run.state
-    start = "n/a" if state.start is None else str(state.start)
-    move = "n/a" if state.move is None else f"{100 * state.move:+.1f} %"
-    return [run.file, count, state.kind, str(run.record.batches.warmup), start, move]
+def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
+    """Start-up against training, and the ranks of the most workers, of each series that has any."""
+    blocks: list[Block] = []
+    for series in measured:
+        sections = table.workers(series)
+        bodies = [Body(section, f"{section.title}, {series.title}", has_title=True) for section in sections]
+        blocks += [Folded(series.title, bodies, "start-up")] if bodies else []
+    return blocks[:MOST_FIGURES]
 
 
-def _padding(series: Sequence[SeriesSummary]) -> Grid | None:
-    rows = [(member.title, row) for member in series for row in member.rows if row.padding or row.imbalance > ROUNDING]
+def _padding(summary: Summary) -> list[Block]:
+    rows = [
+        (series.title, row)
+        for series in summary.measured
+        for row in series.rows
+        if row.padding or row.imbalance > ROUNDING
+    ]
     head = ["Series", "Devices", "Padding (% of positions)", "Waiting for the longest (% of time)"]
     lines = [
         [
@@ -271,15 +292,60 @@ def _padding(series: Sequence[SeriesSummary]) -> Grid | None:
         ]
         for title, row in rows
     ]
-    return Grid("Padding, and waiting for the tower with the longest sentences", head, lines) if lines else None
+    reading = Text(sentence(Statement("reading-of-padding", values={"unit": summary.unit})))
+    grid = Grid("Padding, and waiting for the tower with the longest sentences", head, lines)
+    return [reading, _table(grid)] if lines else []
 
 
-def _differences(summary: Summary) -> Grid | None:
+def _failures(summary: Summary) -> list[Block]:
+    lines = [[f.file, f.title, str(f.num_devices), f.reason] for f in summary.failures]
+    grid = Grid("Runs that measured nothing", ["File", "Series", "Devices", "Reason"], lines, (1, 3))
+    blocks: list[Block] = [_table(grid)] if lines else []
+    if summary.left_out:
+        blocks += [Text("Files that this report does not use", "h3"), Items(summary.left_out)]
+    return blocks
+
+
+def _again(summary: Summary) -> list[Block]:
+    """Commands that make the report, supply missing runs, and repeat each series."""
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for series in summary.series[:MOST_FIGURES]:  # those that need the same are one entry
+        if commands := conclusions.missing(series):
+            titles.setdefault(tuple(map(summary.supplying, commands)), []).append(series.title)
+    missing = [("; ".join(names), commands) for commands, names in titles.items()]
+    again = [(series.title, repeat_commands.commands(series)) for series in summary.series[:MOST_COMMANDS]]
+    return [
+        Text("This command makes this page and its files:", "note"),
+        Command(f"{entry.program()} report {shlex.quote(summary.name)}", "the report"),
+        *([Folded("Runs that would answer more", _commands(missing, "missing run"))] if missing else []),
+        Folded(
+            "The sweep of each series, with the runs that its loss analysis needs",
+            _commands(again, "sweep"),
+            is_printed=False,
+        ),
+    ]
+
+
+def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Block]:
+    """Commands below the titles of their series."""
+    blocks: list[Block] = []
+    for title, lines in titled:
+        blocks.append(Text(title, "note"))
+        blocks += [Command(line, f"{noun} {k} for {title}") for k, line in enumerate(lines, 1)]
+    return blocks
+
+
+def _environment(summary: Summary) -> list[Block]:
     head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
     lines = [[d.what, d.a, d.b, d.effect, d.severity] for d in summary.differences]
-    return Grid("Differences between the runs", head, lines, (1, 2, 3, 4)) if lines else None
+    terms = Terms([Key(fact.name, meaning=fact.text) for fact in summary.facts], "facts")
+    facts = Folded("Machine, versions and settings", [terms])
+    if lines:
+        grid = Grid("Differences between the runs", head, lines, (1, 2, 3, 4))
+        return [Text(grid.caption, "h3"), _table(grid), facts]
+    return [*([Text(sentence(Statement("runs-comparable")))] if summary.runs > 1 else []), facts]
 
 
-def _failures(summary: Summary) -> Grid | None:
-    lines = [[f.file, f.title, str(f.num_devices), f.reason] for f in summary.failures]
-    return Grid("Runs that measured nothing", ["File", "Series", "Devices", "Reason"], lines, (1, 3)) if lines else None
+def _table(grid: Grid) -> Body:
+    """A table of which the headings above say what it is."""
+    return Body(Section("", (grid,)))

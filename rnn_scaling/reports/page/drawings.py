@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution
@@ -11,7 +10,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.reports.loss_statements import noise_of
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page.parts import MOST_FIGURES, Figure, figure_of
+from rnn_scaling.reports.page.parts import MOST_FIGURES, Block, Figure, Key, Legend, Text, figure_of
 from rnn_scaling.reports.pictures import batch_times, curves, figures, waterfall
 from rnn_scaling.reports.summary import RunSteady, SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence
@@ -22,17 +21,6 @@ STROKE, BAR, ARROW = "M14 1v10M11.5 1h5M11.5 11h5", "M3 1.5h22v9h-22z", "M20 2.4
 GAP = "M3 1.5h6l-2 9h-4zM12 1.5h13v9h-15z"
 
 FEW = 2  # numbers of devices from which on a line says no more than a dot
-
-
-@dataclasses.dataclass(frozen=True)
-class Key:
-    """One entry of a legend: a line with its marker, or a filled shape."""
-
-    text: str
-    colour: str
-    dash: str = ""
-    shape: str = ""
-    has_line: bool = False
 
 
 def swatches(series: Sequence[SeriesSummary]) -> list[Key]:
@@ -75,10 +63,16 @@ def bars(losses: Sequence[Attribution]) -> list[Key]:
 def curve(series: Sequence[SeriesSummary], metric: Metric, name: str, group: str = "") -> Figure:
     """One metric over the number of devices."""
     about = f"A line for each series. {_numbers(series, metric)} {curves.frame_of(series, metric).sentence}"
-    return figure_of(curves.lines(series, metric, name=name), name, titled(metric.caption, group), about)
+    return figure_of(curves.lines(series, metric, name=name), name, _titled(metric.caption, group), about)
 
 
-def titled(caption: str, group: str) -> str:
+def undrawn(count: int, noun: str) -> list[Text]:
+    """A note where there are more lines than a picture has."""
+    values = {"more": count - figures.MOST_LINES}
+    return [Text(sentence(Statement("pictures-show-some", noun, values)), "note")] if values["more"] > 0 else []
+
+
+def _titled(caption: str, group: str) -> str:
     """A picture's name, which no other one on the page has."""
     return f"{caption}, {group}" if group else caption
 
@@ -115,7 +109,7 @@ def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
     )
 
 
-def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
+def times(series: Sequence[SeriesSummary]) -> list[Figure]:
     """A picture for each series' run on one device and on the most, and what is said below it."""
     ends = [row for member in series for row in dict.fromkeys((member.rows[0], member.largest)) if row and row.steady]
     titles = {row: member.title for member in series for row in member.rows}
@@ -132,7 +126,7 @@ def times(series: Sequence[SeriesSummary]) -> list[tuple[Figure, str]]:
         }
         about = sentence(Statement("picture-of-batches", run.file, values))
         title = f"{titles[row]}, {row.devices}"
-        drawn.append((figure_of(batch_times.batch_times(run, name), name, title, about), _when(run)))
+        drawn.append(figure_of(batch_times.batch_times(run, name), name, title, about, _when(run)))
     return drawn
 
 
@@ -146,22 +140,18 @@ def _when(run: RunSteady) -> str:
     return sentence(Statement("steady-run", subject, values))
 
 
-def series_id(summary: Summary, series: SeriesSummary) -> str:
-    """What the link of a line leads to."""
-    return f"series-{summary.positions[series]}"
-
-
-def glance(summary: Summary) -> list[tuple[str, Figure, list[Key]]]:
-    """(its name, efficiency as a picture, legend) of each kind of scaling that was measured on several devices."""
+def glance(summary: Summary) -> list[Block]:
+    """Efficiency as a picture, with its legend, of each kind of scaling that was measured on several devices."""
     groups = figures.groups(summary)
-    drawn = []
+    drawn: list[Block] = []
     for k, (name, series) in enumerate(groups):
         scaled = [
             member for member in series if member.largest and member.largest.row.num_devices > 1 and member.largest.loss
         ]
         if scaled:
             group = name if len(groups) > 1 else ""
-            drawn.append((group, *_picture(scaled, f"glance-{k}", group)))
+            figure, keys = _picture(scaled, f"glance-{k}", group)
+            drawn += [*([Text(group, "h3")] if group else []), figure, Legend(f"Legend of {figure.title}", keys)]
     return drawn
 
 
@@ -175,7 +165,7 @@ def _picture(series: Sequence[SeriesSummary], name: str, group: str) -> tuple[Fi
         frame = curves.frame_of(series, EFFICIENCY)
         figure = curve(series, EFFICIENCY, name, group)
         return figure, [*swatches(series), *marks(frame)]
-    title, frame = titled(curves.dots_title(series), group), curves.dots_frame(series)
+    title, frame = _titled(curves.dots_title(series), group), curves.dots_frame(series)
     said = "; ".join(f"{member.title}: {_efficiency(member)}" for member in series[: figures.MOST_LINES])
     about = f"A dot for each series. {said}. {frame.sentence}"
     return figure_of(curves.dots(series, name), name, title, about), marks(frame)

@@ -1,80 +1,137 @@
-"""What sections of the page are made of: pictures and tables."""
+"""The blocks that the page is made of; page.html has the HTML of each."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.sections import Grid
+from rnn_scaling.reports.sections import Section
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
 MOST_FIGURES = 24  # waterfalls, and as many pictures of batch times, and traced rows; tables have the rest
-_PLAIN = re.compile(r"[\w.,:;/ ]*", re.ASCII)  # nothing that is escaped or kept together
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A paragraph; `style`: "note", or "h3" for a heading."""
+
+    text: str
+    style: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """A list of sentences."""
+
+    lines: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A picture with what a reader gets who does not see it."""
+    """A picture with what a reader gets who does not see it; `note`: shown below it, with its title above."""
 
     svg: str
     id: str
     title: str
     description: str
+    note: str = ""
 
 
-def content(grid: Grid) -> Markup:
-    """Head and lines of a table as HTML: of thousands of tables, a template would take several times as long."""
-    from markupsafe import Markup
+@dataclasses.dataclass(frozen=True)
+class Key:
+    """An entry of a legend: a line with its marker, or a filled shape; `meaning`: what the entry is."""
 
-    lines = (
-        f'<tr><th scope="row">{_unbroken(first)}</th>{cells(others, [k - 1 for k in grid.text_columns])}</tr>\n'
-        for first, *others in grid.lines
-    )
-    head = _head(tuple(grid.head), grid.text_columns)
-    return Markup(f"<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>")  # noqa: S704 - escaped
-
-
-@functools.lru_cache(maxsize=256)  # thousands of tables have few heads
-def _head(texts: tuple[str, ...], text_columns: tuple[int, ...]) -> str:
-    from markupsafe import escape
-
-    begins = ['<th scope="col" class="text">' if k in text_columns else '<th scope="col">' for k in range(len(texts))]
-    return "".join(f"{begin}{escape(text)}</th>" for begin, text in zip(begins, texts))
+    text: str
+    colour: str = ""
+    dash: str = ""
+    shape: str = ""
+    has_line: bool = False
+    opacity: float = 1.0
+    meaning: str = ""
 
 
-def cells(texts: Sequence[str], text_columns: Sequence[int] = ()) -> Markup:
-    """The cells of a line as HTML."""
-    from markupsafe import Markup
+@dataclasses.dataclass(frozen=True)
+class Legend:
+    """Keys beside each other; `about`: what readers hear who do not see it."""
 
-    begins = ['<td class="text">' if k in text_columns else "<td>" for k in range(len(texts))]
-    return Markup("".join(f"{begin}{_unbroken(text)}</td>" for begin, text in zip(begins, texts)))  # noqa: S704
+    about: str
+    keys: Sequence[Key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """Keys below each other with their meanings; `style`: a class of the style sheet."""
+
+    keys: Sequence[Key]
+    style: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command to be copied; `about` tells its button from others."""
+
+    line: str
+    about: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """A section; `about` begins the names of its tables, which are hidden where it is empty."""
+
+    section: Section
+    about: str = ""
+    has_title: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Blocks beside or below each other; `style`: a class of the style sheet."""
+
+    style: str
+    blocks: Sequence[Block]
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """Blocks that a click shows; readers who do not see the page hear `about` after the title."""
+
+    title: str
+    blocks: Sequence[Block]
+    about: str = ""
+    is_printed: bool = True
+    is_open: bool = False
+    id: str = ""
+
+
+Block = Text | Items | Figure | Legend | Terms | Command | Body | Group | Folded
+
+
+@dataclasses.dataclass(frozen=True)
+class PageSection:
+    """A section of the page; `link`: what the navigation calls it."""
+
+    id: str
+    link: str
+    title: str
+    blocks: Sequence[Block]
+    is_printed: bool = True
 
 
 def unbroken(text: str) -> Markup:
     """The text as HTML, with a number, its interval and its unit, and a flag with its value, each kept on one line."""
-    from markupsafe import Markup
-
-    return Markup(_unbroken(text))  # noqa: S704 - escaped there
-
-
-def _unbroken(text: str) -> str:
-    text = str(text)
-    if _PLAIN.fullmatch(text):
-        return text
-    from markupsafe import escape
+    from markupsafe import Markup, escape
 
     text = re.sub(r" \[(-?[\d.,]+), (-?[\d.,]+)\]", "\u00a0[\\1,\u00a0\\2]", text)
     text = str(escape(text.replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")))
-    return re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text)
+    return Markup(re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text))  # noqa: S704
 
 
-def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
+def figure_of(svg: str, name: str, title: str, description: str, note: str = "") -> Figure:
     """The picture in the page's colours, named for readers who do not see it.
 
     Args:
@@ -85,4 +142,4 @@ def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
     names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'
     inside = f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(description)}</desc>'
     svg = re.sub(r"<svg ([^>]*)>", lambda m: f"<svg {names} {m[1]}>{inside}", figures.themed(svg), count=1)
-    return Figure(Markup(svg), name, title, description)  # noqa: S704 - made here, with titles escaped
+    return Figure(Markup(svg), name, title, description, note)  # noqa: S704 - made here, with titles escaped

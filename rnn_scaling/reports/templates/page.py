@@ -21,4 +21,26 @@ TEMPLATES = {
     ),
     "picture-of-parts": "The parts of each tower's mean step, in milliseconds. {concurrency}",
     "picture-of-step": "Traced step {step} of {steps} from its start to its end, a bar for each tower.",
+    "pictures-show-some": "The pictures show the first {subject}; the tables have {more} more.",
+    # What the pictures and tables of a section are.
+    "reading-of-losses": (
+        "From n times the speed of one device down to the speed of n devices. The number of each part is its loss in "
+        "points of efficiency. The parts and “the rest” add up to the whole loss; the rest is within {noise}."
+    ),
+    "reading-of-steps": (
+        "From a trace of a few steps after the measured steps. At each instant a tower is in exactly one part, the "
+        "first in this list that applies, so the parts sum to the step."
+    ),
+    "reading-of-counts": "Counted in the graphs that run and in a trace of every kernel.",
+    "reading-of-times": (
+        "Every dot is a batch. The headline skips the batches left of the dashed line. The shaded part is steady, "
+        "judged by the times themselves. Triangles are batches above the frame."
+    ),
+    "reading-of-padding": (
+        "Padding is computed but contains no {unit}. A step ends when the tower with the most positions ends."
+    ),
+    "steady-unjudged": (
+        "This report judges {judged:,} runs, those on the most devices first; it did not judge {unjudged:count run}."
+    ),
+    "runs-comparable": "The runs are comparable: no difference between them affects the numbers.",
 }

@@ -46,7 +46,6 @@ _MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
 _MARKER_RANGES = f"""(SELECT max(CASE WHEN flags & 2 THEN name END) AS name,
     min(CASE WHEN flags & 2 THEN timestamp END) AS "start", max(CASE WHEN flags & 4 THEN timestamp END) AS "end"
     FROM {_MARKER} WHERE flags & 6 GROUP BY id)"""
-_LABELS = (("Host", "H"), ("Device", "D"), ("Array", "A"), ("Peer", "P"), ("Unified ", "UVM "), ("-to-", "to"))
 _NO_KERNELS = "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
 _GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kernel (--cuda-graph-trace=node)"
 
@@ -105,12 +104,6 @@ def layout_of(db: TraceDatabase) -> Layout | None:
 
 def _nsys(db: TraceDatabase) -> Layout:
     text = _string_reader(db, "StringIds", "id")
-    copies = cupti.COPY_KINDS | {
-        kind: functools.reduce(lambda label, words: label.replace(*words), _LABELS, label)
-        for kind, label in _labels(db, "ENUM_CUDA_MEMCPY_OPER").items()
-    }
-    # Nsight Systems counts memory kinds from 0, CUPTI from 1.
-    memory = {kind - 1: name for kind, name in cupti.MEMORY_KINDS.items() if kind} | {7: "unknown"}
     versions: dict[str, str] = {}
     for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
         if db.has(table, "name", "value"):
@@ -127,7 +120,7 @@ def _nsys(db: TraceDatabase) -> Layout:
 
     def name_of(table: str, kind: str, value: Any) -> str:
         if kind == COPY:
-            return copies.get(value, f"kind {value}")
+            return cupti.COPY_KINDS.get(value, f"kind {value}")
         if table.endswith("GRAPH_TRACE"):
             return f"CUDA graph {value}"
         if isinstance(value, str):
@@ -139,7 +132,8 @@ def _nsys(db: TraceDatabase) -> Layout:
         tool="Nsight Systems (SQLite export)",
         versions=versions,
         tables=_event_tables(db, _NSYS, name_of),
-        memory_kinds=memory | {kind: label.lower() for kind, label in _labels(db, "ENUM_CUDA_MEM_KIND").items()},
+        # Nsight Systems counts memory kinds from 0, CUPTI from 1.
+        memory_kinds={kind - 1: name for kind, name in cupti.MEMORY_KINDS.items() if kind} | {7: "unknown"},
         models=models,
         gpus=gpus,
     )
@@ -209,12 +203,6 @@ def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:
     if kind == "NULL" or not db.has(table, "srcDeviceId", "dstDeviceId"):
         return kind
     return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {cupti.PEER_TO_PEER} ELSE {kind} END"
-
-
-def _labels(db: TraceDatabase, table: str) -> dict[int, str]:
-    if not db.has(table, "id", "label"):
-        return {}
-    return {key: str(label) for key, label in db.rows(table, f"SELECT id, label FROM {table}") if label}
 
 
 def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object], str]:

@@ -112,9 +112,10 @@ def summarize(
             _add_name(names[kind], event, text)
         if kind in _DEVICE_WORK:
             communicates = cupti.is_communication(text) if kind == KERNEL else _is_peer_copy(event)
-            label = {COPY: f"copy {text}", MEMSET: "memset"}.get(kind, text)
-            sweep = sweeps.setdefault(event.device, DeviceSweep(largest_gaps))
-            sweep.add(kind, event.start, event.end, label, communicates)
+            label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
+            if event.device not in sweeps:  # a damaged page hid it
+                sweeps[event.device] = DeviceSweep(largest_gaps)
+            sweeps[event.device].add(kind, event.start, event.end, label, communicates)
     return TraceSummary(
         layout=layout,
         tables={table: _count(db, table) for table in db.columns},
@@ -166,7 +167,9 @@ def _clipped(
 
 
 def _add_name(totals: dict[tuple[object, str], NameTotal], event: _Event, text: str) -> None:
-    total = totals.setdefault((event.device, text), NameTotal(text, event.device))
+    total = totals.get((event.device, text))
+    if total is None:
+        total = totals[event.device, text] = NameTotal(text, event.device)
     total.calls += 1
     total.ns += event.end - event.start
     total.longest_ns = max(total.longest_ns, event.end - event.start)

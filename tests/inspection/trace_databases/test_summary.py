@@ -215,17 +215,6 @@ def test_a_table_without_times_is_said(nsys):
     assert found["copies"] == [] and len(found["kernels"]) == 2
 
 
-def test_memory_kinds_count_from_0_in_nsys_and_from_1_in_cupti(nsys):
-    with contextlib.closing(sqlite3.connect(nsys)) as db:
-        db.execute("DROP TABLE ENUM_CUDA_MEM_KIND")
-        db.commit()
-    assert {(one["source"], one["target"]) for one in read(nsys)["copies"]} == {
-        ("pinned", "device"),
-        ("device", "pageable"),
-    }
-    assert cupti.MEMORY_KINDS[1] == "pageable" and cupti.MEMORY_KINDS[2] == "pinned"
-
-
 @pytest.mark.parametrize(
     ("mangled", "name"),
     [

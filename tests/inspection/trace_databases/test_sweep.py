@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL, MEMSET
-from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep, Union
+from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 
 def units(events):
@@ -54,14 +54,6 @@ def test_a_gap_names_what_ended_last_before_it_not_what_started_last():
     sweep.add(COPY, 15, 16, label="after")
     (gap,) = sweep.largest_gaps
     assert (gap.ns, gap.start_ns, gap.before, gap.after) == (5, 10, "long", "after")
-
-
-def test_the_state_of_a_union_is_two_numbers():
-    union = Union()
-    for t in range(0, 3000, 3):
-        union.add(t, t + 2)
-    assert (union.length, union.end) == (2000, 2999)
-    assert Union.__slots__ == ("length", "end")
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -51,14 +51,10 @@ def of_cell(unit_type: str) -> list[str]:
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
-    """Imports and returns a kernel.
+    """Imports and returns a kernel for "GPU" or "CPU"; ValueError if the cell has no such kernel.
 
     Args:
       name: of the kernel; None is the cell's first.
-      device_type: "GPU" or "CPU".
-
-    Raises:
-      ValueError: if the table has no such kernel of this cell, or there is no such kind of device.
     """
     names = of_cell(unit_type)
     name = name or names[0]

@@ -66,9 +66,5 @@ def stack_of(config: ModelConfig) -> stacks.RecurrentStack:
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernel for "GPU" or "CPU".
-
-    Raises:
-      ValueError: for an unknown kernel.
-    """
+    """The network with the kernel for "GPU" or "CPU"."""
     return _LanguageModel(config, device_type)

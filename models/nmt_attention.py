@@ -74,9 +74,5 @@ class _AttentionTranslation(Translation):
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernels for "GPU" or "CPU".
-
-    Raises:
-      ValueError: for an unknown kernel or cells that do not fit.
-    """
+    """The network with the kernels for "GPU" or "CPU"; ValueError if cells do not fit."""
     return _AttentionTranslation(config, device_type)

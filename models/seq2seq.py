@@ -35,11 +35,7 @@ class Translation(NextWords):
         return {"embedding": tf.concat([batch.source, batch.target_input], axis=self._time_axis)}
 
     def embedded(self, rows: Mapping[str, tf.Tensor], batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
-        """The rows of the source's words and those of the target's.
-
-        Args:
-          rows: what `lookups` found.
-        """
+        """The rows of the source's words and those of the target's."""
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]
         axis = self._time_axis
@@ -110,20 +106,12 @@ class _EncoderDecoder(Translation):
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernels for "GPU" or "CPU".
-
-    Raises:
-      ValueError: for an unknown kernel or cells that do not fit.
-    """
+    """The network with the kernels for "GPU" or "CPU"; ValueError if cells do not fit."""
     return _EncoderDecoder(config, device_type)
 
 
 def encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
-    """The encoder's layers.
-
-    Raises:
-      ValueError: if bidirectional layers would need half a cell.
-    """
+    """The encoder's layers; ValueError if bidirectional layers would need half a cell."""
     num_directions = 2 if config.direction == "bi" else 1
     if config.num_encoder_layers % num_directions:
         raise ValueError(f"expected an even number of encoder cells with bi, got {config.num_encoder_layers}")
@@ -131,11 +119,7 @@ def encoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
 
 
 def decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
-    """The decoder's layers.
-
-    Raises:
-      ValueError: if the decoder has not as many cells as the encoder, whose states it starts from.
-    """
+    """The decoder's layers, which start from the states of as many cells of the encoder; else a ValueError."""
     if config.num_decoder_layers != config.num_encoder_layers:
         raise ValueError(f"expected {config.num_encoder_layers} decoder cells, got {config.num_decoder_layers}")
     return stacks.stack_of(config, config.num_decoder_layers, 1)

@@ -65,21 +65,12 @@ class RecurrentStack:
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
 
     def weights_of(self, cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[CellWeights]:
-        """The weights of the cells.
-
-        Args:
-          weights: all of the network, by the names of `variables`.
-        """
+        """The weights of the cells, out of all `weights` of the network by name."""
         names = [spec.name for spec in self.cell_weights(0)]
         return [tuple(weights[f"{cell}/{name}"] for name in names) for cell in cells]
 
     def step(self, x: tf.Tensor, state: State, weights: CellWeights) -> State:
-        """One step of one cell -> its next state.
-
-        Args:
-          x: [B, D], the input.
-          state: of the step before, each [B, U].
-        """
+        """One step of one cell: x [B, D] and the state, each [B, U] -> its next state."""
         following: State = self.cell.step(x, state, weights, self.forget_bias)
         return following
 
@@ -89,11 +80,7 @@ class RecurrentStack:
 
 
 def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> RecurrentStack:
-    """So many layers, with what the options say of every cell.
-
-    Args:
-      num_directions: 1, or 2 for bidirectional layers.
-    """
+    """A stack with so many layers and 1 or 2 directions, and the options of every cell."""
     return RecurrentStack(
         input_dim=config.embedding_dim,
         num_units=config.num_units,
@@ -121,13 +108,7 @@ Run = Callable[..., tuple[tf.Tensor, State]]
 
 
 def drop(x: tf.Tensor, rate: float, seed: tf.Tensor, stream: int) -> tf.Tensor:
-    """Sets a share of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros.
-
-    Args:
-      x: of any shape.
-      rate: the share, 0 to below 1.
-      seed: [2] int.
-    """
+    """Sets a share of `x` to zero and divides the rest by 1-rate; equal (seed, stream) draw equal zeros."""
     return x if rate == 0.0 else tf.nn.experimental.stateless_dropout(x, rate, fold_in(seed, stream))
 
 
@@ -178,12 +159,7 @@ class Ends:
         return tf.gather(tf.reshape(sequence, [-1, sequence.shape[2]]), self._last_rows)
 
     def gradient(self, d_outputs: tf.Tensor, d_last: tf.Tensor) -> tf.Tensor:
-        """Of the sequence itself, [T, B, U]: no gradient past a sentence's end, and that of its last state there.
-
-        Args:
-          d_outputs: gradient of the outputs, [T, B, U].
-          d_last: gradient of the last state, [B, U].
-        """
+        """Of the sequence itself, [T, B, U]: d_outputs [T, B, U] up to a sentence's end, and d_last [B, U] there."""
         d_rows = tf.reshape(d_outputs * self.inside, [-1, d_last.shape[1]])
         d_rows = tf.tensor_scatter_nd_add(d_rows, self._last_rows[:, None], d_last)
         return tf.reshape(d_rows, tf.shape(d_outputs))

@@ -116,11 +116,7 @@ class Workload(Protocol):
         ...
 
     def flops_per_item(self, lengths: Sequence[int]) -> float:
-        """FLOPs of forward and backward for one item, padding left out: see `gemm_flops`.
-
-        Args:
-          lengths: words of a sentence of each side of `layout`, whose mean item this is.
-        """
+        """FLOPs of forward and backward for the mean item of sentences with so many words on each side."""
         ...
 
 

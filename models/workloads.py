@@ -203,11 +203,7 @@ def dataset_of(workload: str, dataset: str | None) -> str | None:
 
 
 def load(name: str) -> ModuleType:
-    """Imports and returns the module of the workload `name`.
-
-    Raises:
-      ValueError: if the table has no such name.
-    """
+    """Imports and returns the module of the workload `name`; ValueError if there is none."""
     if name not in WORKLOADS:
         raise ValueError(f"expected one of {', '.join(WORKLOADS)}, got {name!r}")
     return importlib.import_module(WORKLOADS[name].module)

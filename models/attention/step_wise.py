@@ -200,11 +200,7 @@ def _run_loop(
 
 
 def _plain_cell(stack: stacks.RecurrentStack, weights: stacks.CellWeights, words: tf.Tensor | None) -> RunCell:
-    """The cell as `models/cells/` has it.
-
-    Args:
-      words: [T, B, E] that come before the rest of its input.
-    """
+    """The cell as `models/cells/` has it; `words` [T, B, E] come before the rest of its input."""
     by_step = None
     if words is not None:
         by_step = tf.TensorArray(words.dtype, tf.shape(words)[0], element_shape=words.shape[1:]).unstack(words)
@@ -226,8 +222,7 @@ def _fused_cell(
 ) -> RunCell:
     """An LSTM's cell whose gates are one product, and one operator on the way back.
 
-    Args:
-      words: [T, B, E] that come before the rest of its input; their product is made here.
+    The product of `words` [T, B, E], which come before the rest of its input, is made here.
     """
     units = stack.num_units
     bias += tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), units)

@@ -105,11 +105,7 @@ def num_params(stack: stacks.RecurrentStack) -> int:
 
 
 def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> tf.Tensor:
-    """cuDNN's buffer of all weights, `[num_params(stack)]`; the module's docstring has its layout.
-
-    Raises:
-      ValueError: if the weights are not those of `stack`.
-    """
+    """cuDNN's buffer of all weights, `[num_params(stack)]`; the module's docstring has its layout."""
     matrices, biases = [], []
     for of_cell in weights:
         cell_matrices, cell_biases = _TO_CUDNN[stack.unit_type](of_cell, stack)

@@ -131,11 +131,8 @@ def _large_products(
     """Gradients of x, lengths, h, kernel, recurrent and bias, over all steps at once.
 
     Args:
-      x: [T, B, D].
       h_prev: h before each step, [T, B, U].
-      kernel: [D, 3U].
-      d_input: gradient of the input's products, [T * B, 3U].
-      d_h: that of the first h, [B, U].
+      d_input, d_state: gradients of the input's and the state's products, [T * B, 3U].
     """
     units = h_prev.shape[2]
     d_x = tf.reshape(tf.matmul(d_input, kernel, transpose_b=True), tf.shape(x))

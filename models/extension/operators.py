@@ -44,11 +44,7 @@ def usable(dtype: Any) -> bool:
 
 
 def load() -> Any:
-    """The operators as functions, rnn_scaling_lstm and the others of kernels.c.
-
-    Raises:
-      tf.errors.NotFoundError: if they were not built.
-    """
+    """The operators as functions, rnn_scaling_lstm and the others of kernels.c."""
     return _operators(library_file())
 
 

@@ -151,4 +151,4 @@ def test_a_full_disk_at_the_record(started, tmp_path):
     cluster = started(COLLECTIVE, "--num_batches=3", "--cluster_heartbeat=300", rank_0=fill_disk)
     wait_until(lambda: len(children(cluster.pid)) == 2, "both run")
     told, _ = ends(cluster, children(cluster.pid), tmp_path)
-    assert told == f"--result_file={tmp_path}/run.json: No space left on device; the record was not written"
+    assert told.startswith(f"--result_file={tmp_path}/run.json: No space left")

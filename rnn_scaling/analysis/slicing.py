@@ -28,10 +28,9 @@ class Cut:
 
 
 def predicted(cut: Cut, tower: int) -> tuple[int, int] | None:
-    """Bytes of the batch that the host sends to a tower's device in a step, if it is another, and that come back.
+    """Bytes of the batch that the host sends to a tower's other device in a step, and that come back.
 
-    Returns:
-      None where the lengths of sentences vary, or rows are looked up on devices that are not the host.
+    None where the lengths of sentences vary, or rows are looked up on devices that are not the host.
     """
     samples, all_samples = cut.batch_sizes[tower], sum(cut.batch_sizes)
     there, back = 0, 0

@@ -169,17 +169,7 @@ def _on_machines(series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequen
 
 def good(files: Iterable[RunFile]) -> list[RunFile]:
     """The runs that measured something."""
-    return [file for file in files if is_good(file)]
-
-
-def is_good(file: RunFile) -> bool:
-    """True if the run measured something."""
-    return file.record.status == "ok" and file.record.throughput is not None
-
-
-def in_time(files: Iterable[RunFile]) -> list[RunFile]:
-    """Runs in the order of their start; those that do not tell it first."""
-    return sorted(files, key=lambda file: file.record.environment.started or "")
+    return [file for file in files if file.record.status == "ok" and file.record.throughput]
 
 
 def two_sittings(before: ComparedRuns, after: ComparedRuns) -> bool:

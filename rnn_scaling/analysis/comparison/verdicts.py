@@ -94,7 +94,8 @@ def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
 def _row(side: Runs, drifting: bool = False) -> Row:
     """What is tested: by the scatter of its own runs alone, as the error rates of the test assume."""
     one = _row(Runs(side.baseline), drifting) if side.baseline else None
-    row = Row(tuple(file.record for file in matching.in_time(side.files)), (), one)
+    records = sorted((file.record for file in side.files), key=lambda record: record.environment.started or "")
+    row = Row(tuple(records), (), one)
     if drifting and row.good:
         return dataclasses.replace(row, scatter=confidence.drifting_scatter(process_rates(row.good)))
     return row
@@ -215,7 +216,7 @@ def _not_ok(configuration: Configuration) -> tuple[str, ...]:
     notes = []
     for side, when in ((configuration.before, "before"), (configuration.after, "after")):
         files = side.files if side else ()
-        bad = [file for file in files if not matching.is_good(file)]
+        bad = [file for file in files if not matching.good([file])]
         if bad:
             error = bad[0].record.error or RunError(type=bad[0].record.status)
             why = f"{error.type}: {' '.join(error.message.split())[:120]}".rstrip(": ")

@@ -124,7 +124,7 @@ def items_to(curve: Curve, target: Target) -> int | None:
     return curve.items[first]
 
 
-def of(rows: Sequence[Row], target: Target | None) -> Learning | None:
+def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | None:
     """What each row took to the target, of rows that train one model.
 
     Without a target it is the highest of LEVELS that every run reaches; None where no run counted right predictions.

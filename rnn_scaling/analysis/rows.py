@@ -294,7 +294,7 @@ def _rows(records: Sequence[RunRecord]) -> list[Row]:
     totals = fixed_totals([_size(record) for record in records])
     keys = [row_key(with_total(full_config(run), total), run.unit) for run, total in zip(records, totals)]
     groups: dict[tuple[Key, separation.Facts], list[int]] = {}
-    for index, pair in enumerate(zip(keys, separation.of_runs(records, keys))):
+    for index, pair in enumerate(zip(keys, separation.separating_facts(records, keys))):
         groups.setdefault(pair, []).append(index)
     return [
         Row(

@@ -71,7 +71,7 @@ def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
 
 def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
     facts = dict(members[0].facts)
-    return (what, facts[what]) if what in facts else separation.told(what, (row.records[0] for row in members))
+    return (what, facts[what]) if what in facts else separation.values_of(what, (row.records[0] for row in members))
 
 
 def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:

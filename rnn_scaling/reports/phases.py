@@ -67,7 +67,7 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
 
 def _run(path: Path, found: RunRecord) -> TracedRun | None:
     """The run, if it was traced or has ranks to show."""
-    parts = step_parts.of([found])
+    parts = step_parts.split_steps([found])
     has_ranks = found.workers is not None and bool(found.workers.ranks)
     return TracedRun(path, found, parts) if parts is not None or has_ranks else None
 

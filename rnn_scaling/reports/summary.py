@@ -187,7 +187,7 @@ class Summary:
         for member in self.series:
             row = member.rows[0].row
             model = str(row.known.get("model", f"{network(row.config)}, model not told"))
-            facts = tuple(separation.in_words(separation.of_any_options(member.facts)))
+            facts = tuple(separation.in_words(separation.unconditional(member.facts)))
             kinds.setdefault((member.strong, member.unit, model, member.machine, facts), []).append(member)
         units = {unit for _, unit, *_ in kinds}
         several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(units)

@@ -52,7 +52,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         runs=len(runs),
         machines=tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items()),
         running=tuple(run.name for run in running),
-        learning=learning.of(rows, target),
+        learning=learning.time_to_target(rows, target),
         diverged=grown,
         without_loss=tuple(run.name for run in runs if learning.is_lost(run.record) and run.name not in grown),
     )
@@ -106,7 +106,7 @@ def _row(
         speedups=speedups(row),
         padding=attribution.padding(row),
         imbalance=attribution.imbalance(row),
-        traced=step_parts.of(row.good),
+        traced=step_parts.split_steps(row.good),
     )
 
 

@@ -64,7 +64,7 @@ def run(devices, rate, until, best=9, count=60, **config):
 
 
 def learned(records, target=None):
-    found = learning.of(with_baselines(records), target)
+    found = learning.time_to_target(with_baselines(records), target)
     return found, {each.row.num_devices: each for each in found.learned}
 
 
@@ -94,7 +94,7 @@ def test_repeats_give_an_interval_and_a_run_that_missed_it_none():
 def test_without_a_target_it_is_the_highest_that_all_reach():
     found, _ = learned([run(1, 100.0, 10), run(2, 150.0, 20, best=8)])
     assert found.target == Target(ACCURACY, 0.8, is_given=False)
-    assert learning.of(with_baselines([make_record()]), None) is None, "nothing was counted"
+    assert learning.time_to_target(with_baselines([make_record()]), None) is None, "nothing was counted"
     assert learned([make_record()], Target(ACCURACY, 0.5))[1][1].best is None
     assert learned([run(1, 100.0, 55), run(2, 150.0, 55)])[0].target.value == 0.1
 

@@ -75,13 +75,13 @@ def test_the_notes_say_what_the_numbers_are(run_file, capsys):
     parts = (["3 traced steps"], ["1.71 of 2"], ["tower 1", "20.00 (sd 2.00) ms"], ["1.25 times", "0.97 to 1.60"])
     for note, words in zip(notes, parts):
         assert all(word in note for word in words), note
-    kinds = [statement.kind for statement in step_parts.statements(step_parts.of([traced(*THREE)]))]
+    kinds = [statement.kind for statement in step_parts.statements(step_parts.split_steps([traced(*THREE)]))]
     assert kinds[2:] == ["straggler", "tracing-ratio-interval", "tracing-no-cost", "tracing-seconds", "coverage"]
 
 
 def test_traced_steps_that_are_shorter_are_no_cost():
     def kinds(low, high):
-        found = step_parts.of([traced(*THREE)])
+        found = step_parts.split_steps([traced(*THREE)])
         found.__dict__["cost"] = step_parts.Cost(1.0, low, high, counted=2.0, start_s=0.1, stop_s=0.1, count=5)
         return {statement.kind for statement in step_parts.statements(found)}
 

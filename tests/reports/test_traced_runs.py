@@ -69,17 +69,17 @@ def test_a_report_without_traces_says_nothing_of_them(tmp_path):
 
 
 def test_independent_runs_have_no_straggler():
-    parts = step_parts.of([traced(*THREE, variable_update="independent")])
+    parts = step_parts.split_steps([traced(*THREE, variable_update="independent")])
     assert (parts.straggler[0], parts.straggler[1].kind) == (None, "straggler-no-exchange")
 
 
 def test_towers_whose_gradients_are_exchanged_a_step_later_do_not_wait():
-    parts = step_parts.of([traced(*THREE, variable_consistency="relaxed")])
+    parts = step_parts.split_steps([traced(*THREE, variable_consistency="relaxed")])
     assert (parts.straggler[0], parts.straggler[1].kind) == (None, "straggler-no-exchange")
 
 
 def test_clusters_of_xla_have_no_tower_and_it_is_said():
-    parts = step_parts.of([traced(*THREE, xla=True)])
+    parts = step_parts.split_steps([traced(*THREE, xla=True)])
     kinds = [statement.kind for statement in step_parts.statements(parts)]
     assert parts.concurrency is None and kinds[1:3] == ["concurrency-unknown-clusters", "straggler-clusters"]
     assert kinds[-1] == "xla-clusters"

@@ -221,9 +221,9 @@ def _apart(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]) 
     parted: list[dict[Key, list[RunFile]]] = [{} for _ in sides]
     for work in works.values():
         args = [([file.record for _, file in pairs], [key for key, _ in pairs]) for pairs in work]
-        names = {what for runs, keys in args for facts in separation.of_runs(runs, keys) for what, _ in facts}
+        names = {what for runs, keys in args for facts in separation.separating_facts(runs, keys) for what, _ in facts}
         for groups, pairs, (runs, keys) in zip(parted, work, args):
-            told = separation.of_runs(runs, keys, names) if names else [()] * len(runs)
+            told = separation.separating_facts(runs, keys, names) if names else [()] * len(runs)
             for (key, file), facts in zip(pairs, told):
                 groups.setdefault(key + facts, []).append(file)
     return parted

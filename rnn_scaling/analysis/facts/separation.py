@@ -53,7 +53,7 @@ SEPARATING = {on_gpu: _separating(on_gpu) for on_gpu in (False, True)}
 NAMED = {fact.what: fact for fact in SEPARATING[True] + SEPARATING[False]}
 
 
-def of_runs(runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str] = ()) -> list[Facts]:
+def separating_facts(runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str] = ()) -> list[Facts]:
     """Of each run, the facts that tell it from other runs of the same options; nothing where all are repeats."""
     works: dict[Key, list[int]] = {}
     for index, key in enumerate(keys):
@@ -105,7 +105,7 @@ def _fixed(facts: Facts) -> Facts:
     return tuple(pair for pair in facts if not NAMED[pair[0]].is_by_count)
 
 
-def of_any_options(facts: Facts) -> Facts:
+def unconditional(facts: Facts) -> Facts:
     """Those which no option decides: runs that differ in one are incomparable whatever their options are."""
     return tuple(pair for pair in facts if not NAMED[pair[0]].follows)
 
@@ -119,7 +119,7 @@ def in_words(facts: Facts) -> list[str]:
     return words
 
 
-def told(what: str, runs: Iterable[RunRecord]) -> tuple[str, str]:
+def values_of(what: str, runs: Iterable[RunRecord]) -> tuple[str, str]:
     """The fact of this name, and all values that runs of one series have."""
     values = (NAMED[what].read(run) for run in runs)
     return what, " or ".join(dict.fromkeys(str(value) for value in values if value is not None)) or UNKNOWN

@@ -156,7 +156,7 @@ def _concurrency(parts: StepParts) -> Statement:
     return Statement("concurrency", values={"at_once": parts.concurrency, "towers": parts.num_towers})
 
 
-def of(records: Sequence[RunRecord]) -> StepParts | None:
+def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
     """The traced steps of records of one configuration; None where no record has a trace."""
     traces = [record.trace for record in records if record.trace]
     if not traces:

@@ -60,8 +60,8 @@ class Metric:
     compared: bool = True
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
-    def of(self, unit: str) -> Metric:
-        """The same, named after what is counted: `unit` is "words" or "tokens", or "items" for whatever it is."""
+    def named_after(self, unit: str) -> Metric:
+        """The same metric with the unit in its names: `unit` is "words" or "tokens", or "items" for whatever it is."""
         texts = {name: getattr(self, name).replace(ITEMS, unit) for name in ("title", "unit", "header")}
         texts["name"] = self.name.replace(ITEMS, re.sub(r"\W+", "_", unit)[:MOST_LETTERS])  # of a file: no path
         return dataclasses.replace(self, **texts)

@@ -202,7 +202,8 @@ def known_config(record: RunRecord) -> dict[str, Any]:
 def shown(rows: Sequence[Row]) -> list[Metric]:
     """The metrics that a report of these rows has, named after their unit; in the order of the table."""
     unit = common_unit(row.unit for row in rows)
-    return [each.of(unit) for each in METRICS.values() if each.always or any(row.metric(each) for row in rows)]
+    known = [metric for metric in METRICS.values() if metric.always or any(row.metric(metric) for row in rows)]
+    return [metric.named_after(unit) for metric in known]
 
 
 def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]:

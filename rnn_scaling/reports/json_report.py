@@ -101,7 +101,7 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     loss = summary.loss
     if loss is None:
         return None
-    name = RATE.of(unit).name
+    name = RATE.named_after(unit).name
     parts = [
         {
             "name": part.name,

@@ -99,7 +99,7 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
             "threads": setting.threads,
             "runs": setting.runs,
             "failed": setting.failed,
-            RATE.of(probe.unit).name: interval_data(setting.rate),
+            RATE.named_after(probe.unit).name: interval_data(setting.rate),
             "of_best": interval_data(setting.of_best),
             "verdict": setting.against_best.verdict if setting.against_best else None,
             "concurrency": setting.concurrency,

@@ -148,16 +148,16 @@ def test_runs_of_different_units_are_never_one_series_and_never_compared():
 
 
 def test_names_and_titles_say_what_is_counted():
-    rate = metrics.RATE.of("tokens")
+    rate = metrics.RATE.named_after("tokens")
     assert (rate.name, rate.title, rate.column) == ("tokens_per_second", "tokens/s", "Processing speed (tokens/s)")
-    assert metrics.EFFICIENCY.of("tokens") == metrics.EFFICIENCY
+    assert metrics.EFFICIENCY.named_after("tokens") == metrics.EFFICIENCY
     assert metrics.common_unit(["words", "words"]) == "words"
     assert metrics.common_unit(["words", "tokens"]) == metrics.common_unit([]) == "items"
 
 
 def test_a_rows_metrics_are_computed_once():
     (row,) = rows.with_baselines([run(1, 1000.0)])
-    assert row.metric(metrics.RATE) is row.metric(metrics.RATE.of("words")) is row.rate
+    assert row.metric(metrics.RATE) is row.metric(metrics.RATE.named_after("words")) is row.rate
 
 
 def test_a_picture_of_many_metrics_has_three_beside_each_other():

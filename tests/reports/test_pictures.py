@@ -36,14 +36,18 @@ def test_an_interval_much_wider_than_its_number_is_cut_and_the_picture_says_so()
     assert wide.cuts and wide.high < 3
     runs = [timed(n, rate, variable_update="replicated") for n, rate in ((1, 100), (1, 240), (2, 100), (2, 400))]
     made = of(runs)
-    assert "interval goes on beyond the frame" in texts(curves.lines(made.measured, RATE.of("words"), legend=True))
+    assert "interval goes on beyond the frame" in texts(
+        curves.lines(made.measured, RATE.named_after("words"), legend=True)
+    )
     narrow = of(attributed()).measured
-    assert "interval goes on beyond the frame" not in texts(curves.lines(narrow, RATE.of("words"), legend=True))
+    assert "interval goes on beyond the frame" not in texts(
+        curves.lines(narrow, RATE.named_after("words"), legend=True)
+    )
 
 
 def test_what_grows_with_the_devices_is_drawn_from_0_and_efficiency_is_not():
     series = of([timed(n, 95 * n, k) for n in (1, 2) for k in range(3)]).measured
-    assert curves.frame_of(series, RATE.of("words")).low == curves.frame_of(series, SPEEDUP).low == 0
+    assert curves.frame_of(series, RATE.named_after("words")).low == curves.frame_of(series, SPEEDUP).low == 0
     assert curves.frame_of(series, EFFICIENCY).low > 80
     drawn = texts(curves.lines(series, EFFICIENCY))
     assert any(text.startswith("devices (vertical axis from 9") for text in drawn)
@@ -89,7 +93,7 @@ def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
 
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *rest, **options: drawn.append(figure))
-    monkeypatch.setattr(figures, "drawn", lambda series: [RATE.of("words")] * metrics)
+    monkeypatch.setattr(figures, "drawn", lambda series: [RATE.named_after("words")] * metrics)
     plot.render(of([timed(n, 95 * n, k) for n in (1, 2) for k in range(3)]))
     assert len(drawn[0].axes) == metrics
 

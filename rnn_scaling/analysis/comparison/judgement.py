@@ -138,7 +138,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
     """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
     changes, configurations = (matching.match_machines if question.across else matching.match)(before, after)
     units = (file.record.unit for side in (before, after) for file in side.runs)
-    metric = METRICS[question.metric].of(common_unit(units))
+    metric = METRICS[question.metric].named_after(common_unit(units))
     common = _in_common(before, after, configurations, metric)
     missing = [c.label for c in configurations if c.after is None]
     labelled = _labelled(common, missing, question)

@@ -26,7 +26,7 @@ class Scalars:
         clock: returns seconds.
         """
         self._writer = tf.summary.create_file_writer(log_dir) if log_dir else None
-        self._rate, self._clock, self._last, self._written = RATE.of(unit).name, clock, clock(), before
+        self._rate, self._clock, self._last, self._written = RATE.named_after(unit).name, clock, clock(), before
 
     def due(self) -> bool:
         """Whether it is time to write; costs less than a microsecond, and is asked after every step."""
@@ -72,7 +72,7 @@ class Scalars:
 
 def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
     """Writes what is known when a run has ended into an event file of its own."""
-    rate = RATE.of(run.unit).name
+    rate = RATE.named_after(run.unit).name
     writer = tf.summary.create_file_writer(log_dir)
     with writer.as_default():
         tf.summary.graph(graph_view.view(graph))
@@ -87,7 +87,7 @@ def _write_options(run: RunRecord) -> None:
     """What the tab HParams compares runs by: one row a run, its options and its rate."""
     ignored = unread_options(run.config)
     values = {name: run.config[name] for name in COMPARED if name in run.config and name not in ignored}
-    rate = RATE.of(run.unit)
+    rate = RATE.named_after(run.unit)
     metric = hparams.Metric(f"measured/{rate.name}", display_name=rate.title)
     hparams.hparams_config(hparams=[hparams.HParam(name) for name in COMPARED], metrics=[metric])
     hparams.hparams(values, trial_id=str(run.environment.started))  # a row for each run

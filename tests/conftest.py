@@ -126,19 +126,14 @@ def tf():
     """TensorFlow with the logical devices CPU:0 to CPU:3."""
     import tensorflow
 
-    _split_cpu(tensorflow)
+    cpu = tensorflow.config.list_physical_devices("CPU")[0]
+    if tensorflow.config.get_logical_device_configuration(cpu) is None:
+        four = [tensorflow.config.LogicalDeviceConfiguration() for _ in range(4)]
+        tensorflow.config.set_logical_device_configuration(cpu, four)
     # Its half a million objects are nobody's garbage. Yet to collect rarely would keep data pipelines alive, for whose
     # threads others then wait.
     gc.freeze()
     return tensorflow
-
-
-def _split_cpu(tensorflow) -> None:
-    cpu = tensorflow.config.list_physical_devices("CPU")[0]
-    if tensorflow.config.get_logical_device_configuration(cpu) is None:
-        tensorflow.config.set_logical_device_configuration(
-            cpu, [tensorflow.config.LogicalDeviceConfiguration() for _ in range(4)]
-        )
 
 
 @pytest.fixture(scope="session")

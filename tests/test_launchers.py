@@ -46,14 +46,7 @@ def launcher(request):
 
 
 def start(launcher, placing, *words, module="tests.support.one_rank"):
-    """Runs a Python module under a launcher to its end.
-
-    Args:
-      launcher: command and environment.
-      placing: how many processes, and where, in the launcher's flags.
-      words: the module's arguments.
-      module: its name.
-    """
+    """Runs a Python module under a launcher to its end; `placing`: how many processes, and where, in its flags."""
     prefix, environment = launcher
     return subprocess.run(
         [*prefix, *placing.split(), sys.executable, "-m", module, *map(str, words)],

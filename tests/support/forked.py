@@ -92,10 +92,7 @@ class Trainer:
         stdout: str = "",
         prepare: tuple[Any, ...] | None = None,
     ) -> None:
-        """Args:
-        words: of its command line.
-        folder: where its stderr is kept, and its stdout.
-        env: its whole environment.
+        """folder: where its stderr is kept, and its stdout.
         stdout: another file for its stdout; NOBODY: a pipe whose reader has gone.
         prepare: a function of a module's top level, and its arguments, to be called in the process before.
         """
@@ -129,11 +126,7 @@ class Trainer:
         self._process.join()
 
     def end(self, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-        """Waits for its end.
-
-        Raises:
-          TimeoutError: if it takes longer; it is killed.
-        """
+        """Waits for its end; if it takes longer, kills it and raises TimeoutError."""
         self._process.join(timeout_s)
         if self._process.exitcode is None:
             self._process.kill()
@@ -172,11 +165,7 @@ class LocalCluster(Trainer):
     """python -m rnn_scaling local-cluster, whose ranks start with TensorFlow loaded; with a fault in one of them."""
 
     def __init__(self, words: Sequence[str], folder: Path, faults: Mapping[int, Callable[[], None]] = {}) -> None:  # noqa: B006
-        """Args:
-        words: of its command line.
-        folder: where its stdout and stderr are kept.
-        faults: by rank, what it does before the trainer begins: a function of a module's top level.
-        """
+        """faults: by rank, what it does before the trainer begins: a function of a module's top level."""
         self._out, self._err, self._words = folder / "stdout.txt", folder / "stderr.txt", list(words)
         arguments = (self._words, str(self._out), str(self._err), dict(faults))
         # Not a daemon, which may have no children.

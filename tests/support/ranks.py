@@ -35,14 +35,9 @@ class Ranks:
         env: Mapping[str, str] | None = None,
         addresses: Sequence[str] = (),
     ) -> None:
-        """Args:
-        words: of each rank's command line.
-        folder: gets a folder for what each rank prints.
-        size: how many ranks there are.
-        prepare: rank -> a function of a module's top level, and its arguments, to be called in its process before.
+        """prepare: rank -> a function of a module's top level, and its arguments, to be called in its process before.
         words_of: rank -> words that it alone gets.
-        env: further variables of all ranks.
-        addresses: HOST:PORT of each rank's engine; TF_CONFIG then tells them.
+        addresses: HOST:PORT of each rank's engine, given by TF_CONFIG.
         """
         self._words, self._folder, self._size = list(words), folder, size
         self._prepare, self._words_of, self._env = prepare or {}, words_of or {}, env or {}
@@ -72,11 +67,7 @@ class Ranks:
             trainer.kill()
 
     def end(self, timeout_s: float = 300) -> list[subprocess.CompletedProcess[str]]:
-        """Waits until all have ended.
-
-        Raises:
-          TimeoutError: if one takes longer.
-        """
+        """Waits until all have ended; TimeoutError if one takes longer."""
         deadline = time.monotonic() + timeout_s
         return [trainer.end(max(0.1, deadline - time.monotonic())) for trainer in self.trainers]
 
@@ -111,12 +102,7 @@ def run_out_of_memory(step: int) -> None:
 
 
 def keep_weights(path: str, initial_range: float = 1.0) -> None:
-    """The weights after the last step go into a file.
-
-    Args:
-      path: of the file, {name: array} of numpy.
-      initial_range: of the initial weights; large ones have gradients far above the tolerance.
-    """
+    """The weights after the last step go into a file; large initial ones have gradients far above the tolerance."""
     from rnn_scaling.models import workload
     from rnn_scaling.training import benchmark
 
@@ -138,11 +124,7 @@ def weights(path: str | Path, tower: int = 0) -> dict[str, np.ndarray]:
 
 
 def signal_others(*signals: tuple[int, int, int]) -> None:
-    """The process that runs the steps sends others a signal.
-
-    Args:
-      signals: before which step, to which rank, which signal.
-    """
+    """The process that runs the steps sends signals: (before which step, to which rank, which signal)."""
     from rnn_scaling.training.cluster import Cluster
 
     place, pids = Cluster.place, {}

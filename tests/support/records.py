@@ -29,10 +29,7 @@ def make_record(
     """A record whose throughput follows from its batches; a failed run has none.
 
     Args:
-      status: of the run.
-      config: options that differ from the defaults.
       seconds, items: of each batch, warm-up included; 100 items each where none are given.
-      warmup: batches that do not count.
       parts: parts of the record as they stand in a file, and its other fields. `batches` adds to those above.
     """
     items = [100] * len(seconds) if items is None else items

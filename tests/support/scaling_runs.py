@@ -52,17 +52,7 @@ def timed(num_devices, rate, repeat=0, batches=40, **config):
 
 
 def cluster(num_workers, rate, repeat=0, batches=40, devices=1, late=None, workers=None, **config):
-    """A run of several workers at about `rate` words/s; each rank's clock is its own, and rank `late` is 20 % late.
-
-    Args:
-      num_workers: ranks, each on a host of its own.
-      rate: of all together.
-      repeat: moves the rate a little.
-      batches: of which 10 are warm-up.
-      devices: towers a worker.
-      late: the rank that is ready last.
-      workers: further fields of the record's part, and config: options.
-    """
+    """A run of several workers at about `rate` words/s; each rank's clock is its own, and rank `late` is 20 % late."""
     config = {"device": "cpu", "variable_update": "collective_all_reduce", **config}
     towers, noise = num_workers * devices, random.Random(f"{num_workers} {repeat} {rate}")
     step = 1000 * towers / rate * (1 + 0.004 * (repeat - 1))

@@ -19,9 +19,7 @@ Addresses = Mapping[str, tuple[str, ...]]
 def servers(engine: str, **tasks: int) -> Iterator[tuple[Addresses, dict[tuple[str, int], Any]]]:
     """Addresses of a cluster whose servers run, and their processes by (role, index); all are gone afterwards.
 
-    Args:
-      engine: its name; its first task, that of the client, is not started.
-      tasks: how many of each role, the client's first.
+    tasks: how many of each role, the client's first; its first task is not started.
     """
     with contextlib.ExitStack() as held:
         ports = iter([held.enter_context(_bound()) for _ in range(sum(tasks.values()))])

@@ -55,11 +55,7 @@ def missing() -> str:
 def cluster(folder: Path) -> Iterator[dict[str, str]]:
     """Runs the daemons; gives the environment in which `srun` finds them.
 
-    Args:
-      folder: of configuration, state and logs; its path must be short enough for a socket.
-
-    Raises:
-      RuntimeError: with the ends of the logs, if the nodes do not come up.
+    folder: of configuration, state and logs; its path must be short enough for a socket.
     """
     environment = {**os.environ, "SLURM_CONF": str(_configure(folder)), "PATH": f"{os.environ['PATH']}:{SBIN}"}
     started: list[subprocess.Popen[bytes]] = []

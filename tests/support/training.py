@@ -66,15 +66,7 @@ class FixedSource:
 def train(
     devices: list[str], batches: list[list[Any]], model: ModelConfig = MODEL, update=None, engine=None, **options
 ) -> dict:
-    """Runs the suite's own step on all the batches.
-
-    Args:
-      devices: of the towers.
-      batches: `[step][tower]`.
-      model: the network.
-      update: variables under a mode; made from the options when not given.
-      engine: that has the devices; one process's when not given.
-      options: by name, as flags would set them.
+    """Runs the suite's own step on all the batches, `[step][tower]`.
 
     Returns:
       "after": [one a step: [one a replica: {name: array}]], "replicas": the last of these, "losses", "items" and

@@ -77,7 +77,7 @@ class Learning:
 
     def baseline(self, learned: Learned) -> Learned | None:
         """The same configuration on one device."""
-        return next((each for each in self.learned if each.row is learned.row.one_device), None)
+        return next((found for found in self.learned if found.row is learned.row.one_device), None)
 
     def sooner(self, learned: Learned) -> Interval | None:
         """How many times as soon as one device it reached the target; None where either did not."""

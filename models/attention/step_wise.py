@@ -133,16 +133,16 @@ class StepWise:
         """Each cell's step; the first one's has the embedded words as a part of its input."""
         all_weights = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), weights)
         first: list[tf.Tensor | None] = [target]
-        known = first + [None] * (self._decoder.num_cells - 1)
+        words_of_cells = first + [None] * (self._decoder.num_cells - 1)
         if isinstance(products, DeferredProducts):
             shape = tf.shape(target)
             return [
                 _fused_cell(self._decoder, tf.cast(kernel, self._dtype), bias, words, shape, products)
-                for (kernel, bias), words in zip(all_weights, known, strict=True)
+                for (kernel, bias), words in zip(all_weights, words_of_cells, strict=True)
             ]
         return [
             _plain_cell(self._decoder, tuple(tf.cast(w, self._dtype) for w in of_cell), words)
-            for of_cell, words in zip(all_weights, known, strict=True)
+            for of_cell, words in zip(all_weights, words_of_cells, strict=True)
         ]
 
     def _dropped(

@@ -62,9 +62,9 @@ class Certifier:
         self._config, self._engine, self._step = config, engine, step
         self._guarantee = guarantee_of(config)
         self._gradients = gradients or SerialGradients(config, engine)
-        self._own = range(engine.first_tower, engine.first_tower + len(engine.devices))
+        self._towers = range(engine.first_tower, engine.first_tower + len(engine.devices))
         self._first = first_values(self._gradients.specs, config.training.seed)
-        self._serial = Serial(config, self._gradients, self._first, self._own)
+        self._serial = Serial(config, self._gradients, self._first, self._towers)
         self._stale = self._before = self._replicas()
         self._previous: list[Gradient] | None = None  # the right one of the batch before, by replica
         self._towers_before: Towers | None = None
@@ -204,7 +204,7 @@ class Certifier:
     def _check_forward(self, batch: TrainedBatch, result: StepResult, steps: Sequence[Step]) -> None:
         """Whether each tower had its own batch and lost what serial training loses on it, at weights that are equal."""
         text = "each tower and batch against serial training, relative"
-        for index, tower in enumerate(self._own):
+        for index, tower in enumerate(self._towers):
             got, items = float(result.loss_sum[index]), float(result.loss_items[index])
             has_all = items == batch.towers.loss_items[tower]
             serial = expected = steps[self._serial.of_tower(tower)].parts[tower].loss_sum
@@ -250,7 +250,7 @@ class Certifier:
 
     def _check_moving(self, number: int) -> None:
         """Whether each tower's averages are those of its own batches; no loss depends on them."""
-        for tower, variables in zip(self._own, self._step.moving()):
+        for tower, variables in zip(self._towers, self._step.moving()):
             for name, expected in self._serial.moving[tower].items():
                 first = self._gradients.first_moving[name]
                 allowed = self._guarantee.share * norm(expected - first) + (number + 1) * ROUNDING * norm(expected)
@@ -341,8 +341,8 @@ class Certifier:
 
     def _record(self, batch: TrainedBatch, result: StepResult, steps: Sequence[Step], weights: float) -> None:
         """Keeps the losses of a batch and the largest difference of its weights."""
-        losses = [steps[self._serial.of_tower(tower)].parts[tower].loss_sum for tower in self._own]
-        serial = sum(losses) / sum(batch.towers.loss_items[tower] for tower in self._own)
+        losses = [steps[self._serial.of_tower(tower)].parts[tower].loss_sum for tower in self._towers]
+        serial = sum(losses) / sum(batch.towers.loss_items[tower] for tower in self._towers)
         parallel = result.loss
         difference = abs(parallel - serial) / max(abs(serial), 1e-30)
         if math.isfinite(difference):

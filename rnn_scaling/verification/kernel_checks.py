@@ -68,7 +68,7 @@ def _results(run: Callable[..., Any], stack: stacks.RecurrentStack, device: str)
         return tf.constant(random.uniform(-0.5, 0.5, shape).astype(np.float32))
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def all_of(weights: Any, inputs: tf.Tensor, state: Any) -> dict[str, tf.Tensor]:
+    def compute(weights: Any, inputs: tf.Tensor, state: Any) -> dict[str, tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch([weights, inputs, state])
             outputs, final = run(weights, inputs, tf.constant(LENGTHS, tf.int32), state, tf.constant([1, 2]))
@@ -87,7 +87,7 @@ def _results(run: Callable[..., Any], stack: stacks.RecurrentStack, device: str)
         weights = [tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)) for cell in range(stack.num_cells)]
         inputs = draw(max(LENGTHS), len(LENGTHS), WIDTH)
         state = tuple(draw(stack.num_cells, len(LENGTHS), WIDTH) for _ in stack.cell.STATE)
-        return {name: tensor.numpy() for name, tensor in all_of(weights, inputs, state).items()}
+        return {name: tensor.numpy() for name, tensor in compute(weights, inputs, state).items()}
 
 
 def _largest_error(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> tuple[float, str]:

@@ -71,16 +71,16 @@ class MachineCheck:
         """Whether variables, their updates and the towers' work are on the towers' devices."""
         devices, graph = self._engine.devices, observe.graph(self._step)
         variables = graph.placement.variables if graph.placement else ()
-        own = [(variable, devices[variable.tower]) for variable in variables if variable.tower is not None]
+        placed = [(variable, devices[variable.tower]) for variable in variables if variable.tower is not None]
         wrong = [
             f"{variable.name} of tower {variable.tower} is on {variable.device}, updated on {variable.update.device}"
-            for variable, device in own
+            for variable, device in placed
             if {variable.device, variable.update.device} != {device}
         ]
-        text = wrong[0] if wrong else f"{len(own)} variables and their updates are on their towers' devices"
-        if not own:
+        text = wrong[0] if wrong else f"{len(placed)} variables and their updates are on their towers' devices"
+        if not placed:
             text = f"the towers share all {len(variables)} variables: none has a place that it must have"
-        yield Check(name="placement of variables", holds=not wrong if own else None, text=text)
+        yield Check(name="placement of variables", holds=not wrong if placed else None, text=text)
         nodes = operators.nodes_of(observe.partitions(self._step))
         towers = [n for n in nodes.values() if n.owner.tower is not None and n.owner.phase in (FORWARD, BACKWARD)]
         heavy = [node for node in towers if any(kind in node.type for kind in HEAVY)]

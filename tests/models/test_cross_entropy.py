@@ -95,8 +95,8 @@ def test_right_predictions_are_counted_on_the_way_and_change_nothing(tf, monkeyp
     assert 0 < want < N and outcome.correct.dtype == tf.float32 and float(outcome.correct) == want
     plain, counting = (value_and_gradients(tf, function, *given) for function in (total, with_accuracy))
     assert cross_entropy.loss_sum(*given).correct is None and counted
-    for one, other in zip(plain, counting, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for without, with_count in zip(plain, counting, strict=True):
+        np.testing.assert_array_equal(without, with_count)
 
 
 def test_a_label_of_no_probability_has_a_finite_exact_loss(tf):

@@ -76,7 +76,7 @@ every_cell = pytest.mark.parametrize("cell", EQUATIONS)
 def test_every_cell_that_cudnn_computes_is_tested_here():
     from rnn_scaling.models.kernels import KERNELS
 
-    assert {cell for each in KERNELS.values() if each.gpu.endswith("cudnn") for cell in each.cells} == set(EQUATIONS)
+    assert {cell for row in KERNELS.values() if row.gpu.endswith("cudnn") for cell in row.cells} == set(EQUATIONS)
 
 
 @every_cell

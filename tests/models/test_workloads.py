@@ -25,7 +25,7 @@ SHAPES = [  # of networks whose products are others
     *((name, {}) for name in TEXT),
     *(("lm", {"unit_type": cell}) for cell in OTHER_CELLS),
     ("nmt_attention", {"attention": "bahdanau", "normalize_attention": True, "biases_per_gate": 2}),
-    *(("nmt_attention", {"attention_architecture": "gnmt_v2", "attention": each}) for each in ("luong", "bahdanau")),
+    *(("nmt_attention", {"attention_architecture": "gnmt_v2", "attention": kind}) for kind in ("luong", "bahdanau")),
 ]
 every_shape = pytest.mark.parametrize("name, shape", SHAPES, ids=str)
 

@@ -60,8 +60,8 @@ def cluster(num_workers, rate, repeat=0, batches=40, devices=1, late=None, worke
     own = {"start": 3.0, "cluster": 0.5 * num_workers, "build": 1.0, "first_batch": 5.0}
     ranks = []
     for rank in range(num_workers):
-        seconds = [each + noise.gauss(0, 1e-5) * step for each in steps]
-        ready = [(0.9 if rank == late else 0.7) * each * (1 + noise.gauss(0, 0.01)) for each in steps]
+        seconds = [step_s + noise.gauss(0, 1e-5) * step for step_s in steps]
+        ready = [(0.9 if rank == late else 0.7) * step_s * (1 + noise.gauss(0, 0.01)) for step_s in steps]
         spent = {**own, "warmup": sum(seconds[1:10]), "measured": sum(seconds[10:]), "teardown": 0.1 * rank}
         shares = [[1000] * devices] * batches
         ranks.append(

@@ -29,7 +29,7 @@ class Probe:
         self.step = benchmark.build(config, Engine(0, 1, tuple(devices), devices[0], "CPU", 1))
         for _ in range(3):
             self.step()
-        partitions = [partition for each in self.step.function_graphs for partition in each.partition_graphs]
+        partitions = [partition for graph in self.step.function_graphs for partition in graph.partition_graphs]
         self.nodes = operators.nodes_of(partitions)
 
     def every(self, num_steps: int = 2) -> list[TracedStep]:

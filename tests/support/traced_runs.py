@@ -46,7 +46,7 @@ def trace(*steps: dict[str, Any], untraced_s: float = 0.08) -> dict[str, Any]:
         },
         "cost": {
             "untraced_s": untraced_s,
-            "timed_s": [each["seconds"] for each in steps],
+            "timed_s": [step["seconds"] for step in steps],
             "counted_s": [0.16, 0.16],
             "start_s": 0.25,
             "stop_s": 0.5,

@@ -71,7 +71,7 @@ class Mixed:
         """Sets the factors, [variable, replica, tower]; nothing is held back any more."""
         self.now.assign(now)
         self.before.assign(np.zeros_like(now) if before is None else before)
-        for held in (each for towers in self._held for each in towers):
+        for held in (variable for towers in self._held for variable in towers):
             held.assign(self._tf.zeros_like(held))
 
     def apply(self, tower_gradients):
@@ -81,7 +81,7 @@ class Mixed:
         mixed = [{} for _ in tower_gradients]
         for number, name in enumerate(self._names):
             dense = tf.stack([densify(grads[name]) for grads in tower_gradients])
-            held = tf.stack([each.read_value() for each in self._held[number]])
+            held = tf.stack([variable.read_value() for variable in self._held[number]])
             for each, gradient in zip(self._held[number], tf.unstack(dense)):
                 each.assign(gradient)
             for replica, grads in enumerate(mixed):
@@ -99,7 +99,7 @@ class Dealt:
 
     def next_batches(self, step):
         batches = self._source.next_batches(step)
-        parts = [self._tf.stack(each) for each in zip(*batches)]
+        parts = [self._tf.stack(fields) for fields in zip(*batches)]
         return [type(batches[0])(*(part[self.order[tower]] for part in parts)) for tower in range(len(batches))]
 
 
@@ -288,7 +288,7 @@ def test_averages_that_are_not_those_of_a_towers_own_batches_are_named(tf):
     from rnn_scaling.verification.certifier import Certifier
 
     watch = Certifier.__new__(Certifier)
-    watch._own, watch._checks, watch._guarantee = range(2), {}, types.SimpleNamespace(share=2.0**-10)
+    watch._towers, watch._checks, watch._guarantee = range(2), {}, types.SimpleNamespace(share=2.0**-10)
     watch._gradients = types.SimpleNamespace(first_moving={"mean": np.zeros(3, np.float32)})
     serial = {tower: {"mean": np.full(3, 0.5 + tower, np.float32)} for tower in range(2)}
     watch._serial = types.SimpleNamespace(moving=serial)

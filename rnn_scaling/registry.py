@@ -304,7 +304,7 @@ REPORTS: Mapping[str, ReportFile] = {
         "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
         file="report.html",
     ),
-    "plot": ReportFile("rnn_scaling.reports.pictures.plot", "all curves", file="speedup.png", needs_rates=True),
+    "plot": ReportFile("rnn_scaling.reports.pictures.curves", "all curves", file="speedup.png", needs_rates=True),
 }
 IMPORTERS: Mapping[str, Importer] = {
     "tf_cnn_benchmarks": Importer("rnn_scaling.importers.tf_cnn_benchmarks", tells_rates=True),

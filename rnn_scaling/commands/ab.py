@@ -52,13 +52,13 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     done.print_failures()
     entry.note(*runner.notes)
     from rnn_scaling.analysis.comparison.judgement import Question  # loads numpy, which a wrong flag need not wait for
-    from rnn_scaling.reports import ab_answer, comparison, wording
+    from rnn_scaling.reports import comparison, comparison_statements, wording
 
     question = Question(paired=True, max_regression=own.max_regression)
     settings = "\n".join(f"{side.upper()}: {getattr(own, side) or 'only the common flags'}" for side in "ab")
 
     def answer(report: Report) -> str:
-        return f"{wording.sentences(ab_answer.statements(report))}\n{settings}"
+        return f"{wording.sentences(comparison_statements.ab_answer(report))}\n{settings}"
 
     return comparison.compare(out / "a", out / "b", question, answer=answer)
 

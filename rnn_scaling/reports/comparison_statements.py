@@ -1,7 +1,8 @@
-"""The verdict of a comparison and what it rests on, as statements."""
+"""The verdict of a comparison, what it rests on, and which of two settings is faster, as statements."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ from rnn_scaling.analysis.comparison import verdicts
 from rnn_scaling.analysis.comparison.judgement import MachineRatio, Report, of_machine
 from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.confidence import ORDERED
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.confidence import ORDERED, Interval
+from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import has_interval
 
 SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
@@ -95,3 +96,33 @@ def _single_runs(report: Report) -> list[Statement]:
     both = all(max(result.runs) == 1 for result in single)
     made = [Statement("one-run-a-side" if both else "one-run-on-one-side")]
     return [*made, Statement("runs-needed", values={"limit": 100 * limit, "runs": runs})] if runs else made
+
+
+def ab_answer(report: Report) -> list[Statement]:
+    """That one setting is faster, by how much, or why that is not clear."""
+    unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.is_grave))
+    if options := [what for what in unlike if what.startswith("--")]:
+        return [Statement("ab-other-work", values={"options": options})]
+    if unlike:
+        return [Statement("ab-unlike", values={"facts": unlike})]
+    ratios = [result.comparison.ratio for result in report.results if result.comparison is not None]
+    if len(ratios) != 1 or len(report.results) != 1:
+        reasons = list(dict.fromkeys(result.reason for result in report.results if result.reason))
+        return [Statement("ab-no-answer", values={"reasons": reasons or ["no configuration in common"]})]
+    return [_ab_ratio(ratios[0], report.results[0].runs[0])]
+
+
+def _ab_ratio(ratio: Interval, pairs: int) -> Statement:
+    """Of B's rate over A's in so many pairs."""
+    values = {"ratio": interval_values(ratio), "pairs": pairs}
+    if ratio.ends is None:
+        return Statement("ab-one-pair", values=values)
+    low, high = ratio.ends
+    if low <= 1 <= high:
+        digits = 2 if high - low >= 0.05 else 3
+        ends = {"low": round(low, digits), "high": round(high, digits)}
+        return Statement("ab-wide" if ratio.is_wide else "ab-tie", values={**values, **ends})
+    if ratio.value > 1:
+        return Statement("ab-faster", "B", {**values, "other": "A"})
+    inverse = dataclasses.replace(ratio, value=1 / ratio.value, low=1 / high, high=1 / low)
+    return Statement("ab-faster", "A", {**values, "ratio": interval_values(inverse), "other": "B"})

@@ -13,15 +13,11 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.clocks import clock_cautions, medians
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.machine import throttling, topology
-from rnn_scaling.records.environment import Environment
-from rnn_scaling.records.record import VARYING, RunRecord
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.wording import counted, sentence
 
 SHOWN = 4  # different values that are listed
 BARRIERS_S, BARRIERS_SHARE = 0.1, 0.02  # by which a window by rank 0's clock may differ without being named
-# What is shown of the machine: `missing` is not, and each record has its own.
-_UNSHARED = {"missing", *VARYING} - {"gpus", "gpus_after"}
-_SHARED = [field.name for field in dataclasses.fields(Environment) if field.name not in _UNSHARED]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +39,10 @@ class EnvironmentFact:
 
 def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
-    alike: dict[tuple[Any, ...], list[RunRecord]] = {}
-    for record in records:  # most runs share all parts but their load: look at those once
-        parts = (id(getattr(record.environment, name)) for name in _SHARED)
-        alike.setdefault((id(record.resolved), *_cluster(record), *parts), []).append(record)
-    counts: dict[str, dict[str, int]] = {}
-    for group in alike.values():
-        for name, value in (*_facts(group[0]), *_cluster(group[0])):
-            values = counts.setdefault(name, {})
-            values[value] = values.get(value, 0) + len(group)
+    counts: dict[str, Counter[str]] = {}
+    for record in records:
+        for name, value in (*_facts(record), *_cluster(record)):
+            counts.setdefault(name, Counter())[value] += 1
     listed = [EnvironmentFact(name, tuple(values.items())) for name, values in counts.items()]
     return (*listed, *_load(records), *_sampled_clocks(records))
 

@@ -110,13 +110,15 @@ def variables_grid(graph: Graph) -> Grid:
     for name, copies in by_name.items():
         gradients = _gradients(copies)
         slots = [slot for variable in copies for slot in variable.slots]
+        known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
+        gradient_bytes = _size(sum(known), len(gradients) - len(known))
         lines.append(
             [
                 name,
                 _places(variable.device for variable in copies),
                 size(sum(variable.bytes for variable in copies)),
                 f"{size(sum(slot.bytes for slot in slots))} on {_places(s.device for s in slots)}" if slots else "none",
-                f"{'/'.join(sorted({g.kind for g in gradients}))}, {_gradient_bytes(gradients)} on "
+                f"{'/'.join(sorted({g.kind for g in gradients}))}, {gradient_bytes} on "
                 f"{_places(g.device for g in gradients)}",
                 _places(variable.update.device for variable in copies),
             ]
@@ -157,11 +159,6 @@ def _gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     """Each tower's gradient of each variable, once: a variable in parts has its gradients with every part."""
     each_once = {(variable.name, gradient.tower): gradient for variable in variables for gradient in variable.gradients}
     return list(each_once.values())
-
-
-def _gradient_bytes(gradients: Sequence[Gradient]) -> str:
-    known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
-    return size(sum(known)) if len(known) == len(gradients) else "of unknown size"  # rows of a batch of any length
 
 
 def _places(devices: Any) -> str:

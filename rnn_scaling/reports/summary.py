@@ -7,7 +7,6 @@ import functools
 import math
 import shlex
 from collections.abc import Sequence
-from typing import Any
 
 from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
@@ -24,7 +23,6 @@ from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
 from rnn_scaling.reports.start_up import Speedups
-from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network, told_work
 from rnn_scaling.settings.spelling import command
 
@@ -109,12 +107,6 @@ class SeriesSummary:
     def num_diverged(self) -> int:
         """How many of its good runs diverged: a series with such runs is never called the fastest."""
         return sum(learning.is_lost(run) for row in self.rows for run in row.row.good)
-
-    def command(self) -> str:
-        """The sweep that measures the series anew."""
-        last = self.rows[-1].row
-        axis = scale.axis(last.config)
-        return repeated(last, **{axis: ",".join(str(row.row.config[axis]) for row in self.rows)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,12 +219,12 @@ def devices(count: int) -> str:
     return f"{count} device{'' if count == 1 else 's'}"
 
 
-def repeated(row: Row, **changes: Any) -> str:
+def repeated(row: Row) -> str:
     """The sweep that measures a row anew, as often as it was, in a folder of its own; "" of a trainer not ours."""
     if not row.is_ours:
         return ""
     repeats = len(row.records)
-    words = [command(row.config, **changes), *([f"--repeats={repeats}"] if repeats > 1 else [])]
+    words = [command(row.config), *([f"--repeats={repeats}"] if repeats > 1 else [])]
     return " ".join([*words, f"--out={AGAIN}"])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCHEMA = "rnn_scaling.threads/1"
-INK, MUTED, RULE = "#1a1d21", "#5b636d", "#d9dde2"
 
 
 def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
@@ -116,7 +114,6 @@ def picture(probes: Sequence[Probe]) -> bytes:
     Raises:
       ValueError: if no run measured anything.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     shown = [probe for probe in probes if probe.best is not None][: figures.MOST_LINES]
@@ -124,7 +121,7 @@ def picture(probes: Sequence[Probe]) -> bytes:
         raise ValueError("expected at least one successful run")
     several = len({probe.title for probe in shown}) > 1
     unit = common_unit(probe.unit for probe in probes).capitalize()
-    with figures.style(ink=INK, muted=MUTED, grid=RULE):
+    with figures.style(is_fixed=True):
         figure = Figure(figsize=(9, 3.6 + 0.16 * len(shown)), layout="constrained")
         left, right = figure.subplots(1, 2)
         for k, probe in enumerate(shown):
@@ -144,10 +141,7 @@ def picture(probes: Sequence[Probe]) -> bytes:
         for axes in (left, right):
             axes.set_xticks(tried)
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", frameon=False)
-        buffer = io.BytesIO()
-        FigureCanvasAgg(figure)
-        figure.savefig(buffer, format="png", dpi=130, metadata={"Software": SCHEMA})
-    return buffer.getvalue()
+        return figures.as_file(figure, schema=SCHEMA)
 
 
 def _draw(left: Axes, right: Axes, probe: Probe, label: str, look: dict[str, Any], shift: float) -> None:

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.pictures import figures, plot
+from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.tensorboard import run_text
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run, series
@@ -161,6 +161,6 @@ def test_a_rows_metrics_are_computed_once():
 
 
 def test_a_picture_of_many_metrics_has_three_beside_each_other():
-    few, many = (plot.render(of([make(1, 1000.0), make(2, 1900.0)])) for make in (run, told))
+    few, many = (curves.render(of([make(1, 1000.0), make(2, 1900.0)])) for make in (run, told))
     sizes = [struct.unpack(">II", picture[16:24]) for picture in (few, many)]
     assert sizes[0][0] == sizes[1][0] and sizes[1][1] > 2.5 * sizes[0][1]  # as wide, in three lines instead of one

@@ -16,9 +16,9 @@ from rnn_scaling.analysis.rows import shown as metrics_of
 from rnn_scaling.records import record, siblings
 from rnn_scaling.records.folder import Originals, RunFile
 from rnn_scaling.reports import (
-    ab_answer,
     cautions,
     comparison,
+    comparison_statements,
     conclusions,
     csv_table,
     json_report,
@@ -212,7 +212,7 @@ def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work(tmp_pat
             for name, runs in (("a", repeated(100, **options)), ("b", repeated(120, trainer="yours", **options)))
         ]
         report = judgement.judge(*sides, judgement.Question())
-        return comparison.render_text(report), sentences(ab_answer.statements(report))
+        return comparison.render_text(report), sentences(comparison_statements.ab_answer(report))
 
     text, which = said()
     assert "that they do: mine before" in text

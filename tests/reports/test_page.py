@@ -11,7 +11,7 @@ from rnn_scaling.commands import report
 from rnn_scaling.records.own_files import EDGE
 from rnn_scaling.reports import conclusions, series_table, table
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.pictures import plot
+from rnn_scaling.reports.pictures import curves
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.scaling_runs import (
     attributed,
@@ -26,9 +26,9 @@ from tests.support.scaling_runs import (
 
 
 def test_the_plot_is_a_png_and_needs_a_rate():
-    assert plot.render(of(series()))[:8] == b"\x89PNG\r\n\x1a\n"
+    assert curves.render(of(series()))[:8] == b"\x89PNG\r\n\x1a\n"
     with pytest.raises(ValueError, match="successful"):
-        plot.render(of([run(1, 0.0, "failed")]))
+        curves.render(of([run(1, 0.0, "failed")]))
 
 
 def test_the_page_says_where_load_hides_a_part():

@@ -11,7 +11,7 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, RATE, SPEEDUP
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.pictures import curves, figures, plot, waterfall
+from rnn_scaling.reports.pictures import curves, figures, waterfall
 from tests.support.scaling_runs import attributed, of, timed
 
 
@@ -94,7 +94,7 @@ def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *rest, **options: drawn.append(figure))
     monkeypatch.setattr(figures, "drawn", lambda series: [RATE.named_after("words")] * metrics)
-    plot.render(of([timed(n, 95 * n, k) for n in (1, 2) for k in range(3)]))
+    curves.render(of([timed(n, 95 * n, k) for n in (1, 2) for k in range(3)]))
     assert len(drawn[0].axes) == metrics
 
 
@@ -112,5 +112,5 @@ def test_a_name_is_a_name_whatever_letters_it_has():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn = texts(curves.lines(made.measured, SPEEDUP, legend=True))
-        plot.render(made)
+        curves.render(made)
     assert {each.strip() for each in drawn} >= set(names)

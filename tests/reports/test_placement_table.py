@@ -57,7 +57,7 @@ def test_a_device_holds_its_copies_slots_and_gradients():
             "CPU:0 CPU:1",
             "4 KiB",
             "8 KiB on CPU:0 CPU:1",
-            "rows, of unknown size on CPU:0 CPU:1",
+            "rows, 100 B + 1 of unknown size on CPU:0 CPU:1",
             "CPU:0 CPU:1",
         ],
         ["kernel", "CPU:0", "1 KiB", "2 KiB on CPU:0", "dense, 1 KiB on CPU:0", "CPU:0"],

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.processes import alive
-from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import cautions, conclusions, environment, report_files, table, terminal_text
+from rnn_scaling.reports import cautions, conclusions, report_files, table, terminal_text
 from rnn_scaling.reports.series_statements import sentence
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
@@ -29,17 +28,6 @@ def test_load_and_differences_stand_before_the_numbers():
     assert "load of other processes" in said and "40.0%" in said
     assert "CPU model (X; Y)" in said
     assert "load" not in " ".join(cautions.lines(of(known)))
-
-
-def test_of_the_machine_runs_are_looked_at_once_that_were_read_with_the_same(tmp_path, monkeypatch):
-    told = {"cpu": "X", "python": "3.11"}
-    for k, each in enumerate(attributed()):
-        own = altered(each, environment={**told, "started": f"2026-01-0{k + 1}T00:00:00+00:00"})
-        record.write(own, tmp_path / f"{k}.json")
-    looked = []
-    monkeypatch.setattr(environment, "_facts", lambda run: looked.append(run) or iter([("CPU", run.environment.cpu)]))
-    (cpu,) = environment.facts([file.record for file in folder.read(tmp_path).runs])
-    assert cpu.values == (("X", len(attributed())),) and len(looked) == 1
 
 
 def test_load_of_all_runs_is_said_of_all_runs():

@@ -40,13 +40,7 @@ def test_every_template_makes_a_sentence(kind, count):
     specs: dict[str, list[str]] = {}
     for name, spec in fields:
         specs.setdefault(name, []).append(spec)
-    # A list has a count as well, so the specification that restricts the value most decides.
-    values = {
-        name: sample(
-            max(of_name, key=lambda spec: (spec in ("list", "List", "rates"), bool(spec), "|" not in spec)), count
-        )
-        for name, of_name in specs.items()
-    }
+    values = {name: sample(max(of_name, key=strictness), count) for name, of_name in specs.items()}
     statement = Statement(kind, "series", values)
     text = wording.sentence(statement)
     assert text and not re.search(r"[{}]|  |\bnan\b", text)

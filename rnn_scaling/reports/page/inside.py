@@ -101,7 +101,7 @@ def _curve(found: Learning, names: dict[Row, str], kind: str, over: str) -> Figu
 def _legend(found: Learning, names: dict[Row, str]) -> list[Key]:
     keys = []
     for k, learned in enumerate(found.learned[: figures.MOST_LINES]):
-        look = learning_curves.look(k)
+        look = figures.line_look(k)
         colour = figures.themed(look["color"].lower())
         keys.append(Key(names[learned.row], colour, DASHES[look["linestyle"]], has_line=True))
     return [*keys, Key("target", figures.themed(figures.MUTED), "2 2", has_line=True)]

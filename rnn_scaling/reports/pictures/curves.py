@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
 from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.summary import SeriesSummary
+from rnn_scaling.reports.summary import SeriesSummary, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,19 +18,14 @@ if TYPE_CHECKING:
 WIDEST = 2  # an interval counts in the frame from its number / WIDEST to its number x WIDEST
 NEAR = 0.5  # lowest / highest from which on an axis from 0 would leave half of the picture empty
 NEAR_GROWING = 0.8  # the same of what grows with the devices: how much it grows is seen on an axis from 0
+BESIDE = 3  # panels
 LABEL = 52  # letters of a series' title in a picture
 LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """The ends of an axis of numbers.
-
-    Attributes:
-      low, high: in the unit that is printed.
-      has_intervals: whether any interval is drawn.
-      cuts: whether one goes on beyond an end.
-    """
+    """The ends of an axis in the unit that is printed; `cuts`: whether an interval goes on beyond one."""
 
     low: float
     high: float
@@ -92,19 +88,43 @@ def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False,
     below = 0.45 + (0.17 * (len(few) + 2) + 0.1 if legend else 0)
     with figures.style():
         figure, axes = figures.blank(4.2, 2.55 + below)
-        draw_lines(axes, few, metric)
+        _draw_lines(axes, few, metric)
         figures.set_margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="lower left", **LEGEND)
         return figures.as_svg(figure, name or metric.name)
 
 
-def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ideal: str = figures.MUTED) -> None:
-    """Draws one metric over the number of devices.
+def render(summary: Summary) -> bytes:
+    """A PNG with a panel for each metric, three beside each other, their legend below; weak and strong scaling apart.
 
-    Args:
-      series: at most MOST_LINES.
+    Raises:
+      ValueError: if no series has a rate.
     """
+    from matplotlib.figure import Figure
+
+    shown = [series[: figures.MOST_LINES] for _, series in figures.groups(summary)]
+    if not shown:
+        raise ValueError("expected at least one successful run")
+    with figures.style(is_fixed=True):
+        metrics = [figures.drawn(series) for series in shown]
+        lines = [math.ceil(len(chosen) / BESIDE) for chosen in metrics]
+        heights = [3.4 * count + 0.1 * len(series) for count, series in zip(lines, shown)]
+        figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+        panels = figure.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for part, series, drawn, count in zip(panels, shown, metrics, lines):
+            places = part.subplots(count, BESIDE).flat
+            for metric, axes in zip(drawn, places):  # in this order: zip takes no place that has no metric
+                _draw_lines(axes, series, metric, ideal=figures.THEME[figures.MUTED][1])
+            for axes in places:
+                axes.remove()
+            handles, labels = part.axes[:2][-1].get_legend_handles_labels()
+            part.legend(handles, labels, loc="outside lower left", ncols=2, **LEGEND)
+        return figures.as_file(figure)
+
+
+def _draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ideal: str = figures.MUTED) -> None:
+    """Draws one metric over the number of devices, of MOST_LINES series at most."""
     counts, edges = _counts(series, metric), frame_of(series, metric)
     if metric.ideal is not None and counts:
         axes.plot(counts, _ideal(metric, counts), color=ideal, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
@@ -113,12 +133,9 @@ def draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, idea
     if edges.cuts:
         style: dict[str, Any] = {"linestyle": "none", "marker": "^", "markersize": 4}
         axes.plot([], [], color=ideal, label="interval goes on beyond the frame", **style)
-    axes.set(title=metric.caption, xlabel=_x_label(edges), ylim=(edges.low, edges.high))
+    x_label = f"devices (vertical {edges.start})" if edges.start else "devices"
+    axes.set(title=metric.caption, xlabel=x_label, ylim=(edges.low, edges.high))
     _ticks(axes, counts)
-
-
-def _x_label(edges: Frame) -> str:
-    return f"devices (vertical {edges.start})" if edges.start else "devices"
 
 
 def dots(series: Sequence[SeriesSummary], name: str) -> str:

@@ -86,10 +86,11 @@ def themed(svg: str) -> str:
 
 
 @contextmanager
-def style(ink: str = INK, muted: str = MUTED, grid: str = GRID) -> Iterator[None]:
-    """matplotlib's settings for these figures."""
+def style(is_fixed: bool = False) -> Iterator[None]:
+    """matplotlib's settings for these figures; `is_fixed`: in the colours of a file that stands alone."""
     import matplotlib
 
+    ink, muted, grid = (THEME[sentinel][1] if is_fixed else sentinel for sentinel in (INK, MUTED, GRID))
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": REPORT_SCHEMA,
@@ -134,16 +135,25 @@ def blank(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def set_margins(figure: Figure, left: float, right: float, top: float, bottom: float) -> None:
-    """Sets fixed margins: a layout that is worked out from text widths would draw everything twice.
-
-    Args:
-      left: in inches.
-      right: in inches.
-      top: in inches.
-      bottom: in inches.
-    """
+    """Sets fixed margins in inches: a layout that is worked out from text widths would draw everything twice."""
     width, height = figure.get_size_inches()
     figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
+
+
+def as_file(figure: Figure, kind: str = "png", schema: str = REPORT_SCHEMA) -> bytes:
+    """The figure as a PNG or SVG file that says whose it is."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    buffer = io.BytesIO()
+    metadata = {"Software": schema} if kind == "png" else {"Date": None, "Creator": schema}
+    figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
+    return buffer.getvalue()
+
+
+def line_look(k: int) -> dict[str, Any]:
+    """Colour and dashes of line number k of a picture without series."""
+    return {"color": COLOURS[k % len(COLOURS)], "linestyle": STYLES[k // len(COLOURS) % len(STYLES)]}
 
 
 def as_svg(figure: Figure, name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from rnn_scaling.analysis import learning as analysis
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, Learned, Learning
@@ -24,21 +23,13 @@ def kinds(learning: Learning) -> list[tuple[str, str]]:
 
 
 def title(learning: Learning, kind: str, over: str) -> str:
-    """What stands over a picture.
-
-    Args:
-      over: items or seconds.
-    """
+    """What stands over a picture."""
     unit = common_unit(learning.windows)
     return f"{kind.capitalize()} over {unit if over == ITEMS else 'seconds at the measured speed'}"
 
 
 def points(learned: Learned, learning: Learning, kind: str, over: str) -> list[tuple[float, float]]:
-    """The line of a configuration, that of its first run; accuracy in per cent.
-
-    Args:
-      over: items or seconds.
-    """
+    """The line of a configuration, that of its first run; accuracy in per cent."""
     run = learned.row.good[0]
     curve = analysis.curve(run.batches, kind, learning.windows[learned.row.unit])
     rate = run.throughput.items_per_second if over == SECONDS and run.throughput else 1.0
@@ -50,11 +41,9 @@ def points(learned: Learned, learning: Learning, kind: str, over: str) -> list[t
 def draw(
     learning: Learning, names: Mapping[Row, str], kind: str, over: str, name: str = "", legend: bool = False
 ) -> str:
-    """A line for each configuration, the target dashed.
+    """A line for each configuration, the target dashed."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    Args:
-      over: items or seconds.
-    """
     few = learning.learned[: figures.MOST_LINES]
     below = 0.45 + (0.17 * (len(few) + 1) + 0.1 if legend else 0)
     lines = [points(member, learning, kind, over) for member in few]
@@ -62,7 +51,7 @@ def draw(
         figure, axes = figures.blank(4.2, 2.55 + below)
         for k, (member, line) in enumerate(zip(few, lines)):
             x, y = zip(*line) if line else ((), ())
-            axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[member.row]), **look(k))
+            axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[member.row]), **figures.line_look(k))
         if learning.target.kind == kind:
             level = learning.target.value * (100 if kind == ACCURACY else 1)
             axes.axhline(level, color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)), label="target")
@@ -74,23 +63,9 @@ def draw(
         across = common_unit(learning.windows) if over == ITEMS else "seconds at the measured speed"
         axes.set(title=f"{kind.capitalize()}{', %' if kind == ACCURACY else ''}", xlabel=across)
         axes.set_xlim(left=0)
-        _grouped(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
         figures.set_margins(figure, left=0.62, right=0.2, top=0.32, bottom=below)
         if legend:
             figure.legend(*axes.get_legend_handles_labels(), loc="lower left", frameon=False, handlelength=3)
         return figures.as_svg(figure, name or f"{kind}-{over}")
-
-
-def look(k: int) -> dict[str, Any]:
-    """Colour and dashes of line number k."""
-    return {
-        "color": figures.COLOURS[k % len(figures.COLOURS)],
-        "linestyle": figures.STYLES[k // len(figures.COLOURS) % len(figures.STYLES)],
-    }
-
-
-def _grouped(axes: figures.Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))

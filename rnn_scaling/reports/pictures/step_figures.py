@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.steps.parts import StepParts
-from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, STARVED, TIMELINE_BINS, WAITS
 from rnn_scaling.records.step_parts import TimedStep
 from rnn_scaling.reports import steps
@@ -76,15 +74,12 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
       titled: (title, what `phases.split` returned).
       kind: "png" or "svg".
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    ink, muted, grid = (figures.THEME[sentinel][1] for sentinel in (figures.INK, figures.MUTED, figures.GRID))
-    with figures.style(ink=ink, muted=muted, grid=grid):
+    with figures.style(is_fixed=True):
         heights = [ROW * len(_rows(step)) + 0.75 for _, step in titled]
         figure = Figure(figsize=(11, sum(heights) + 0.5), layout="constrained")
-        FigureCanvasAgg(figure)
         panels = figure.subplots(len(titled), 1, squeeze=False, height_ratios=heights)[:, 0]
         for axes, (title, step) in zip(panels, titled):
             rows = _rows(step)
@@ -94,10 +89,7 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
         shown = [part for part in PARTS if any(_occurs(step, part) for _, step in titled)]
         patches = [Patch(label=steps.drawn_title(part), **look(part, fixed=True)) for part in shown]
         figure.legend(handles=patches, loc="outside lower left", ncols=min(6, len(patches)), frameon=False)
-        buffer = io.BytesIO()
-        metadata = {"Software": REPORT_SCHEMA} if kind == "png" else {"Date": None, "Creator": REPORT_SCHEMA}
-        figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
-    return buffer.getvalue()
+        return figures.as_file(figure, kind)
 
 
 def look(part: str, fixed: bool = False) -> dict[str, Any]:

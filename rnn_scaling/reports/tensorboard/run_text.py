@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
 
 from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, table
+from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import presets, scale
 from rnn_scaling.settings.naming import network
@@ -16,23 +16,20 @@ from rnn_scaling.settings.spelling import command
 
 def markdown(run: RunRecord) -> str:
     """The page: result, what differs from the defaults, and where the variables are."""
-    config, workers = run.config, scale.num_workers(run.config)
-    lines = [
-        f"## {network(config)}, {config['variable_update']}, {scale.in_words(workers, config['num_devices'])}",
-        "",
-        *_result(run),
-        "",
-        f"Again: `{_code(command(config))}`",
-        "",
-        "### What differs from the defaults",
-        "",
-        *_differences(run),
-        "",
-        "### Where the variables are",
-        "",
-        *_placement(run),
+    config = run.config
+    places = scale.in_words(scale.num_workers(config), config["num_devices"])
+    result = table.rates(with_baselines([run])) if run.throughput else Section("", notes=("No batch was measured.",))
+    steady = f"Steady state: {run.steady_state.text}." if run.throughput and run.steady_state else ""
+    notes = (*result.notes, *filter(None, [steady]), f"Again: `{_code(command(config))}`")
+    changed = [[name, _spelled(value), _spelled(default)] for name, (value, default) in differences(run).items()]
+    differing = (_escaped(Grid("", ["Option", "Value", "Default"], changed)),) if changed else ()
+    placement = tuple(map(_escaped, _placement(run)))
+    parts = [
+        dataclasses.replace(result, notes=notes),
+        Section("What differs from the defaults", differing, () if differing else ("Nothing.",)),
+        Section("Where the variables are", placement, () if placement else ("The run ended before they were made.",)),
     ]
-    return "\n".join(lines) + "\n"
+    return f"## {network(config)}, {config['variable_update']}, {places}\n\n{sections.markdown(parts, level=3)}"
 
 
 def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
@@ -45,36 +42,21 @@ def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
     return {name: (config[name], defaults[name]) for name in names if config[name] != defaults[name]}
 
 
-def _result(run: RunRecord) -> list[str]:
-    if not run.throughput:
-        return ["No batch was measured."]
-    rows = with_baselines([run])
-    lines = sections.markdown([table.rates(rows)]).splitlines()
-    return [*lines, "", f"Steady state: {run.steady_state.text}."] if run.steady_state else lines
+def _placement(run: RunRecord) -> list[Grid]:
+    if run.graph is None:
+        placement = run.resolved.variable_placement or {}
+        rows = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
+        return [Grid("", ["Device", "Bytes", "MiB"], rows)] if rows else []
+    devices, copies = placement_table.devices_grid(run.graph), placement_table.copies_grid(run.graph)
+    # Without the names of the largest, which leave the other columns no room.
+    narrow = Grid(copies.caption, copies.head[:-1], [line[:-1] for line in copies.lines])
+    return [devices, *([narrow] if narrow.lines else [])]
 
 
-def _differences(run: RunRecord) -> list[str]:
-    changed = differences(run)
-    lines = [[name, _spelled(value), _spelled(default)] for name, (value, default) in changed.items()]
-    return _grid(["Option", "Value", "Default"], lines) if lines else ["Nothing."]
-
-
-def _placement(run: RunRecord) -> list[str]:
-    if run.graph:
-        devices, copies = placement_table.devices_grid(run.graph), placement_table.copies_grid(run.graph)
-        lines = _grid(devices.head, devices.lines)
-        if copies.lines:  # without the names of the largest, which leave the other columns no room
-            grid = _grid(copies.head[:-1], [line[:-1] for line in copies.lines])
-            lines += ["", "What one device sends to another in a step:", "", *grid]
-        return lines
-    placement = run.resolved.variable_placement or {}
-    rows = [[device, f"{size:,}", f"{size / 2**20:.1f}"] for device, size in sorted(placement.items())]
-    return _grid(["Device", "Bytes", "MiB"], rows) if rows else ["The run ended before they were made."]
-
-
-def _grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    rows = [[f"`{_code(line[0])}`", *map(_cell, line[1:])] for line in lines]
-    return markdown_table(head, rows, padded=False).splitlines()
+def _escaped(grid: Grid) -> Grid:
+    """The table with code in its first column, and no markup in the others."""
+    lines = [[f"`{_code(first)}`", *map(_cell, cells)] for first, *cells in grid.lines]
+    return dataclasses.replace(grid, lines=lines)
 
 
 def _spelled(value: object) -> str:

@@ -16,7 +16,7 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.records.own_files import REPORT_SCHEMA, is_own
 from rnn_scaling.reports import table
 from rnn_scaling.reports.page import document
-from rnn_scaling.reports.pictures import figures, plot
+from rnn_scaling.reports.pictures import curves, figures
 from tests.support.paths import ROOT
 from tests.support.scaling_runs import attributed, run, series, timed, write_folder
 
@@ -55,7 +55,7 @@ def test_foreign_files_stay_unless_forced(tmp_path, capsys):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Page and pictures, which take a third of a second, are left out: what is read is the point."""
-    monkeypatch.setattr(plot, "render", lambda summary: b"picture")
+    monkeypatch.setattr(curves, "render", lambda summary: b"picture")
     monkeypatch.setattr(document, "render", lambda summary: b"page")
     monkeypatch.setattr(figures, "standalone", lambda figure: b"picture")
 

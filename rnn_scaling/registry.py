@@ -324,11 +324,6 @@ IMPORTERS: Mapping[str, Importer] = {
     "lightning": Importer("rnn_scaling.importers.lightning_bar", tells_rates=True, counts_steps=True),
     "tqdm": Importer("rnn_scaling.importers.tqdm_bar", tells_rates=True, counts_steps=True),
 }
-CHECKS = _modules(
-    "rnn_scaling.audit.checks",
-    *("values", "work", "speedup", "efficiency", "products", "same_work", "sums", "ratios", "implied", "swapped"),
-    *("shape", "copies", "cross_table", "record_parts"),
-)
 
 
 def load(table: Table, name: str) -> ModuleType:

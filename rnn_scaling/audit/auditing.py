@@ -1,158 +1,169 @@
-"""A file or folder of records -> every check on every table of it, and the findings."""
+"""A file or a folder of records -> the findings of all its tables."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling import registry
-from rnn_scaling.audit import derived, one_cause, work_model
-from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit import derived, documents, finding, limits, numbers, own_records, readings, repairs
 from rnn_scaling.audit.derived import Series
-from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding
-from rnn_scaling.audit.scaling_table import ASIDE, ScalingTable
-from rnn_scaling.audit.tables import reading
+from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, Place
+from rnn_scaling.audit.instances import Instance
+from rnn_scaling.audit.readings import Reading
+from rnn_scaling.audit.repairs import Fault
+from rnn_scaling.audit.tables import Ref, Table, View, views
+from rnn_scaling.records.record import RecordError
 
-MAX_NUMBERS = 100_000  # of a file; more than anybody reads, in a few seconds
-MAX_FINDINGS = 10_000  # kept in memory; the others are counted
-MAX_DERIVED = 200  # series and sentences of one file
-_NO_COMPARISON = ("values", "copies")  # look at each number alone, or at its digits
+MAX_NUMBERS = 100_000  # of a file
+MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
+MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
+CERTAIN = 10.0  # bits of a relation that is no accident
 
 
 @dataclasses.dataclass
 class FileReport:
-    """What was read of one file, and its findings, the first MAX_FINDINGS of the `found` ones."""
+    """What was read of a file. comparisons: relations between printed numbers that were tested."""
 
     source: str
     tables: int = 0
     numbers: int = 0
     comparisons: int = 0
-    found: int = 0  # a key of the JSON, as all these names are
     findings: list[Finding] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    facts: list[str] = dataclasses.field(default_factory=list)
-    derived: list[Series] = dataclasses.field(default_factory=list)
+    series: list[Series] = dataclasses.field(default_factory=list)
     error: str = ""
 
 
-def audit(path: Path, items_per_sample: float | None = None, max_numbers: int = MAX_NUMBERS) -> FileReport:
-    """Puts one file or record folder through every check on every table; what was good is kept when the rest fails.
-
-    Args:
-      path: the file or folder.
-      items_per_sample: words a sentence pair, where known.
-      max_numbers: after the table, or piece of one, with which so many were read, the rest is left out, with an error.
-    """
-    report, context = FileReport(str(path)), Context(None, items_per_sample)
+def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
+    """Checks every table of a file; what was found stays when the rest cannot be read."""
+    report = FileReport(str(path))
     try:
-        for table in reading.tables(path):
-            if _is_about_results(table):
-                _audit_table(report, table, context)
-                context = Context(table, items_per_sample, context.works)
+        own = own_records.read(path)
+        if own:
+            report.comparisons, report.findings = own_records.check(own)
+        for table in [own_records.table(own, str(path))] if own else documents.tables(path):
+            report.tables += 1
+            report.numbers += sum(number is not None for row in table.numbers for number in row)
+            found = views(table)
+            compared, findings = check(table, found)
+            report.comparisons += compared
+            report.series += itertools.islice(_series(found), MOST_SERIES - len(report.series))
+            report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
-                lines = table.grid[-1].line if table.grid else table.line
+                line = table.rows[-1][0]
                 report.error = (
-                    f"{path}: the {report.numbers} numbers up to line {lines} were checked, the rest was not; "
-                    "--max_numbers=N checks more, or split the file"
+                    f"{path}: only the {report.numbers} numbers up to line {line} were checked (--max_numbers)"
                 )
                 break
     except OSError as e:
         report.error = f"{path}: {e.strerror or e}"
-    except reading.UnreadableError as e:
+    except (documents.UnreadableError, RecordError) as e:
         report.error = str(e)
-    _keep(report, _concluded(context))
     if not report.error and not report.tables:
-        report.error = f"{path}: no table of results in it; --help says what is read"
+        report.error = f"{path}: no table in it; --help says what is read"
     elif not report.error and not report.comparisons:
-        report.error = f"{path}: nothing could be checked: {_why_nothing(context.previous)}"
+        report.error = (
+            f"{path}: nothing to compare: no two columns of its {report.tables} tables follow from each other"
+        )
     return report
 
 
-def outcomes(table: ScalingTable, context: Context) -> Iterator[Finding | None]:
-    """One for each comparison that the checks of registry.CHECKS make: a finding, or None where it holds.
-
-    A cell has one finding, that of the first check, and so has a cause; what is only unlikely is left out where the row
-    has worse, and all else where its number of devices is wrong.
-    """
-    findings: list[Finding] = []
-    for name in registry.CHECKS:
-        for outcome in registry.load(registry.CHECKS, name).check(table, context):
-            if outcome is not None:
-                findings.append(outcome)
-            elif name not in _NO_COMPARISON:
-                yield None
-    miscounted = {(f.source, f.line, f.row) for f in findings if table.roles.get(f.column) == "devices"}
-    findings = [
-        f for f in findings if table.roles.get(f.column) == "devices" or (f.source, f.line, f.row) not in miscounted
-    ]
-    impossible = {(f.source, f.line, f.row) for f in findings if f.kind == IMPOSSIBLE}
-    cells: set[tuple[object, ...]] = set()
-    kept: list[Finding] = []
-    for finding in findings:
-        cell = (finding.source, finding.line, finding.column, finding.row if not finding.line else "")
-        unlikely = finding.kind == UNLIKELY and (finding.source, finding.line, finding.row) in impossible
-        if cell in cells or unlikely:
-            continue
-        cells.add(cell)
-        kept.append(finding)
-    merged_findings = one_cause.merged(kept, len(table.grid))
-    yield from merged_findings
-    yield from [None] * (len(kept) - len(merged_findings))
+def _series(found: Sequence[View]) -> Iterator[Series]:
+    """The series of the first view of a table that has some."""
+    for view in found:
+        if made := list(derived.series(view)):
+            yield from made
+            return
 
 
-def _concluded(context: Context) -> Iterator[Finding | None]:
-    """What is compared once all tables of a file are known."""
-    for name in registry.CHECKS:
-        check = registry.load(registry.CHECKS, name)
-        if hasattr(check, "conclude"):
-            yield from check.conclude(context)
+def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int, list[Finding]]:
+    """The number of comparisons in a table, and the findings, each place once."""
+    compared, found, seen = 0, [], set[Ref]()
+    for view in views(table) if found_views is None else found_views:
+        believed = readings.readings(view)
+        instances = [instance for reading in believed for instance in reading.instances]
+        compared += len(instances) + sum(len(points) for _, points in limits.series(view))
+        for refs, made in _findings(view, believed):
+            if not seen & set(refs):
+                seen |= set(refs)
+                found.append(made)
+    return compared, sorted(found, key=lambda made: made.places[0].line)
 
 
-def _why_nothing(table: ScalingTable | None) -> str:
-    """Which columns were understood, and what they would be compared with."""
-    fields = sorted(set(table.roles.values()) - {ASIDE}) if table else []
-    if not fields:
-        return "no header of a table says devices, rate, time, speedup or efficiency; docs/audit.md lists the words"
-    words = ", ".join(field.replace("_", " ") for field in fields)
-    return f"of the last table only {words} was understood, and nothing beside it that it must follow from"
+def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
+    for fault in repairs.faults(believed):
+        refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
+        yield refs, _of_fault(view, fault)
+    for reading in (*readings.mistakes(view), *readings.contradictions(view, believed)):
+        column = view.columns[reading.target]
+        refs = tuple(item.ref for item in column.items if item)
+        yield refs, _of_column(view, reading)
+    confirmed = frozenset(t.item.ref for r in believed for i in r.instances if i.holds for t in i.terms)
+    for outlier in limits.outliers(view, confirmed):
+        place = _place(view, outlier.item.ref, *outlier.fits)
+        places = (place, _place(view, outlier.like, *outlier.fits)) if outlier.like else (place,)
+        excerpt = _excerpt(view, [outlier.item.ref])
+        yield (outlier.item.ref,), Finding(outlier.kind, UNLIKELY, view.table.source, places, "", 0.0, excerpt)
 
 
-def _is_about_results(table: ScalingTable) -> bool:
-    """Prose may look like columns: a table without a column that is understood counts only if it is mostly numbers."""
-    if table.rows:
-        return True
-    cells = [cell for line in table.grid for cell in line.cells[1:]]
-    return bool(cells) and bool(table.columns[0]) and 3 * sum(cell is not None for cell in cells) >= len(cells)
+def _of_fault(view: View, fault: Fault) -> Finding:
+    changes = fault.changes
+    kind = changes[0].kind if len(changes) == 1 else "one-of"
+    if kind == "number" and len(changes[0].places) > 1:
+        kind = "numbers"
+    pairs = itertools.chain.from_iterable(zip(change.places, change.fits) for change in changes)
+    places = tuple(_place(view, ref, *fit) for ref, fit in pairs)
+    is_exact = all(not instance.tolerance for instance in fault.broken)
+    strength = IMPOSSIBLE if is_exact and fault.bits >= CERTAIN else UNLIKELY
+    refs = [term.item.ref for instance in fault.broken for term in instance.terms]
+    excerpt = _excerpt(view, [*(ref for change in changes for ref in change.places), *refs])
+    return Finding(kind, strength, view.table.source, places, _formula(fault.broken[0]), fault.bits, excerpt)
 
 
-def _audit_table(report: FileReport, table: ScalingTable, context: Context) -> None:
-    report.tables += 1
-    report.numbers += sum(cell is not None for line in table.grid for cell in line.cells)
-    if not table.grid:
-        fields = ("seconds", "rate", "speedup", "efficiency", "work", "batch_size", "batches")
-        report.numbers += sum(getattr(row, field) is not None for row in table.rows for field in fields)
-        report.numbers += sum(len(row.extra) for row in table.rows)
-    report.notes += table.notes[: MAX_FINDINGS - len(report.notes)]
-    _keep(report, outcomes(table, context))
-    judged = context.judged(table)
-    if len(report.facts) < MAX_DERIVED:
-        facts = [*work_model.facts(context.models(table)), *(said for one in judged for said in one.readings)]
-        report.facts += [f"{_place(table)}: {fact}" for fact in facts]
-    room = max(0, MAX_DERIVED - len(report.derived))
-    report.derived += itertools.islice(derived.derive(table, [one.verdict for one in judged], report.notes), room)
+def _formula(instance: Instance) -> str:
+    """The relation in words: "speedup = rate / baseline rate"."""
+    text = instance.relation.text
+    return instance.relation.name if text.startswith("target") else re.sub(r"([a-z]+)0", r"baseline \1", text)
 
 
-def _keep(report: FileReport, made: Iterable[Finding | None]) -> None:
-    for outcome in made:
-        report.comparisons += 1
-        if outcome is None:
-            continue
-        report.found += 1
-        if len(report.findings) < MAX_FINDINGS:
-            report.findings.append(outcome)
+def _excerpt(view: View, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """The header and the first MOST_SHOWN rows of some places, with the columns of these and the first."""
+    table = view.table
+    columns = sorted({0, *(column for _, column in refs)})[:MOST_COLUMNS]
+    rows = sorted({row for row, _ in refs[:1] if row >= 0} | {row for row, _ in [*refs][:MOST_SHOWN] if row >= 0})
+    shown = [(table.line, table.header), *(table.rows[row] for row in rows)]
+    return tuple((line, tuple(numbers.plain(texts[k]) for k in columns)) for line, texts in shown)
 
 
-def _place(table: ScalingTable) -> str:
-    return f"{table.source}:{table.line}" if table.line else table.source
+def _of_column(view: View, reading: Reading) -> Finding:
+    column = view.columns[reading.target]
+    items = [item for item in column.items if item]
+    places = tuple(_place(view, item.ref, float("nan"), float("nan")) for item in items[:1])
+    excerpt = _excerpt(view, [ref for item in items[:MOST_SHOWN] for ref in [item.ref]])
+    return Finding("column", IMPOSSIBLE, view.table.source, places, reading.relation.name, reading.bits, excerpt)
+
+
+def _place(view: View, ref: Ref, low: float, high: float) -> Place:
+    """A cell with the bounds of what fits, in the unit in which it is printed."""
+    row, column = ref
+    line, texts = view.table.rows[row]
+    item = next(c.items[k] for c in view.columns for k, i in enumerate(c.items) if i and i.ref == ref)
+    assert item
+    factor = item.high / item.number.high if item.number.high and item.low != item.high else 1.0
+    low, high = low / factor, high / factor
+    devices = _devices(view, ref)
+    name = next((numbers.plain(text) for k, text in enumerate(texts) if text.strip() and k != column), "")
+    slip = finding.hint(item.number, low, high, devices)
+    return Place(line, name, view.table.header[column], numbers.plain(texts[column]), low, high, slip)
+
+
+def _devices(view: View, ref: Ref) -> float | None:
+    """Devices of the row of a cell."""
+    for column in view.columns:
+        for row, item in enumerate(column.items):
+            if item and item.ref == ref:
+                found = [view.columns[k].items[row] for k in view.of("devices")]
+                return found[0].low if found and found[0] else None
+    return None

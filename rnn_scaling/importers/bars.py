@@ -12,10 +12,10 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact
 from rnn_scaling.importers import line_clock, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, numbered, scaling_table, untag
 from rnn_scaling.importers.line_clock import Event
+from rnn_scaling.importers.points import Cell, ScalingRow, exact
 
 UNIT = "steps/s"
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"  # as bars show it; short, so that no line takes long

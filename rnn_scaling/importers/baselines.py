@@ -11,9 +11,9 @@ import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow
 from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import ImportedRow
+from rnn_scaling.importers.points import Cell, ScalingRow
 
 APART = 0.05  # relative: runs on one device whose rates differ by more are named
 MOST_REMARKS = 8

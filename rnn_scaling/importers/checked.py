@@ -1,38 +1,61 @@
-"""The audit's checks on imported rates: of all logs together, since one log seldom holds more than one run.
+"""The audit of imported rates: of all logs together, since a log seldom holds more than one run.
 
-Rows are checked with those that have the same baseline, so that no check compares different work.
+Rows are checked with those that have the same baseline, so that different work is never compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rnn_scaling.audit import auditing
-from rnn_scaling.audit.checks.context import Context
+from rnn_scaling.audit import auditing, tables
 from rnn_scaling.audit.finding import Finding
-from rnn_scaling.audit.scaling_table import ScalingRow
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers import baselines
-from rnn_scaling.importers.common import scaling_table
+from rnn_scaling.importers.points import ScalingRow
 
-COLUMNS = ("Where", "Kind", "Check", "Row", "Number", "Stands", "Expected", "Likely cause")
+COLUMNS = ("Where", "Strength", "Row", "Number", "Printed", "Relation")
+_FIELDS = {
+    "batch_size": "batch size", "global_batch_size": "global batch size", "batches": "batches", "seconds": "seconds",
+    "rate": "rate", "speedup": "speedup", "efficiency": "efficiency", "work": "total items",
+}  # fmt: skip
 
 
 def findings(rows: Sequence[ScalingRow]) -> tuple[list[Finding], int]:
-    """What the audit's checks find in the rows of one unit, and how many comparisons were made."""
+    """What the audit finds in the rows of one unit, and the number of comparisons."""
     ordered = sorted(rows, key=lambda row: (row.series, row.devices or 0))
     comparable: dict[tuple, list[ScalingRow]] = {}
-    for row, one in zip(ordered, baselines.derive(ordered)):
-        first = one.baseline[0] if one.baseline else row
-        comparable.setdefault((bool(one.baseline), first.series, *baselines.works(first)[0]), []).append(row)
-    tables = [scaling_table("imported logs", "Rates", members) for members in comparable.values()]
-    outcomes = [outcome for table in tables for outcome in auditing.outcomes(table, Context())]
-    return [outcome for outcome in outcomes if outcome is not None], len(outcomes)
+    for row, derived in zip(ordered, baselines.derive(ordered)):
+        first = derived.baseline[0] if derived.baseline else row
+        comparable.setdefault((bool(derived.baseline), first.series, *baselines.works(first)[0]), []).append(row)
+    found, compared = [], 0
+    for members in comparable.values():
+        count, made = auditing.check(_table(members))
+        compared += count
+        found += made
+    return found, compared
+
+
+def _table(rows: Sequence[ScalingRow]) -> tables.Table:
+    """The rows as a table of texts."""
+    fields = [name for name in _FIELDS if any(getattr(row, name) for row in rows)]
+    header = ("series", "devices", *(_FIELDS[name] for name in fields))
+    texts = tuple(
+        (
+            row.line,
+            (
+                row.series,
+                str(row.devices or ""),
+                *(cell.text if (cell := getattr(row, name)) else "" for name in fields),
+            ),
+        )
+        for row in rows
+    )
+    return tables.Table(rows[0].source, 0, header, texts)
 
 
 def as_table(faults: Sequence[Finding], comparisons: int) -> Table:
     """The findings as a table; its title says how much was compared."""
     rows = tuple(
-        (f"{f.source}:{f.line}", f.kind, f.check, f.row, f.column, f.stands, f.expected, f.cause) for f in faults
+        (f"{f.source}:{p.line}", f.strength, p.row, p.column, p.printed, f.relation) for f in faults for p in f.places
     )
-    return Table(f"Findings of the audit: {len(rows)} in {comparisons} comparisons", COLUMNS, rows)
+    return Table(f"Findings of the audit: {len(faults)} in {comparisons} comparisons", COLUMNS, rows)

@@ -12,16 +12,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable, parse_cell
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
+from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, parse_cell
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
 LARGEST = 1e30  # no number of a log is larger; sums and ratios of smaller ones cannot overflow
 MAX_KINDS = 20  # kinds of problems that are told apart
 MAX_REMARKS = 10  # sentences about what stands out in one log
-_NO_COLUMN = ("source", "line", "extra")  # of a row's fields
+_NO_COLUMN = ("source", "line", "extra", "rate_unit")  # of a row's fields
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Open MPI "[1,0]<stdout>:", PRRTE "[prterun-host-7@1,0]<stdout>: ", Horovod's Gloo "[0]<stdout>:", MPICH and Intel
 # "[0] ", Slurm's srun --label "0: ".
@@ -145,14 +145,12 @@ def finish(
 
 
 def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
-    """Rows of a log that prints no table as a ScalingTable; its columns are the fields that some row has."""
+    """The rows of a log; its columns are the fields that some row has."""
     rows = tuple(rows)
     names = [field.name for field in dataclasses.fields(ScalingRow) if field.name not in _NO_COLUMN]
     columns = [name for name in names if any(getattr(row, name) not in (None, "") for row in rows)]
-    roles = {name: name for name in columns if name not in ("series", "rate_unit")}
-    extra = {name: None for row in rows for name in row.extra}
-    columns = [name for name in columns if name != "rate_unit"]
-    return ScalingTable(source, rows[0].line if rows else 0, title, (*columns, *extra), rows, roles=roles)
+    extra = dict.fromkeys(name for row in rows for name in row.extra)
+    return ScalingTable(source, title, (*columns, *extra), rows)
 
 
 def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:

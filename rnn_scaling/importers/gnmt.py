@@ -11,10 +11,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact, parse_cell
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive, scaling_table
+from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"

@@ -10,9 +10,9 @@ import math
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact, parse_cell
 from rnn_scaling.importers import outliers, rank_totals
 from rnn_scaling.importers.common import ImportedLog, not_negative, positive, printed
+from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.audit.scaling_table import ScalingRow
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed, scaling_table
+from rnn_scaling.importers.points import ScalingRow
 
 FORMAT = "hugging_face"
 UNIT = "samples/s"

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, exact
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered, scaling_table
+from rnn_scaling.importers.points import Cell, ScalingRow, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.audit.scaling_table import ScalingTable
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import mlperf
 from rnn_scaling.importers.common import ImportedLog, LogError, Problems, finish, read_lines
+from rnn_scaling.importers.points import ScalingTable
 
 FORMAT = "mlperf_system"
 MOST_CHARACTERS = 1 << 20  # a description has some 40 lines

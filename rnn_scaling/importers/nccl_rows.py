@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from rnn_scaling.audit.scaling_table import Cell
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import Problems
+from rnn_scaling.importers.points import Cell
 
 COLUMNS = (
     "Operation", "Ranks", "Size (B)", "Count", "Type", "Redop", "Root", "Place",

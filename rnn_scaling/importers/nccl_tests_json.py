@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rnn_scaling.audit.scaling_table import Cell
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
 from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items, members
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
+from rnn_scaling.importers.points import Cell
 
 FORMAT = "nccl_tests_json"
 DECIMALS = 6  # printf's "%lf"

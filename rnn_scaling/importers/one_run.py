@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import registry
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 from rnn_scaling.importers import any_format, line_clock, log_formats, pattern, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, LogError, numbered, read_lines
 from rnn_scaling.importers.log_formats import LogReader, LogReading, Seen, Terms
+from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
 LOWEST = 1e-6  # rate that is shown while the run goes on

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.audit.scaling_table import Cell, ScalingTable
 from rnn_scaling.files import csv_cells, input_files
 from rnn_scaling.files.markdown import Table, markdown_table
 from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
+from rnn_scaling.importers.points import Cell, ScalingTable
 from rnn_scaling.importers.tables import Audited, by_unit, tables_of
 
 MARKDOWN_ROWS = 100

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling.audit.finding import Finding
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, ScalingTable
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import baselines, checked, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
+from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable
 
 Audited = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
 

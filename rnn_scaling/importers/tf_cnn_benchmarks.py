@@ -10,9 +10,9 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.audit.scaling_table import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers import outliers, rank_totals, tf_cnn_settings
 from rnn_scaling.importers.common import ImportedLog, ImportedRow, positive
+from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "tf_cnn_benchmarks"

@@ -12,12 +12,8 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.audit import auditing
-from rnn_scaling.audit.checks.context import Context
-from rnn_scaling.audit.finding import Finding
-from rnn_scaling.audit.scaling_table import ScalingRow
 from rnn_scaling.commands import import_log
-from rnn_scaling.importers import any_format, checked, common
+from rnn_scaling.importers import any_format, common
 from rnn_scaling.importers.common import LogError
 from tests.support import log_samples
 from tests.support.paths import GOLDEN, ROOT
@@ -77,20 +73,6 @@ def test_json_has_every_log_with_its_notes_and_problems(folder, capsys):
     assert rates["format"] == "seed_trainer" and rates["tables"][0]["points"][0]["rate"] == 55411.433
     assert rates["problems"] == [{"line": 7, "reason": err[0].partition("7: ")[2], "more": 0}]
     assert topo["tables"][0]["rows"][0][:3] == ["GPU0", "X", "NV2"] and topo["notes"]
-
-
-def test_a_check_of_the_audit_is_run_on_imported_rates_too(monkeypatch):
-    class Check:
-        @staticmethod
-        def check(table, context):
-            yield from (None, Finding("fits", "unlikely", "a.txt", 7, "row", "Rate", "1", "2", "a cause"))
-
-    monkeypatch.setattr(registry, "CHECKS", {"fits": ""})
-    monkeypatch.setattr(registry, "load", lambda names, name: Check)
-    table = common.scaling_table("a.txt", "Rates", [])
-    assert [outcome and outcome.line for outcome in auditing.outcomes(table, Context())] == [None, 7]
-    findings, comparisons = checked.findings([ScalingRow("a.txt", 7)])
-    assert comparisons == 2 and [one.line for one in findings] == [7]
 
 
 def test_a_file_of_several_formats_gives_all(folder, capsys):
@@ -210,7 +192,7 @@ def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):
     status, out, err = run(capsys, *files, "--audit", "--output=json")
     assert (status, err) == (1, [])
     (finding,) = json.loads(out)["findings"]
-    assert (finding["source"], finding["line"], finding["row"]) == ("8.log", 9, "resnet50, 8 devices")
+    assert (finding["kind"], finding["places"][0]["line"]) == ("superlinear", 9)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e31", "1e999", "-1", "1e-31", "0x10", "", "9" * 400])

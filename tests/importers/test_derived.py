@@ -115,7 +115,7 @@ def test_a_baseline_is_of_one_work_and_says_of_which_scaling():
     # The audit compares the same rows: 8 devices at 15 times the speed of one of the same batch size.
     sweep = "".join(tf_cnn(n, rate, batch=32) for n, rate in ((1, 50), (2, 98), (4, 193), (8, 750)))
     findings, _ = checked.findings(rows(tf_cnn(1, 100, batch=128) + sweep))
-    assert [(finding.check, finding.stands) for finding in findings] == [("shape", "750.00 (speedup 15.00)")]
+    assert [(finding.kind, finding.places[0].printed) for finding in findings] == [("superlinear", "750.00")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,364 @@
+"""The tables of a file: Markdown, HTML, CSV, TSV, JSON, JSON Lines, and plain columns of text."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import html.parser
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling.audit import headers, numbers
+from rnn_scaling.audit.tables import Table
+from rnn_scaling.files import input_files
+
+MOST_ROWS = 20_000  # a longer table is read in pieces, each checked by itself
+MOST_BYTES = 1 << 20  # of a line that are read
+MOST_CELLS = 2_000_000  # of an HTML table
+_RULE = re.compile(r"[\s|:+=-]*[-=]{2}[\s|:+=-]*|[\s|:]*:?-:?[\s|:-]*")
+_BOXES = str.maketrans({**dict.fromkeys("│┃║", "|"), **dict.fromkeys("─━═┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛", "-")})
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_FIELDS = (re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
+_HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
+
+Row = tuple[int, tuple[str, ...]]
+
+
+class UnreadableError(ValueError):
+    """A file that holds nothing of what is read; the text says why."""
+
+
+def tables(path: Path) -> Iterator[Table]:
+    """Yields every table of a file, in order.
+
+    Raises:
+      OSError: if it cannot be read.
+      UnreadableError: if it is JSON that is cut or wrong.
+    """
+    with input_files.open_regular(path) as file:
+        start = file.peek(4096)[:4096]
+        if b"\0" in start:
+            kind = "UTF-16 text" if start[:2] in (b"\xff\xfe", b"\xfe\xff") else "a binary file"
+            raise UnreadableError(f"{path}: {kind}; expected UTF-8 text")
+        lines = _lines(file)
+        head = list(itertools.islice(lines, 20))
+        every = itertools.chain(head, lines)
+        first = next((text.lstrip() for _, text in head if text.strip()), "")
+        may_be_csv = path.suffix not in (".md", ".html", ".htm", ".json", ".jsonl") and first[:1] not in ("{", "[", "<")
+        if path.suffix in (".csv", ".tsv") or (may_be_csv and _is_delimited(head)):
+            yield from _delimited(str(path), every, "\t" if path.suffix == ".tsv" else _delimiter(head))
+        elif path.suffix == ".jsonl" or (
+            first[:1] == "{" and len(head) > 1 and all(_is_object(t) for _, t in head[:2])
+        ):
+            yield from _json_lines(str(path), every)
+        elif path.suffix == ".json" or first[:1] in "{[" and first and path.suffix != ".md":
+            yield from _json(str(path), "\n".join(text for _, text in every))
+        else:
+            yield from of_text(str(path), every)
+
+
+def _lines(file: Any) -> Iterator[tuple[int, str]]:
+    """Numbered lines without colours; of a long one only its beginning."""
+    for number in itertools.count(1):
+        line = file.readline(MOST_BYTES)
+        if not line:
+            return
+        while not line.endswith(b"\n") and (more := file.readline(MOST_BYTES)) and not more.endswith(b"\n"):
+            pass
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace").rstrip("\r\n")
+        yield number, _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
+def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
+    """Yields the tables of Markdown, HTML and plain text, given as the (number, text) of each line."""
+    title, before = "", ""
+    block: list[tuple[int, str]] = []
+    kind = ""
+    stream = iter(lines)
+    for number, line in stream:
+        if not line.isascii():
+            line = line.translate(_BOXES)
+        text = line.strip().removeprefix(">").strip()
+        if "<table" in line.lower():
+            yield from _html(source, number, line, stream, title)
+            continue
+        heading = _HEADING.fullmatch(line) if text[:1] == "#" else None
+        now = "" if heading or not text else "pipes" if text.count("|") > 1 or _is_framed(text, kind) else "columns"
+        if block and (now != kind or len(block) > MOST_ROWS):
+            yield from _cut(source, block, kind, title, before)
+            before = block[-1][1].strip() if kind == "columns" and len(block) < 3 else ""
+            block = [block[0]] if now == kind else []
+        title = numbers.plain(heading[1]) if heading else title
+        kind = now
+        if now:
+            block.append((number, text if now == "pipes" else line))
+    if block:
+        yield from _cut(source, block, kind, title, before)
+
+
+def _is_framed(text: str, kind: str) -> bool:
+    return (
+        "|" in text and kind == "pipes" or text.startswith("+-") or ("|" in text and _RULE.fullmatch(text) is not None)
+    )
+
+
+def _cut(source: str, block: Sequence[tuple[int, str]], kind: str, title: str, caption: str) -> Iterator[Table]:
+    if kind == "pipes":
+        rows = [(number, _split(text)) for number, text in block if not _RULE.fullmatch(text)]
+        yield from _table(source, rows, title, caption)
+    elif len(block) > 2:
+        yield from _columns(source, block, title, caption)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    inner = text.removeprefix("|")
+    inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    return tuple(cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner))
+
+
+def _columns(source: str, block: Sequence[tuple[int, str]], title: str, caption: str) -> Iterator[Table]:
+    """Plain columns: a header, then lines of the same number of fields with numbers in most."""
+    rows = [(number, text) for number, text in block if not _RULE.fullmatch(text.strip())]
+    for split in _FIELDS:
+        start = 0
+        fields = [tuple(split.split(text.strip())) for _, text in rows]
+        while start + 2 < len(fields):
+            width, end = len(fields[start]), start + 1
+            while end < len(fields) and len(fields[end]) == width and any(map(numbers.parse, fields[end])):
+                end += 1
+            if width > 1 and end > start + 2 and not any(map(numbers.parse, fields[start])):
+                yield from _table(source, [(rows[k][0], fields[k]) for k in range(start, end)], title, caption)
+                return
+            start += 1
+
+
+def _table(source: str, rows: Sequence[Row], title: str, caption: str) -> Iterator[Table]:
+    """The table of rows, the first of them its header; a second header line is folded into the first."""
+    if len(rows) < 2 or len(rows[0][1]) < 2:
+        return
+    header = [numbers.plain(text) for text in rows[0][1]]
+    width, body = len(header), rows[1:]
+    if len(body) > 1 and _is_second_header(header, body[0][1]):
+        below = [*map(numbers.plain, body[0][1]), *[""] * width]
+        header = [top if top == sub else f"{top} {sub}".strip() for top, sub in zip(header, below)]
+        body = body[1:]
+    squared = tuple((number, (*texts[:width], *[""] * (width - len(texts)))) for number, texts in body)
+    yield Table(source, rows[0][0], tuple(header), squared, title, caption)
+
+
+def _is_second_header(header: Sequence[str], texts: Sequence[str]) -> bool:
+    filled = [text for text in texts if text.strip()]
+    is_repeated = len(set(header)) < len(header) or "" in header[1:]
+    return is_repeated and len(filled) > 1 and all(headers.devices_in(t) or not numbers.parse(t) for t in filled)
+
+
+class _Html(html.parser.HTMLParser):
+    """Rows of the outermost table, with spans repeated."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.line, self.depth, self.cells = 0, 0, 0
+        self.rows: list[tuple[int, list[str]]] = []
+        self.caption = ""
+        self._text: list[str] | None = None
+        self._span, self._is_open = (1, 1), False
+        self._below: dict[int, tuple[int, str]] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.depth += tag == "table"
+        if tag == "tr":
+            self._end_row()
+            self.rows.append((self.line, []))
+            self._is_open = True
+        elif tag in ("td", "th", "caption"):
+            self._end_cell()
+            self._text, given = [], dict(attrs)
+            self._span = _span(given.get("colspan")), _span(given.get("rowspan"))
+        elif tag == "br" and self._text is not None:
+            self._text.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "caption" and self._text is not None:
+            self.caption, self._text = " ".join("".join(self._text).split()), None
+        elif tag in ("td", "th"):
+            self._end_cell()
+        elif tag in ("tr", "table"):
+            self._end_row()
+        self.depth -= tag == "table"
+
+    def handle_data(self, data: str) -> None:
+        if self._text is not None:
+            self._text.append(data)
+
+    def _end_cell(self) -> None:
+        if self._text is None:
+            return
+        text, self._text = " ".join("".join(self._text).split()), None
+        self.cells += self._span[0]
+        if not self.rows or self.cells > MOST_CELLS:
+            return
+        row = self.rows[-1][1]
+        self._fill(row)
+        for _ in range(self._span[0]):
+            if self._span[1] > 1:
+                self._below[len(row)] = (self._span[1], text)
+            row.append(text)
+
+    def _end_row(self) -> None:
+        self._end_cell()
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._fill(self.rows[-1][1])
+        self._below = {k: (left - 1, text) for k, (left, text) in self._below.items() if left > 1}
+
+    def _fill(self, row: list[str]) -> None:
+        while len(row) in self._below and self._below[len(row)][0] > 0:
+            row.append(self._below[len(row)][1])
+
+
+def _span(text: str | None) -> int:
+    return min(int(text), 1000) if text and re.fullmatch(r"[1-9]\d{0,5}", text.strip()) else 1
+
+
+def _html(source: str, number: int, line: str, lines: Iterator[tuple[int, str]], title: str) -> Iterator[Table]:
+    """The table that a line opens."""
+    parser = _Html()
+    for at, text in itertools.chain([(number, line)], lines):
+        parser.line = at
+        parser.feed(text + "\n")
+        if parser.depth < 1 and "</table" in text.lower():
+            break
+    parser.handle_endtag("tr")
+    rows = [(at, tuple(texts)) for at, texts in parser.rows if texts]
+    yield from _table(source, rows, title, parser.caption)
+
+
+def _delimiter(head: Sequence[tuple[int, str]]) -> str:
+    texts = [text for _, text in head if text.strip()][:8]
+    for delimiter in (",", ";", "\t"):
+        widths = {len(row) for row in _parsed(texts, delimiter)}
+        if len(texts) > 1 and len(widths) == 1 and max(widths) > 1:
+            return delimiter
+    return ","
+
+
+def _parsed(texts: Iterable[str], delimiter: str) -> list[list[str]]:
+    """The cells of each line; a line of which csv makes none (a cell of 128 KiB) has none."""
+    rows = []
+    for text in texts:
+        with contextlib.suppress(csv.Error):
+            rows.append(next(csv.reader([text.replace("\r", " ")], delimiter=delimiter), []))
+    return rows
+
+
+def _is_delimited(head: Sequence[tuple[int, str]]) -> bool:
+    texts = [text for _, text in head if text.strip()][:8]
+    delimiter = _delimiter(head)
+    return (
+        len(texts) > 2
+        and all(0 < text.count(delimiter) == texts[0].count(delimiter) for text in texts)
+        and (not any("|" in text or ". " in text for text in texts))
+    )
+
+
+def _delimited(source: str, lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[Table]:
+    """Tables of a CSV file, which an empty line ends."""
+    header: Row | None = None
+    rows: list[Row] = []
+    for number, line in lines:
+        row = tuple(itertools.chain.from_iterable(_parsed([line], delimiter)))
+        if not any(cell.strip() for cell in row) or len(rows) >= MOST_ROWS:
+            if header:
+                yield from _table(source, [header, *rows], "", "")
+            header, rows = (header if row and rows else None), []
+        if header is None and any(cell.strip() for cell in row):
+            header = (number, row)
+        elif row:
+            rows.append((number, row))
+    if header:
+        yield from _table(source, [header, *rows], "", "")
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(input_files.parse_json(text), dict)
+    except input_files.JsonError:
+        return False
+
+
+def _json_lines(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
+    numbered = []
+    for number, text in lines:
+        if text.strip() and _is_object(text):
+            numbered.append((number, input_files.parse_json(text)))
+        if len(numbered) >= MOST_ROWS:
+            yield from _of_objects(source, numbered, "")
+            numbered = []
+    yield from _of_objects(source, numbered, "")
+
+
+def _json(source: str, text: str) -> Iterator[Table]:
+    try:
+        document = input_files.parse_json(text)
+    except input_files.JsonError as e:
+        raise UnreadableError(f"{source}: {e}") from None
+    yield from of_json(source, document, "")
+
+
+def of_json(source: str, document: Any, name: str) -> Iterator[Table]:
+    """Yields every list of objects and every object of equally long lists; a row's line is its place, from 1."""
+    if isinstance(document, list):
+        objects = [(k, item) for k, item in enumerate(document, 1) if isinstance(item, dict)]
+        if objects:
+            yield from _of_objects(source, objects, name)
+            for _, item in objects:
+                for key, value in item.items():
+                    if isinstance(value, list):
+                        yield from of_json(source, value, f"{name}.{key}" if name else str(key))
+        elif len(document) > 1 and all(isinstance(row, list) and row for row in document):
+            rows = [(k, tuple(_text(value) for value in row)) for k, row in enumerate(document, 1)]
+            yield from _table(source, rows, name, "")
+    elif isinstance(document, dict):
+        lists = {key: value for key, value in document.items() if isinstance(value, list) and value}
+        flat = {key: value for key, value in lists.items() if not any(isinstance(v, (list, dict)) for v in value)}
+        if len(flat) > 1 and len({len(value) for value in flat.values()}) == 1:
+            yield from _of_objects(
+                source, list(enumerate((dict(zip(flat, row)) for row in zip(*flat.values())), 1)), name
+            )
+            return
+        inner = [value for value in document.values() if isinstance(value, dict)]
+        if len(inner) > 1 and len(inner) == len(document):
+            named = [(k, {"name": key, **value}) for k, (key, value) in enumerate(document.items(), 1)]
+            yield from _of_objects(source, named, name)
+        for key, value in document.items():
+            yield from of_json(source, value, f"{name}.{key}" if name else str(key))
+
+
+def _of_objects(source: str, objects: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> Iterator[Table]:
+    flat = [(number, _flat(item)) for number, item in objects]
+    header = tuple(dict.fromkeys(key for _, item in flat for key in item))
+    rows = tuple((number, tuple(_text(item.get(key)) for key in header)) for number, item in flat)
+    if len(header) > 1 and len(rows) > 1:
+        yield Table(source, rows[0][0], header, rows, name, "")
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in item.items():
+        if isinstance(value, Mapping):
+            found.update(_flat(value, f"{prefix}{key}."))
+        elif not isinstance(value, list):
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, float) and not math.isfinite(value):
+        return ""
+    return json.dumps(value) if isinstance(value, (int, float)) else str(value)

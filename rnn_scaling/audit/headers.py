@@ -1,0 +1,103 @@
+"""What a header says: the quantity, for how many devices, and the words that remain."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from pathlib import Path
+
+_DATA = json.loads(Path(__file__).with_name("headers.json").read_text(encoding="utf-8"))
+_THINGS, _MODELS = _DATA["things"], _DATA["models"]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern.replace("THINGS", _THINGS).replace("MODELS", _MODELS))
+
+
+_QUANTITIES = [
+    (name, _compiled(word), _compiled(other) if other else None) for name, word, other in _DATA["quantities"]
+]
+_COUNT = _compiled(
+    r"(?:^|[\s(,@_=-])(?:(?P<nodes>\d{1,5}) ?(?:nodes?|machines?|hosts?|servers?) ?[x×*,/] ?)?"
+    r"(?:(?:n|p|np|k|THINGS) ?[=:] ?(?P<equal>\d{1,5})\b"
+    r"|(?P<number>\d{1,5}) ?[x×*]? ?-?(?:(?:THINGS)\b|(?:MODELS)\b)"
+    r"|(?P<word>single|one|two|four|eight)[ -](?:THINGS)\b"
+    r"|(?:THINGS)[ -]?(?P<after>\d{1,5})\b)(?: ?(?:THINGS)\b)?"
+)
+_WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
+_TOTAL, _PARTS, _BASELINE = (_compiled(_DATA[key]) for key in ("total", "parts", "baseline"))
+_STEM = re.compile(r"[a-z0-9]+|%|δ")
+_COMMON = frozenset(_DATA["common"].split())
+
+
+@dataclasses.dataclass(frozen=True)
+class Meaning:
+    """What a header says.
+
+    quantity: a name of headers.json, or "" for none. devices: number in the header ("4 GPUs"), else None.
+    rest: the header without that number. is_percent: whether numbers below count hundredths.
+    words: what tells it from other columns.
+    """
+
+    quantity: str
+    devices: int | None
+    rest: str
+    is_percent: bool
+    words: frozenset[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def read(header: str) -> Meaning:
+    """The meaning of a plain header."""
+    text = re.sub(r"[_\s]+", " ", header.lower()).strip()
+    count = _COUNT.search(text)
+    devices, rest = None, text
+    if count:
+        devices = _number(count)
+        rest = f"{text[: count.start()]} {text[count.end() :]}".strip(" ,()-:")
+    quantity = quantity_of(text)
+    if quantity == "devices" and devices is not None:
+        quantity = ""
+    if not quantity and rest != text:
+        quantity = quantity_of(rest)
+    words = frozenset(_STEM.findall(rest)) - _COMMON
+    return Meaning(quantity, devices, rest, "%" in text or "percent" in text, words)
+
+
+def _number(count: re.Match[str]) -> int:
+    digits = count["equal"] or count["number"] or count["after"]
+    number = int(digits) if digits else _WORDS[count["word"]]
+    return number * int(count["nodes"] or 1)
+
+
+def quantity_of(text: str) -> str:
+    """The quantity that a text in lower case names, "" for none."""
+    for name, pattern, other in _QUANTITIES:
+        if pattern.search(text) and not (other and other.search(text)):
+            return name
+    return ""
+
+
+def devices_in(text: str) -> tuple[int, str] | None:
+    """The number of devices that a row's name holds, and the name without it."""
+    match = _COUNT.search(text.lower())
+    if match is None:
+        return None
+    return _number(match), f"{text[: match.start()]} {text[match.end() :]}".strip(" ,()-:")
+
+
+def is_total(text: str) -> bool:
+    """Whether a header or row name says that it is a sum."""
+    return bool(_TOTAL.search(text.lower()))
+
+
+def is_part(text: str) -> bool:
+    """Whether a header names a part of a time."""
+    return bool(_PARTS.search(text.lower()))
+
+
+def is_baseline(text: str) -> bool:
+    """Whether a row's name says that others are compared with it."""
+    return bool(_BASELINE.search(text.lower()))

@@ -1,0 +1,129 @@
+"""One relation between some printed numbers: whether it holds, what that proves, and which numbers would satisfy it.
+
+Evidence is counted in bits. A number that is predicted to within 1 % would be there by chance about once in a hundred
+tables: 6 bits. A number that is missed costs MISS bits, about what it costs to name the cell in a finding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from rnn_scaling.audit.relations import Relation
+from rnn_scaling.audit.tables import Item, Ref
+
+MISS, MOST_BITS = 6.0, 10.0
+_EXACT = 1e-9  # of the arithmetic
+_SMALLEST, _LOWEST = 1e-300, math.log(1e-300)
+SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
+
+
+def bits_of_width(width: float, spread: float = SPREAD) -> float:
+    """What a number proves that falls into a range of this width where `spread` was open (natural logarithms)."""
+    return min(MOST_BITS, max(0.0, -math.log2(max(width / spread, 1e-9))))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Term:
+    """A number of an instance. exponent: in a product; +1 or -1 in a sum. It counts as shift + sign * number."""
+
+    item: Item
+    exponent: int
+    shift: float = 0.0
+    sign: int = 1
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Bounds of shift + sign * number."""
+        a, b = self.shift + self.sign * self.item.low, self.shift + self.sign * self.item.high
+        return (a, b) if a <= b else (b, a)
+
+    def logs(self) -> tuple[float, float]:
+        """Bounds of its part of a product, as logarithms."""
+        a, b = self.ends
+        low, high = math.log(a) if a > _SMALLEST else _LOWEST, math.log(b) if b > _SMALLEST else _LOWEST
+        return (
+            (self.exponent * low, self.exponent * high)
+            if self.exponent > 0
+            else (self.exponent * high, self.exponent * low)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Instance:
+    """Numbers of one row, and of its baseline, that a relation connects.
+
+    low, high: bounds of what must be 0, relative to the numbers. tolerance: relative slack of the relation.
+    spread: range of the target in its column: a column of equal numbers proves little.
+    """
+
+    relation: Relation
+    terms: tuple[Term, ...]
+    row: int
+    low: float
+    high: float
+    tolerance: float = 0.0
+    spread: float = SPREAD
+
+    def fits(self, ref: Ref) -> tuple[float, float]:
+        """Bounds of the number at `ref`, in the unit of its column, that satisfy the relation given all others."""
+        raise NotImplementedError
+
+    def holds_within(self, tolerance: float) -> bool:
+        """Whether the relation holds with this tolerance."""
+        return self.low - tolerance <= _EXACT and self.high + tolerance >= -_EXACT
+
+    @property
+    def holds(self) -> bool:
+        """Whether the relation holds."""
+        return self.holds_within(self.tolerance)
+
+    def bits(self, tolerance: float, spread: float) -> float:
+        """What it proves if it holds, and costs otherwise."""
+        if not self.holds_within(tolerance):
+            return -MISS
+        return bits_of_width(self.high - self.low + 2 * tolerance, spread)
+
+    def _term(self, ref: Ref) -> Term:
+        return next(term for term in self.terms if term.item.ref == ref)
+
+
+class Product(Instance):
+    """The product of all terms is 1."""
+
+    @staticmethod
+    def of(relation: Relation, terms: Sequence[Term], row: int) -> Product:
+        """The instance of some terms."""
+        logs = [term.logs() for term in terms]
+        return Product(relation, tuple(terms), row, sum(a for a, _ in logs), sum(b for _, b in logs))
+
+    def fits(self, ref: Ref) -> tuple[float, float]:
+        term = self._term(ref)
+        a, b = term.logs()
+        low, high = self.low - self.tolerance - a, self.high + self.tolerance - b  # of the other terms
+        logs = sorted((-low / term.exponent, -high / term.exponent))
+        values = sorted(term.sign * (math.exp(min(value, 700.0)) - term.shift) for value in logs)
+        return values[0], values[1]
+
+
+class Sum(Instance):
+    """The sum of all terms with their signs is 0."""
+
+    @staticmethod
+    def of(relation: Relation, terms: Sequence[Term], row: int) -> Sum:
+        """The instance of some terms."""
+        size = _size(terms)
+        low = sum(term.ends[0] if term.exponent > 0 else -term.ends[1] for term in terms)
+        high = sum(term.ends[1] if term.exponent > 0 else -term.ends[0] for term in terms)
+        return Sum(relation, tuple(terms), row, low / size, high / size)
+
+    def fits(self, ref: Ref) -> tuple[float, float]:
+        term, size = self._term(ref), _size(self.terms)
+        low, high = (self.low - self.tolerance) * size, (self.high + self.tolerance) * size
+        a, b = term.ends
+        return (a - low, b - high)[::-1] if term.exponent > 0 else (b + low, a + high)
+
+
+def _size(terms: Sequence[Term]) -> float:
+    return max(max(abs(end) for end in term.ends) for term in terms) or 1.0

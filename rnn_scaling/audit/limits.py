@@ -1,0 +1,94 @@
+"""What no machine does: a point far above its neighbours, one far below both, a long number printed twice.
+
+Series of one measure over numbers of devices are looked at, as work per device against the fewest devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+from rnn_scaling.audit.tables import Column, Item, Ref, View
+
+SUPERLINEAR = 1.25  # of the work per device of the rows beside it, above which a point is out of line
+SLIPPED = 4.0  # times below both neighbours
+MEASURES = ("rate", "speedup", "seconds")
+LONG = 4  # significant digits that two measurements do not share by chance
+
+
+@dataclasses.dataclass(frozen=True)
+class Outlier:
+    """A number that is possible and unlikely. kind: "superlinear", "below" or "copy"; fits: bounds of likely values."""
+
+    kind: str
+    item: Item
+    fits: tuple[float, float]
+    like: Ref | None = None
+
+
+Points = list[tuple[Item, Item]]  # (devices, measure), by devices
+
+
+def series(view: View) -> Iterator[tuple[Column, Points]]:
+    """Yields every series of three points and more of every measure, with its column."""
+    devices = next((view.columns[k] for k in view.of("devices")), None)
+    if devices is None:
+        return
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for row, labels in enumerate(view.labels):
+        groups.setdefault(labels, []).append(row)
+    if all(len(rows) < 3 for rows in groups.values()):
+        groups = {(): list(range(len(view.lines)))}
+    for column in view.columns:
+        if column.quantity in MEASURES:
+            for rows in groups.values():
+                pairs = [(devices.items[row], column.items[row]) for row in rows]
+                points = [(n, item) for n, item in pairs if n and item and n.low > 0 and item.low > 0]
+                if len(points) > 2 and len({n.low for n, _ in points}) == len(points):
+                    yield column, sorted(points, key=lambda point: point[0].low)
+
+
+def outliers(view: View, checked: frozenset[Ref] = frozenset()) -> Iterator[Outlier]:
+    """Yields the outliers of every series. checked: numbers that relations confirm, which are never outliers."""
+    for column, points in series(view):
+        yield from _of_series(column, points, checked)
+        yield from _copies(column, points, checked)
+
+
+def _of_series(column: Column, points: Sequence[tuple[Item, Item]], checked: frozenset[Ref]) -> Iterator[Outlier]:
+    """Outliers of one series, by devices."""
+    is_time = column.quantity == "seconds"
+    speeds = [1 / item.high if is_time else item.low for _, item in points]
+    each = [speed / n.low for speed, (n, _) in zip(speeds, points)]
+    if is_time and speeds[-1] < 1.5 * speeds[0]:
+        return  # weak scaling, or nothing gained
+    for k in range(1, len(points)):
+        n, item = points[k]
+        others = [each[j] for j in range(len(each)) if j != k]
+        most = max(others)
+        beside = [speeds[j] for j in (k - 1, k + 1) if j < len(speeds)]
+        if len(points) > 3 and item.ref not in checked and each[k] > SUPERLINEAR * most:
+            likely = n.low * min(each[k - 1], most), n.low * most
+            yield Outlier("superlinear", item, _as_printed(likely, is_time))
+        elif len(beside) == 2 and speeds[k] * SLIPPED < min(beside):
+            yield Outlier("below", item, _as_printed((min(beside), max(beside)), is_time))
+
+
+def _as_printed(bounds: tuple[float, float], is_time: bool) -> tuple[float, float]:
+    return (1 / bounds[1], 1 / bounds[0]) if is_time else bounds
+
+
+def _copies(column: Column, points: Sequence[tuple[Item, Item]], checked: frozenset[Ref]) -> Iterator[Outlier]:
+    """Equal long numbers of different numbers of devices."""
+    if column.quantity == "speedup":
+        return
+    texts: dict[str, Item] = {}
+    repeated = [item for _, item in points]
+    if len({item.number.text for item in repeated}) < len(repeated) - 1:
+        return
+    for _, item in points:
+        before = texts.setdefault(item.number.text, item)
+        is_long = item.number.digits >= LONG and not math.isclose(item.number.value, round(item.number.value, -2))
+        if before is not item and is_long and item.ref not in checked:
+            yield Outlier("copy", item, (math.nan, math.nan), before.ref)

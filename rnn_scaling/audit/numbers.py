@@ -1,0 +1,124 @@
+"""Printed numbers: what a cell says, and between which bounds the number lay before it was rounded for print."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+import re
+
+_TIME_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
+_UNIT_NAMES = {
+    **dict.fromkeys(("ns",), "ns"), **dict.fromkeys(("us", "µs", "μs", "usec"), "us"),
+    **dict.fromkeys(("ms", "msec", "msecs"), "ms"), **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"), **dict.fromkeys(("d", "day", "days"), "day"),
+}  # fmt: skip
+_SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
+_NUMBER = re.compile(
+    r"(?P<rough>[~≈∼<>≤≥]|about |approx\.? ?|ca\.? )?\s*[$€]?[xX×]?\s?"
+    r"(?P<number>[-+−]?(?:\d{1,3}(?:[,'_ \u2009\u202f]\d{3})+(?!\d)|\d+)?(?:\.\d*)?)"
+    r"(?P<exponent>[eE][-+]?\d{1,2})?\s?(?P<scale>[kKMGB](?![A-Za-z]))?\s?(?P<unit>[^\d\s(\[±+][^\d(\[±]{0,24})?"
+)
+_REMARK = re.compile(r"\s*[(\[].{0,60}[)\]]$|\s*(?:±|\+/-|\+-|\\pm).{0,40}$")
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):([0-5]\d(?:\.\d*)?)")
+_HOURS = re.compile(
+    r"(?:(\d+)\s?h(?:ours?|rs?)?)?\s?(?:(\d+)\s?m(?:in(?:utes?)?)?)?\s?(?:(\d+(?:\.\d*)?)\s?s(?:ec(?:onds?)?)?)?"
+)
+_MARKS = re.compile(
+    r"</?(?:b|i|em|strong|code|sub|span|small|p|font|u)(?:\s[^<>]*)?>|\*\*|__|`|[✅✓✔❌✗⚠⭐🚀🔥🏆]\ufe0f?"
+)
+_NOTE = re.compile(r"<sup>.{0,40}?</sup>|\[\^?\w{1,2}\](?!\()|[†‡§¶¹²³⁴]|(?<=[\w%])\*+$|^\*+|\*+$")
+_LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]*\)")
+LONGEST = 200  # characters of a cell that are looked at
+SLACK = 1e-9  # of the arithmetic
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Printed:
+    """One number as printed.
+
+    value: in units of the cell; durations in seconds. step: what its last printed digit counts.
+    unit: "%", "x", "s" for every duration, or what follows the number; is_rough: "~30", "<5".
+    """
+
+    value: float
+    step: float
+    text: str
+    unit: str = ""
+    is_rough: bool = False
+
+    @property
+    def low(self) -> float:
+        """The smallest number that prints so, rounded."""
+        return self.value - 0.5 * self.step - abs(self.value) * SLACK
+
+    @property
+    def high(self) -> float:
+        """The largest number that prints so, rounded or cut off."""
+        return self.value + self.step + abs(self.value) * SLACK
+
+    @property
+    def digits(self) -> int:
+        """Significant digits, without zeros that only fill."""
+        return len(re.sub(r"[^\d]", "", self.text.partition("e")[0]).strip("0")) if self.value else 0
+
+
+def plain(text: str) -> str:
+    """A cell or header without emphasis, links, footnote marks and repeated blanks; at most LONGEST characters."""
+    text = text.strip()[:LONGEST]
+    if not text or (text.isascii() and text.replace(".", "", 1).isalnum()):
+        return text
+    if "<" in text or "&" in text:
+        text = html.unescape(re.sub(r"<br\s*/?>", " ", text))
+    text = _NOTE.sub("", _LINK.sub(r"\1", _MARKS.sub("", text)))
+    return re.sub(r"\s+", " ", text.replace("\\%", "%")).strip()
+
+
+def parse(text: str) -> Printed | None:
+    """The number that a cell prints, None for anything else ("n/a", "OOM", "2 x 4").
+
+    >>> parse("**1,281.5 img/s** (±3)").value
+    1281.5
+    """
+    text = plain(text)
+    if not text or not any(character.isdigit() for character in text[:24]):
+        return None
+    bare = _REMARK.sub("", text).strip() or text
+    match = _NUMBER.fullmatch(bare)
+    if match is None or not any(character.isdigit() for character in match["number"]):
+        return _duration(bare)
+    number = re.sub(r"[,'_ \u2009\u202f]", "", match["number"]).replace("−", "-")
+    scale = float("1" + (match["exponent"] or "")) if match["exponent"] else 1.0
+    scale *= _SCALE[match["scale"] or ""]
+    decimals = len(number.partition(".")[2])
+    value, step = float(number) * scale, 10.0**-decimals * scale
+    unit = (match["unit"] or "").strip().rstrip(".,;")
+    if not math.isfinite(value) or abs(value) > 1e18:
+        return None
+    if decimals == 0 and (match["scale"] or match["rough"]):
+        digits = number.lstrip("+-")
+        step *= 10.0 ** (len(digits) - len(digits.rstrip("0"))) if match["rough"] else 1.0
+    if unit.lower() in _UNIT_NAMES:
+        seconds = _TIME_S[_UNIT_NAMES[unit.lower()]]
+        return Printed(value * seconds, step * seconds, text, "s", bool(match["rough"]))
+    if unit.lower() in ("percent", "pct"):
+        unit = "%"
+    if unit.lower() in ("x", "×", "times", "fold") or re.match(r"[xX×]", bare.lstrip("~≈")):
+        unit = "x"
+    return Printed(value, step, text, unit, bool(match["rough"]))
+
+
+def _duration(text: str) -> Printed | None:
+    """ "1:02:30" and "1 h 2 min 30 s" in seconds."""
+    match = _CLOCK.fullmatch(text) or _HOURS.fullmatch(text)
+    if match is None or sum(part is not None for part in match.groups()) < 2:
+        return None
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    step = 10.0 ** -len((match[3] or "").partition(".")[2]) if match[3] else 60.0
+    return Printed(3600 * hours + 60 * minutes + seconds, step, text, "s")
+
+
+def exact(value: float) -> Printed:
+    """A number that was not rounded for print."""
+    return Printed(value, abs(value) * 1e-12, f"{value:.12g}")

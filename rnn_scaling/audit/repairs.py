@@ -1,0 +1,197 @@
+"""The smallest change to a table that satisfies the relations which it breaks.
+
+Broken relations that share a number have one cause. The cause is looked for in the order of size: one number, two
+exchanged numbers, a factor on a column, two numbers. Where several changes of one size explain all, each is named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from rnn_scaling.audit.instances import Instance, Sum
+from rnn_scaling.audit.scoring import Reading, exchanged
+from rnn_scaling.audit.tables import Item, Ref
+
+MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
+MOST_MISCOUNTED = 4.0  # times by which a count of devices may be wrong
+MOST_SWAPS = 400  # pairs of numbers that are tried
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What would satisfy the relations: for each place the number that stands there and bounds of what fits."""
+
+    kind: str  # "number", "exchange"
+    places: tuple[Ref, ...]
+    fits: tuple[tuple[float, float], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """Broken relations of one cause, and the smallest changes, one or a few, that each mend all of them."""
+
+    broken: tuple[Instance, ...]
+    changes: tuple[Change, ...]
+    bits: float
+
+
+def faults(readings: Sequence[Reading]) -> list[Fault]:
+    """The faults of a table, from the relations of all its believed readings."""
+    instances = list({_mark(i): i for reading in readings for i in reading.instances}.values())
+    by_ref: dict[Ref, list[Instance]] = {}
+    for instance in instances:
+        for term in instance.terms:
+            by_ref.setdefault(term.item.ref, []).append(instance)
+    bits = {_mark(i): reading.bits for reading in readings for i in reading.instances}
+    found = []
+    for broken in _connected([i for i in instances if not i.holds]):
+        changes = _single(broken, by_ref) or _exchanged(broken, by_ref) or _double(broken, by_ref)
+        if changes:
+            found.append(Fault(tuple(broken), tuple(changes), max(bits[_mark(i)] for i in broken)))
+    return _exchanges(found)
+
+
+def _exchanges(found: Sequence[Fault]) -> list[Fault]:
+    """The faults, with two of one column as an exchange if each has the number that the other lacks."""
+    left, kept = list(found), []
+    while left:
+        fault = left.pop(0)
+        partner = next((other for other in left if _fit_each_other(fault, other)), None)
+        if partner:
+            left.remove(partner)
+            a, b = fault.changes[0], partner.changes[0]
+            change = Change("exchange", (*a.places, *b.places), (*a.fits, *b.fits))
+            fault = Fault((*fault.broken, *partner.broken), (change,), max(fault.bits, partner.bits))
+        kept.append(fault)
+    return kept
+
+
+def _fit_each_other(a: Fault, b: Fault) -> bool:
+    places = [fault.changes[0] for fault in (a, b) if len(fault.changes) == len(fault.changes[0].places) == 1]
+    if len(places) < 2 or places[0].places[0][1] != places[1].places[0][1]:
+        return False
+    items = [_item(fault, change.places[0]) for fault, change in zip((a, b), places)]
+    ends = [change.fits[0] for change in places]
+    return all(low <= item.high and item.low <= high for item, (low, high) in zip(items, reversed(ends)))
+
+
+def _item(fault: Fault, ref: Ref) -> Item:
+    return next(term.item for instance in fault.broken for term in instance.terms if term.item.ref == ref)
+
+
+def _mark(instance: Instance) -> tuple:
+    return tuple(sorted((term.item.ref, term.exponent) for term in instance.terms))
+
+
+def _refs(instance: Instance) -> list[Ref]:
+    return [term.item.ref for term in instance.terms if term.item.ref[0] >= 0]
+
+
+def _connected(broken: Sequence[Instance]) -> Iterator[list[Instance]]:
+    """Broken instances in groups that share numbers; a number in nearly all of them does not join them by itself."""
+    parent = list(range(len(broken)))
+
+    def root(k: int) -> int:
+        while parent[k] != k:
+            k = parent[k]
+        return k
+
+    seen: dict[Ref, int] = {}
+    counts: dict[Ref, int] = {}
+    for instance in broken:
+        for ref in _refs(instance):
+            counts[ref] = counts.get(ref, 0) + 1
+    for k, instance in enumerate(broken):
+        for ref in _refs(instance):
+            if (
+                counts[ref] > 2
+                and len({i.row for i in broken}) > 2
+                and ref[0] != instance.row
+                and not _explains_all(ref, broken)
+            ):
+                continue  # the baseline of several faults
+            if ref in seen:
+                parent[root(k)] = root(seen[ref])
+            seen[ref] = k
+    groups: dict[int, list[Instance]] = {}
+    for k, instance in enumerate(broken):
+        groups.setdefault(root(k), []).append(instance)
+    yield from groups.values()
+
+
+def _explains_all(ref: Ref, broken: Sequence[Instance]) -> bool:
+    return all(any(term.item.ref == ref for term in instance.terms) for instance in broken)
+
+
+def _fit(ref: Ref, instances: Sequence[Instance]) -> tuple[float, float] | None:
+    """Bounds of the number that satisfies all instances at once; None if there is none."""
+    low, high = -math.inf, math.inf
+    for instance in instances:
+        a, b = instance.fits(ref)
+        low, high = max(low, a), min(high, b)
+    if low > high * (1 + 1e-9) or high <= 0:
+        return None
+    item = next(term.item for term in instances[0].terms if term.item.ref == ref)
+    return None if item.low == item.high and not _may_be_count(item.low, low, high) else (low, high)
+
+
+def _may_be_count(printed: float, low: float, high: float) -> bool:
+    """Whether a whole number near the printed one fits."""
+    is_near = printed / MOST_MISCOUNTED <= high and low <= printed * MOST_MISCOUNTED
+    return is_near and math.floor(high * (1 + 1e-9)) >= low * (1 - 1e-9)
+
+
+def _single(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]) -> list[Change]:
+    shared = set.intersection(*(set(_refs(instance)) for instance in broken))
+    fitting = [(ref, fit) for ref in sorted(shared) if (fit := _fit(ref, by_ref[ref]))]
+    if len(fitting) > 1:  # a number that other relations confirm is blamed only if no other is left
+        confirmed = {ref: sum(i.holds for i in by_ref[ref]) for ref, _ in fitting}
+        least = min(confirmed.values())
+        fitting = [(ref, fit) for ref, fit in fitting if confirmed[ref] == least]
+    if len(fitting) > MOST_ALTERNATIVES:  # a sum is named by its total
+        totals = {term.item.ref for instance in broken if isinstance(instance, Sum) for term in instance.terms[:1]}
+        fitting = [(ref, fit) for ref, fit in fitting if ref in totals]
+    return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
+
+
+def _exchanged(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]) -> list[Change]:
+    """Two numbers of one column or one row that satisfy all when they change places."""
+    items = {term.item.ref: term.item for i in broken for term in i.terms if term.item.ref in set(_refs(i))}
+    found = []
+    pairs = [(a, b) for a, b in itertools.combinations(sorted(items), 2) if a[0] == b[0] or a[1] == b[1]]
+    for a, b in pairs[:MOST_SWAPS]:
+        touched = {_mark(i): i for i in (*by_ref[a], *by_ref[b])}
+        if not all(_mark(i) in touched for i in broken):
+            continue
+        places = {a: _moved(items[a], items[b]), b: _moved(items[b], items[a])}
+        if all(exchanged(i, places).holds for i in touched.values()):
+            fits = tuple((places[ref].low, places[ref].high) for ref in (a, b))
+            found.append(Change("exchange", (a, b), fits))
+    return found if len(found) <= MOST_ALTERNATIVES else []
+
+
+def _moved(to: Item, source: Item) -> Item:
+    """The number of another place in the unit of this one."""
+    factor = (to.high / to.number.high if to.number.high else 1.0) if to.ref[1] != source.ref[1] else 0.0
+    if factor:
+        return Item(source.number, to.ref, source.number.low * factor, source.number.high * factor)
+    return Item(source.number, to.ref, source.low, source.high)
+
+
+def _double(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]) -> list[Change]:
+    """Two numbers that each mend a part: one change for both, if only one pair does."""
+    refs = sorted({ref for instance in broken for ref in _refs(instance)})
+    found = []
+    for a, b in itertools.islice(itertools.combinations(refs, 2), MOST_SWAPS):
+        of_a = [i for i in by_ref[a] if not any(t.item.ref == b for t in i.terms)]
+        of_b = [i for i in by_ref[b] if not any(t.item.ref == a for t in i.terms)]
+        covered = {_mark(i) for i in (*by_ref[a], *by_ref[b])}
+        if not of_a or not of_b or not all(_mark(i) in covered for i in broken):
+            continue
+        fit_a, fit_b = _fit(a, of_a), _fit(b, of_b)
+        if fit_a and fit_b:
+            found.append(Change("number", (a, b), (fit_a, fit_b)))
+    return found if len(found) == 1 else []

@@ -1,0 +1,132 @@
+"""Readings: a relation applied to the rows of a view, and the bits that it gains."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from rnn_scaling.audit.instances import MISS, SPREAD, Instance, bits_of_width
+from rnn_scaling.audit.relations import Relation
+from rnn_scaling.audit.tables import Column, Item, Ref
+
+LEAST = 4.0  # bits of a reading that is believed: it fits by accident once in 16 columns
+EXPLICIT = 4.0  # prior bits of a relation that the header words state
+TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unprinted ones, and its price in bits
+_FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
+_NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
+_LIKELY = 2.0  # prior bits of a relation of which exchanges are tried
+_MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are tried
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A relation of a target column, applied to rows.
+
+    sources: columns of the relation's quantities. grouping, rule: of groups.py, "" without a baseline.
+    """
+
+    relation: Relation
+    target: int
+    sources: tuple[int, ...]
+    instances: tuple[Instance, ...]
+    bits: float
+    grouping: str = ""
+    rule: str = ""
+
+    @property
+    def missed(self) -> tuple[Instance, ...]:
+        """The instances that do not hold."""
+        return tuple(instance for instance in self.instances if not instance.holds)
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether the evidence suffices. Two rows give none; there the header words and a baseline of 1 must do."""
+        if len(self.instances) == 1:
+            is_far = not self.instances[0].holds_within(_FAR)
+            is_stated = (
+                self.relation.sources == ("rate",) and self.rule == "fewest devices"
+            )  # times may be weak scaling
+            return not self.missed or (is_stated and is_far)
+        return self.bits >= LEAST
+
+
+def scored(column: Column, reading: Reading, price: float = 0.0) -> Reading:
+    """The reading with its bits, at the tolerance that gives most."""
+    spread = _spread(column)
+    bits, tolerance = max((_gained(reading.instances, t, spread) - cost, t) for t, cost in TOLERANCES)
+    instances = tuple(dataclasses.replace(i, tolerance=tolerance, spread=spread) for i in reading.instances)
+    return dataclasses.replace(reading, instances=instances, bits=bits + reading.relation.bits - price)
+
+
+def _spread(column: Column) -> float:
+    values = sorted(item.high for item in column.items if item and item.high > 0)
+    return min(SPREAD, max(_NARROWEST, math.log(values[-1] / values[0]))) if values else SPREAD
+
+
+def _gained(instances: Sequence[Instance], tolerance: float, spread: float) -> float:
+    """Bits that the numbers gain after the smallest repair; a wrong baseline or an exchange costs one miss."""
+    gained = sum(instance.bits(tolerance, spread) for instance in instances)
+    missed = [instance for instance in instances if not instance.holds_within(tolerance)]
+    if len(missed) < 2 or tolerance or 2 * len(missed) < len(instances) != 2:
+        return gained + (MISS if len(missed) == 2 else 0.0)
+    shared = _shared(missed)
+    repaired = [_with_baseline(instances, ref, spread) for ref in shared]
+    if len(missed) > 2 and len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits >= _LIKELY:
+        repaired += [_with_exchange(instances, missed, item, spread) for item in shared.values()]
+    return max([gained + (MISS if len(missed) == 2 else 0.0), *repaired])
+
+
+def _shared(missed: Sequence[Instance]) -> dict[Ref, Item]:
+    """Numbers that most of the missed instances have in common: baselines."""
+    counts: dict[Ref, int] = {}
+    items = {term.item.ref: term.item for instance in missed for term in instance.terms}
+    for instance in missed:
+        for term in instance.terms:
+            counts[term.item.ref] = counts.get(term.item.ref, 0) + 1
+    return {ref: items[ref] for ref, count in counts.items() if count > 1 and 2 * count > len(missed)}
+
+
+def _with_baseline(instances: Sequence[Instance], ref: Ref, spread: float) -> float:
+    """Bits if the number at `ref` were another one, the one on which most instances agree."""
+    fits, gained = [], -MISS
+    for instance in instances:
+        if any(term.item.ref == ref for term in instance.terms):
+            low, high = instance.fits(ref)
+            if low > 0:
+                fits.append((math.log(low), math.log(max(high, low))))
+        else:
+            gained += instance.bits(0.0, spread)
+    if len(fits) < 3:
+        return -math.inf
+    edges = sorted([(low - 1e-9, 0) for low, _ in fits] + [(high + 1e-9, 1) for _, high in fits])
+    overlapping = most = 0
+    for _, closes in edges:
+        overlapping += -1 if closes else 1
+        most = max(most, overlapping)
+    widths = sorted(high - low for low, high in fits)[-most:]
+    gained += sum(bits_of_width(width, spread) for width in widths[1:])
+    return gained - MISS * (len(fits) - most)
+
+
+def _with_exchange(instances: Sequence[Instance], missed: Sequence[Instance], base: Item, spread: float) -> float:
+    """Bits if the number of the baseline and that of another row change places."""
+    best = -math.inf
+    for instance in missed:
+        partner = next(
+            (t.item for t in instance.terms if t.item.ref[1] == base.ref[1] and t.item.ref != base.ref), None
+        )
+        if partner:
+            moved = [exchanged(other, {base.ref: partner, partner.ref: base}) for other in instances]
+            best = max(best, sum(other.bits(0.0, spread) for other in moved) - MISS)
+    return best
+
+
+def exchanged(instance: Instance, items: Mapping[Ref, Item]) -> Instance:
+    """The instance with other numbers at some places."""
+    terms = []
+    for term in instance.terms:
+        item = items.get(term.item.ref)
+        terms.append(dataclasses.replace(term, item=dataclasses.replace(item, ref=term.item.ref)) if item else term)
+    moved = type(instance).of(instance.relation, terms, instance.row)  # type: ignore[attr-defined]
+    return dataclasses.replace(moved, tolerance=instance.tolerance, spread=instance.spread)

@@ -1,0 +1,264 @@
+"""Tables as they stand in a file, and views of them: rows of quantities with their places."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Sequence
+
+from rnn_scaling.audit import headers, numbers
+from rnn_scaling.audit.headers import Meaning
+from rnn_scaling.audit.numbers import Printed
+
+Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header
+MOST_COLUMNS = 64  # of a table that are compared with each other
+_FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", "core", "thread", "node")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
+            "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
+_COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
+_BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
+_UNIT = re.compile(r"\b(ns|us|µs|ms|mins?|minutes|h|hrs|hours|days)\b")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of a file: texts of its header and rows; title and caption are what stands above it."""
+
+    source: str
+    line: int
+    header: tuple[str, ...]
+    rows: tuple[tuple[int, tuple[str, ...]], ...]
+    title: str = ""
+    caption: str = ""
+
+    @functools.cached_property
+    def numbers(self) -> list[list[Printed | None]]:
+        """The number of each cell."""
+        return [[numbers.parse(text) for text in texts] for _, texts in self.rows]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """A number of a view. low, high: its bounds in the unit of its column; ref: where it stands."""
+
+    number: Printed
+    ref: Ref
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a view. factor: what its numbers are multiplied by to be seconds, items per second or fractions."""
+
+    name: str
+    meaning: Meaning
+    quantity: str
+    factor: float
+    items: tuple[Item | None, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Rows of quantities.
+
+    labels: the names of each row, a tuple of texts in the order of label_names. lines: line of each row.
+    """
+
+    table: Table
+    columns: tuple[Column, ...]
+    labels: tuple[tuple[str, ...], ...]
+    lines: tuple[int, ...]
+
+    def head(self, rows: int) -> View:
+        """The first rows."""
+        if len(self.lines) <= rows:
+            return self
+        columns = tuple(dataclasses.replace(column, items=column.items[:rows]) for column in self.columns)
+        return View(self.table, columns, self.labels[:rows], self.lines[:rows])
+
+    def of(self, quantity: str) -> list[int]:
+        """Indices of the columns of a quantity."""
+        return [k for k, column in enumerate(self.columns) if column.quantity == quantity]
+
+
+def views(table: Table) -> list[View]:
+    """The table as it stands, with a row of every header that names devices, and turned, where these make sense."""
+    parsed = table.numbers
+    meanings = [headers.read(text) for text in table.header]
+    found = [_plain(table, parsed, meanings)]
+    found += _melted(table, parsed, meanings)
+    found += _turned(table, parsed, meanings)
+    return [view for view in found if view is not None and len(view.columns) > 1]
+
+
+def _numeric(column: Sequence[Printed | None], texts: Sequence[str]) -> bool:
+    filled = sum(bool(re.search(r"\w", text)) for text in texts)
+    count = sum(number is not None for number in column)
+    return count > 0 and 2 * count >= filled
+
+
+def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | None]) -> Column:
+    factor = _factor(name, meaning, [item[0] for item in items if item])
+    cells: list[Item | None] = []
+    for item in items:
+        if item is None:
+            cells.append(None)
+            continue
+        number, ref = item
+        own = factor
+        if number.unit == "s" and meaning.quantity in ("seconds", ""):
+            own = 1.0
+        elif number.unit == "%":
+            own = 0.01
+        if meaning.quantity in _COUNTS:
+            cells.append(Item(number, ref, number.value, number.value))
+        else:
+            cells.append(Item(number, ref, number.low * own, number.high * own))
+    return Column(name, meaning, meaning.quantity, factor, tuple(cells))
+
+
+def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:
+    """To seconds, items per second and fractions; percent only where the values are no fractions already."""
+    if meaning.quantity in ("efficiency", "share", "change") and values:
+        largest = max(abs(number.value) for number in values)
+        has_sign = any(number.unit == "%" for number in values)
+        return 0.01 if has_sign or largest > (3 if meaning.is_percent else 8) else 1.0
+    unit = _UNIT.search(name.lower().replace("_", " "))
+    if meaning.quantity in ("rate", "each"):
+        return 1 / 60 if re.search(r"/ ?min|per min", name.lower()) else 1.0
+    if unit and meaning.quantity == "seconds":
+        return _SECONDS[unit[1]]
+    return 1.0
+
+
+def _devices(table: Table, label_columns: Sequence[int]) -> tuple[Column | None, dict[int, list[str]]]:
+    """A column of devices out of the names of rows, and the names without them."""
+    for k in label_columns:
+        found = [headers.devices_in(numbers.plain(texts[k])) for _, texts in table.rows]
+        counts = [count for count in found if count]
+        if 3 * len(counts) >= 2 * len(found) and len({count[0] for count in counts}) > 1:
+            items = [
+                (Printed(float(count[0]), 0.0, str(count[0])), (row, k)) if count else None
+                for row, count in enumerate(found)
+            ]
+            rests = [count[1] if count else numbers.plain(table.rows[row][1][k]) for row, count in enumerate(found)]
+            return _column("devices", headers.read("devices"), items), {k: rests}
+    return None, {}
+
+
+def _plain(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning]) -> View | None:
+    columns, label_columns = [], []
+    for k in range(len(table.header)):
+        column = [row[k] for row in parsed]
+        columns += _bracketed(table, k)
+        if not _numeric(column, [texts[k] for _, texts in table.rows]):
+            label_columns.append(k)
+        elif len(columns) < MOST_COLUMNS:
+            items = [(number, (row, k)) if number else None for row, number in enumerate(column)]
+            columns.append(_column(table.header[k], meanings[k], items))
+    rests: dict[int, list[str]] = {}
+    if not any(column.quantity == "devices" for column in columns):
+        devices, rests = _devices(table, label_columns)
+        columns += [devices] if devices else []
+    labels = tuple(
+        tuple(rests[k][row] if k in rests else numbers.plain(texts[k]) for k in label_columns)
+        for row, (_, texts) in enumerate(table.rows)
+    )
+    return View(table, _one_devices(columns), labels, tuple(line for line, _ in table.rows))
+
+
+def _bracketed(table: Table, k: int) -> list[Column]:
+    """The second number of cells such as "1446.3 (12.1x)" and "88 (91 %)", where its unit says what it is."""
+    found = [_BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows]
+    parsed = [numbers.parse(match[1]) if match else None for match in found]
+    units = {number.unit for number in parsed if number}
+    if sum(number is not None for number in parsed) < 2 or not units <= {"x", "%"} or len(units) != 1:
+        return []
+    quantity = "speedup" if units == {"x"} else "efficiency"
+    items = [(number, (row, k)) if number else None for row, number in enumerate(parsed)]
+    meaning = dataclasses.replace(headers.read(table.header[k]), quantity=quantity)
+    return [_column(table.header[k], meaning, items)]
+
+
+def _one_devices(columns: list[Column]) -> tuple[Column, ...]:
+    """The columns, of which only the finest count of devices keeps that quantity."""
+    counts = [column for column in columns if column.quantity == "devices"]
+    if len(counts) < 2:
+        return tuple(columns)
+    finest = min(counts, key=lambda c: next((k for k, word in enumerate(_FINEST) if word in c.name.lower()), 99))
+    return tuple(
+        column if column.quantity != "devices" or column is finest else dataclasses.replace(column, quantity="setting")
+        for column in columns
+    )
+
+
+def _counts(table: Table, meanings: Sequence[Meaning]) -> dict[int, int]:
+    """Devices of each column that its header names."""
+    counts = {
+        k: meaning.devices for k, meaning in enumerate(meanings)
+        if k and meaning.devices and not re.search(r"\b(?:vs|over|relative|than)\b", table.header[k].lower())
+    }  # fmt: skip
+    if len(counts) < 2 and headers.read(table.header[0]).quantity == "devices":
+        bare = {k: numbers.parse(text) for k, text in enumerate(table.header) if k}
+        if all(number and number.value >= 1 and number.value == int(number.value) for number in bare.values()):
+            return {k: int(number.value) for k, number in bare.items() if number}
+    return counts if len(set(counts.values())) > 1 else {}
+
+
+def _melted(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning]) -> list[View]:
+    """A row for every number of devices that headers name."""
+    counts = _counts(table, meanings)
+    if not counts:
+        return []
+    rests = {k: meanings[k].rest if meanings[k].devices else "" for k in counts}
+    about = " ".join(filter(None, (table.header[0], table.caption, table.title)))
+    names = list(dict.fromkeys(rests.values()))
+    others = [k for k in range(len(table.header)) if k not in counts]
+    label_columns = [k for k in others if not _numeric([row[k] for row in parsed], [t[k] for _, t in table.rows])]
+    rows: list[tuple[int, int]] = [(row, n) for row in range(len(table.rows)) for n in dict.fromkeys(counts.values())]
+    made: list[Column] = []
+    first = {n: k for k, n in reversed(counts.items())}
+    made.append(
+        _column(
+            "devices",
+            headers.read("devices"),
+            [(Printed(float(n), 0.0, str(n)), (-1, first[n])) for _, n in rows],
+        )
+    )
+    for name in names:
+        at = {counts[k]: k for k in counts if rests[k] == name}
+        items = []
+        for row, n in rows:
+            number = parsed[row][at[n]] if n in at else None
+            items.append((number, (row, at[n])) if number else None)
+        if any(items):
+            meaning = headers.read(name)
+            if not meaning.quantity:
+                meaning = dataclasses.replace(meaning, quantity=headers.quantity_of(about.lower()))
+            made.append(_column(name or about, meaning, items))
+    labels = tuple(tuple(numbers.plain(table.rows[row][1][k]) for k in label_columns) for row, _ in rows)
+    return [View(table, tuple(made), labels, tuple(table.rows[row][0] for row, _ in rows))]
+
+
+def _turned(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning]) -> list[View]:
+    """Quantities in rows: a row for every column."""
+    if len(table.rows) > MOST_COLUMNS or len(table.header) < 3:
+        return []
+    names = [numbers.plain(texts[0]) for _, texts in table.rows]
+    of_rows = [headers.read(name) for name in names]
+    understood = sum(meaning.quantity not in ("", "aside") for meaning in of_rows)
+    if understood < 2 or understood <= sum(meaning.quantity not in ("", "aside") for meaning in meanings[1:]):
+        return []
+    counts = _counts(table, meanings)
+    wide = range(1, len(table.header))
+    made = [
+        _column(names[row], of_rows[row], [(number, (row, k)) if (number := parsed[row][k]) else None for k in wide])
+        for row in range(len(table.rows))
+    ]
+    if counts and not any(column.quantity == "devices" for column in made):
+        items = [(Printed(float(counts[k]), 0.0, str(counts[k])), (-1, k)) if k in counts else None for k in wide]
+        made.append(_column("devices", headers.read("devices"), items))
+    labels = tuple((numbers.plain(table.header[k]),) for k in wide)
+    return [View(table, _one_devices(made), labels, tuple(table.line for _ in wide))]

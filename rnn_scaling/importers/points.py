@@ -1,0 +1,99 @@
+"""Points of a scaling measurement as logs print them: the rows that every importer of rates makes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from rnn_scaling.audit import numbers
+
+FLOAT_SLACK = 1e-9  # relative: sums of floats are not exact
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """One number as printed.
+
+    value: "88 %" is 0.88. digits: decimals of `value` that were printed, negative where the last printed digit is tens.
+    text: what the source has. unit: what follows the number there. step: what the last printed digit counts, if that is
+    no power of ten ("1.5 h" in seconds: 360), else 0.
+    """
+
+    value: float
+    digits: int
+    text: str
+    unit: str = ""
+    step: float = 0.0
+
+    @property
+    def half_ulp(self) -> float:
+        """Half a unit of the last printed digit."""
+        return 0.5 * (self.step or 10.0**-self.digits) + abs(self.value) * FLOAT_SLACK
+
+    @property
+    def low(self) -> float:
+        """The smallest number that prints as this cell."""
+        return self.value - self.half_ulp
+
+    @property
+    def high(self) -> float:
+        """The largest number that prints as this cell."""
+        return self.value + self.half_ulp
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalingRow:
+    """One measured point. None: the source does not say.
+
+    source: file or stream, as the user named it. line: from 1; 0 where lines mean nothing.
+    series: what comparable points share (machine, model, mode, ...); "" if there is only one series.
+    devices: devices, workers or GPUs together. batch_size: samples of a device and step; global_batch_size: of all.
+    batches: steps that `seconds` covers; work: items (words, images) that it covers.
+    rate: items per second in `rate_unit`. speedup: against one device. efficiency: a fraction.
+    extra: further numbers by column name.
+    """
+
+    source: str
+    line: int
+    series: str = ""
+    devices: int | None = None
+    batch_size: Cell | None = None
+    global_batch_size: Cell | None = None
+    batches: Cell | None = None
+    seconds: Cell | None = None
+    rate: Cell | None = None
+    rate_unit: str = ""
+    speedup: Cell | None = None
+    efficiency: Cell | None = None
+    work: Cell | None = None
+    extra: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalingTable:
+    """Points of one source under a title; columns are the fields that some row has."""
+
+    source: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[ScalingRow, ...]
+
+
+def parse_cell(text: str) -> Cell | None:
+    """The number that a text prints, percent as a fraction; None if it prints none."""
+    number = numbers.parse(text)
+    if number is None:
+        return None
+    value, step = (number.value / 100, number.step / 100) if number.unit == "%" else (number.value, number.step)
+    digits = round(-math.log10(step))
+    return Cell(value, digits, number.text, number.unit, 0.0 if math.isclose(10.0**-digits, step) else step)
+
+
+def exact(value: float) -> Cell:
+    """The cell of a number that was not rounded for print, as in JSON: every decimal that it has counts."""
+    if float(value).is_integer() and abs(value) < 1e15:
+        return Cell(float(value), 9, str(int(value)))
+    shown = repr(float(value))
+    mantissa, _, exponent = shown.partition("e")
+    return Cell(float(value), len(mantissa.partition(".")[2]) - int(exponent or 0), shown)

@@ -124,17 +124,9 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
 
 
 def _steady(run: RunSteady) -> dict[str, Any]:
-    state = run.state
-    return {
-        "file": run.file,
-        "warmup": run.record.batches.warmup,
-        "kind": state.kind,
-        "start": state.start,
-        "rate_default": state.rate_default,
-        "rate_steady": state.rate_steady,
-        "move": state.move,
-        "text": state.text,
-    }
+    fields = ("kind", "start", "rate_default", "rate_steady", "move", "text")
+    found = {name: getattr(run.state, name) for name in fields}
+    return {"file": run.file, "warmup": run.record.batches.warmup, **found}
 
 
 def _speedups(summary: RowSummary) -> dict[str, Any] | None:

@@ -155,11 +155,6 @@ def test_names_and_titles_say_what_is_counted():
     assert metrics.common_unit(["words", "tokens"]) == metrics.common_unit([]) == "items"
 
 
-def test_a_rows_metrics_are_computed_once():
-    (row,) = rows.with_baselines([run(1, 1000.0)])
-    assert row.metric(metrics.RATE) is row.metric(metrics.RATE.named_after("words")) is row.rate
-
-
 def test_a_picture_of_many_metrics_has_three_beside_each_other():
     few, many = (curves.render(of([make(1, 1000.0), make(2, 1900.0)])) for make in (run, told))
     sizes = [struct.unpack(">II", picture[16:24]) for picture in (few, many)]

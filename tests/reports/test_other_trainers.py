@@ -45,6 +45,13 @@ def repeated(rate, devices=1, **options):
     return [theirs(rate, devices, k, **options) for k in range(3)]
 
 
+def judged(*sides):
+    """The comparison of two lists of runs."""
+    files = [tuple(RunFile(f"{k}.json", run) for k, run in enumerate(side)) for side in sides]
+    named = [matching.ComparedRuns(Path(name), side, ()) for name, side in zip("ab", files)]
+    return judgement.judge(*named, judgement.Question())
+
+
 def titles(*records):
     return [series.title for series in of(list(records)).series]
 
@@ -77,13 +84,8 @@ def test_a_unit_is_no_path():
 
 
 def test_what_they_do_not_tell_is_not_made_up():
-    made = of(
-        [
-            theirs(100),
-            changed(timed(1, 90, num_units=512), environment={"cpu": "A"}),
-            theirs(80, trainer="other", num_units=64),
-        ]
-    )
+    ours = changed(timed(1, 90, num_units=512), environment={"cpu": "A"})
+    made = of([theirs(100), ours, theirs(80, trainer="other", num_units=64)])
     assert [each.title for each in made.series] == [
         "cudnn_lstm, independent, num_units=512",
         "mine",
@@ -157,12 +159,7 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
     advice = ("variable_update=independent", "are missing", "not split")
     for rate in (140, 200, 230):
         made = of([*repeated(100), *repeated(rate, 2)])
-        texts = [
-            conclusions.lead(made),
-            table.text(made),
-            json_report.render(made).decode(),
-            document.render(made).decode(),
-        ]
+        texts = [conclusions.lead(made), *(view.render(made).decode() for view in (table, json_report, document))]
         assert not [word for text in texts for word in advice if word in text], rate
     for rate, is_lost in ((140, True), (200, False), (230, False)):
         runs = [timed(n, r, k, variable_update="replicated") for n, r in ((1, 100), (2, rate)) for k in range(3)]
@@ -205,13 +202,9 @@ def test_trainers_that_may_do_other_work_are_not_called_faster():
     ]
 
 
-def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work(tmp_path):
+def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work():
     def said(**options):
-        sides = [
-            matching.ComparedRuns(tmp_path / name, tuple(RunFile(f"{k}.json", run) for k, run in enumerate(runs)), ())
-            for name, runs in (("a", repeated(100, **options)), ("b", repeated(120, trainer="yours", **options)))
-        ]
-        report = judgement.judge(*sides, judgement.Question())
+        report = judged(repeated(100, **options), repeated(120, trainer="yours", **options))
         return comparison.render_text(report), sentences(comparison_statements.ab_answer(report))
 
     text, which = said()
@@ -221,14 +214,11 @@ def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work(tmp_pat
     assert "the work that they do" not in text and "B is 1.20 ± " in which
 
 
-def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_not_judged(tmp_path):
+def test_a_comparison_of_one_trainer_that_tells_its_work_on_one_side_alone_is_not_judged():
     told = {"model": "lm", "batch_size": 8}
 
     def said(before, after):
-        runs = (repeated(100, **before), repeated(120, **after))
-        files = [tuple(RunFile(f"{k}.json", run) for k, run in enumerate(side)) for side in runs]
-        report = judgement.judge(*(matching.ComparedRuns(tmp_path, side, ()) for side in files), judgement.Question())
-        return comparison.render_text(report)
+        return comparison.render_text(judged(repeated(100, **before), repeated(120, **after)))
 
     text = said(told, {})
     assert "changed: --batch_size=8 -> not told," in text
@@ -301,18 +291,9 @@ def test_words_of_ours_are_names_of_their_own_in_every_report():
         "mine, its_own, model=its_own, optimizer=its_own",
         "mine, its_own, model=its_own, optimizer=adamw",
     ]
-    for text in (
-        table.text(made),
-        document.render(made).decode(),
-        csv_table.render(made).decode(),
-        conclusions.lead(made),
-    ):
-        assert "its_own" in text
-    sides = [
-        matching.ComparedRuns(Path(name), tuple(RunFile(f"{k}.json", r) for k, r in enumerate(runs)), ())
-        for name in "ab"
-    ]
-    assert comparison.render_text(judgement.judge(*sides, judgement.Question()))
+    assert "its_own" in conclusions.lead(made)
+    assert all("its_own" in view.render(made).decode() for view in (table, document, csv_table))
+    assert comparison.render_text(judged(runs, runs))
 
 
 def test_a_rate_of_few_digits_is_no_surer_than_its_log():
@@ -377,9 +358,8 @@ def test_a_program_that_ended_badly_after_its_record_is_named():
 def test_every_workload_has_pictures_of_its_own_whatever_letters_its_name_has():
     names = ("plain", "\u6a21\u578b", "\u8bad\u7ec3")
     made = of([theirs(100 * n, n, model=name, batch_size=4) for name in names for n in (1, 2)])
-    assert (
-        len([name for name in report_files.files_of(made) if name.startswith("speedup") and name.endswith(".svg")]) == 3
-    )
+    pictures = [name for name in report_files.files_of(made) if name.startswith("speedup") and name.endswith(".svg")]
+    assert len(pictures) == 3
 
 
 def test_frameworks_are_options_like_any_other():

@@ -101,7 +101,7 @@ def _single_runs(report: Report) -> list[Statement]:
 def ab_answer(report: Report) -> list[Statement]:
     """That one setting is faster, by how much, or why that is not clear."""
     unlike = list(dict.fromkeys(f.difference.what for f in report.found if f.difference.is_grave))
-    if options := [what for what in unlike if what.startswith("--")]:
+    if options := [fact for fact in unlike if fact.startswith("--")]:
         return [Statement("ab-other-work", values={"options": options})]
     if unlike:
         return [Statement("ab-unlike", values={"facts": unlike})]

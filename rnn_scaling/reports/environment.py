@@ -33,8 +33,8 @@ class EnvironmentFact:
         if len(self.values) == 1:
             return self.values[0][0]
         shown = [f"{value} ({counted(count, 'run')})" for value, count in self.values[:SHOWN]]
-        rest = len(self.values) - SHOWN
-        return "; ".join([*shown, *([f"{rest} more"] if rest > 0 else [])])
+        hidden = len(self.values) - SHOWN
+        return "; ".join([*shown, *([f"{hidden} more"] if hidden > 0 else [])])
 
 
 def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:

@@ -147,8 +147,8 @@ def _size(num_bytes: int, unknown: int) -> str:
     """Bytes in words, and how many tensors are not in them: rows of a batch whose length is not fixed have no size."""
     if not unknown:
         return size(num_bytes)
-    rest = f"{unknown} of unknown size"
-    return f"{size(num_bytes)} + {rest}" if num_bytes else rest
+    further = f"{unknown} of unknown size"
+    return f"{size(num_bytes)} + {further}" if num_bytes else further
 
 
 def _variables(graph: Graph) -> tuple[PlacedVariable, ...]:

@@ -1,4 +1,4 @@
-"""Everything that a report says: table.md, CSV, JSON and the page are views of one Summary (made by summarising.py)."""
+"""Everything that a report says: table.md, CSV, JSON and the page are views of one Summary (made by summary_builder.py)."""
 
 from __future__ import annotations
 
@@ -185,9 +185,15 @@ class Summary:
         several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(units)
         named = []
         for (strong, unit, model, machine, facts), series in sorted(kinds.items(), key=lambda kind: kind[0][0]):
-            what = [model] if several_models else [unit] if len(units) > 1 else []
+            workload = [model] if several_models else [unit] if len(units) > 1 else []
             for work, members in _by_work(series).items():
-                words = [f"{'Strong' if strong else 'Weak'} scaling", *what, *work, *filter(None, [machine]), *facts]
+                words = [
+                    f"{'Strong' if strong else 'Weak'} scaling",
+                    *workload,
+                    *work,
+                    *filter(None, [machine]),
+                    *facts,
+                ]
                 named.append((", ".join(words), tuple(members)))
         return named
 

@@ -36,7 +36,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
     rows_of = {machine: with_baselines(members) for machine, members in by_machine(records).items()}
-    rows = [row for own in rows_of.values() for row in own]
+    rows = [row for machine_rows in rows_of.values() for row in machine_rows]
     good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)
     series = _series(list(rows_of.values()), names, steady)
@@ -50,7 +50,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
         differences=tuple(differences.within(good)),
         unjudged=sum(bool(record.batches.seconds) for record in good) - sum(map(len, steady.values())),
         runs=len(runs),
-        machines=tuple((name, sum(len(row.records) for row in own)) for name, own in rows_of.items()),
+        machines=tuple((machine, sum(len(row.records) for row in group)) for machine, group in rows_of.items()),
         running=tuple(run.name for run in running),
         learning=learning.time_to_target(rows, target),
         diverged=grown,
@@ -62,9 +62,9 @@ def _series(
     machines: Sequence[Sequence[Row]], names: Mapping[int, str], steady: Mapping[Row, list[RunSteady]]
 ) -> tuple[SeriesSummary, ...]:
     """The series of all machines."""
-    rows, several = [row for own in machines for row in own], len(machines) > 1
-    losses = {name: loss for own in machines for name, loss in _losses(own, rows).items()}
-    placed = [(number, members) for number, own in enumerate(machines, 1) for members in by_series(own)]
+    rows, several = [row for machine_rows in machines for row in machine_rows], len(machines) > 1
+    losses = {name: loss for machine_rows in machines for name, loss in _losses(machine_rows, rows).items()}
+    placed = [(number, members) for number, group in enumerate(machines, 1) for members in by_series(group)]
     all_series = [members for _, members in placed]
     return tuple(
         SeriesSummary(
@@ -88,11 +88,11 @@ def _goes_on(record: RunRecord) -> bool:
     return alive.is_alive(process) and process != alive.this_process()
 
 
-def _losses(own: Sequence[Row], rows: Sequence[Row]) -> dict[Row, Attribution | None]:
+def _losses(machine_rows: Sequence[Row], rows: Sequence[Row]) -> dict[Row, Attribution | None]:
     """The losses of one machine's rows, among the first MOST of all."""
     first = set(sorted(rows, key=lambda row: -row.num_devices)[:MOST])
-    wanted = [row for row in own if row in first]
-    return dict(zip(wanted, attribution.attribute_all(wanted, own)))
+    wanted = [row for row in machine_rows if row in first]
+    return dict(zip(wanted, attribution.attribute_all(wanted, machine_rows)))
 
 
 def _row(

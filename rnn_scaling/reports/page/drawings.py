@@ -78,7 +78,7 @@ def _titled(caption: str, group: str) -> str:
 
 
 def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
-    said = []
+    lines = []
     for member in series[: figures.MOST_LINES]:
         points = [
             f"{plus_minus(metric.printed(value), metric.digits)} on {row.row.num_devices}"
@@ -86,8 +86,8 @@ def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
             if (value := row.row.metric(metric))
         ]
         if points:
-            said.append(f"{member.title}: {', '.join(points)}.")
-    return " ".join(said)
+            lines.append(f"{member.title}: {', '.join(points)}.")
+    return " ".join(lines)
 
 
 def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
@@ -166,8 +166,8 @@ def _picture(series: Sequence[SeriesSummary], name: str, group: str) -> tuple[Fi
         figure = curve(series, EFFICIENCY, name, group)
         return figure, [*swatches(series), *marks(frame)]
     title, frame = _titled(curves.dots_title(series), group), curves.dots_frame(series)
-    said = "; ".join(f"{member.title}: {_efficiency(member)}" for member in series[: figures.MOST_LINES])
-    about = f"A dot for each series. {said}. {frame.sentence}"
+    numbers = "; ".join(f"{member.title}: {_efficiency(member)}" for member in series[: figures.MOST_LINES])
+    about = f"A dot for each series. {numbers}. {frame.sentence}"
     return figure_of(curves.dots(series, name), name, title, about), marks(frame)
 
 

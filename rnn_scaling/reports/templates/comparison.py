@@ -1,4 +1,4 @@
-"""Two sets of runs: the verdict and what it rests on."""
+"""Two sets of runs: the verdict, what it rests on, and which of two settings is faster."""
 
 TEMPLATES = {
     "regression": "Regression beyond {limit:g} %: {change:+.1f} % in {subject}.",
@@ -55,4 +55,12 @@ TEMPLATES = {
         "Runs a side that show a slow-down of {limit:g} % in 80 of 100 cases, by the standard deviation between runs: "
         "{runs:list}."
     ),
+    # Two settings.
+    "ab-faster": "{subject} is {ratio:interval 2} times as fast as {other}.",
+    "ab-tie": "No difference is shown: B is {low} to {high} times as fast as A (95 % confidence interval).",
+    "ab-wide": "No difference is shown: the pairs differ too much.",
+    "ab-one-pair": "B is {ratio:interval 2} times as fast as A in one pair; --repeats=5 gives a confidence interval.",
+    "ab-other-work": "A and B are not compared, because they do different work: {options:list}.",
+    "ab-unlike": "A and B are not compared, because their runs differ in more: {facts:list}.",
+    "ab-no-answer": "A and B are not compared: {reasons:list}.",
 }

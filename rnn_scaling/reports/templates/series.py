@@ -1,4 +1,4 @@
-"""How far one series scales."""
+"""How far one series scales, and where its efficiency goes."""
 
 TEMPLATES = {
     "series-failed": "{subject}: no run succeeded.",
@@ -32,4 +32,20 @@ TEMPLATES = {
     "shared-cores-bound": "They can reach at most {share:share} of the ideal.",
     "failed-above": "{subject}: no run succeeded on {devices:list}.",
     "diverged": "{subject}: the loss diverged in {diverged} of {runs:count run}.",
+    # Where the efficiency goes; "points" are percentage points of the ideal.
+    "part": "{points:interval 1} points are {subject}.",
+    "part-gains": "{points:interval 1} points are gained from {subject}.",
+    "points-not-split": "{points:interval 1} points are not split.",
+    "parts-need-runs": "Runs for {parts:list} are missing.",
+    "parts-hidden-by-load": "{parts:List} may be the load of other processes, up to {share:share} of the cores.",
+    "parts-within-noise": "{parts:List} {parts:is|are} within the noise.",
+    "rest-not-separated": "{points:interval 1} more points are {parts:list}, which these runs do not separate.",
+    "rest-within-noise": "{parts:List} {parts:is|are} within the noise ({points:interval 1} points).",
+    "rest-within-noise-or-load": (
+        "{parts:List} {parts:is|are} within the noise or the load of other processes ({points:interval 1} points)."
+    ),
+    "few-digits": "The logs print too few digits to tell.",
+    "repeats-would-show-spread": "--repeats={repeats} would show how much runs differ.",
+    "repeats-would-show-parts": "--repeats={repeats} would show parts of {points} points.",
+    "quiet-machine": "The same runs on a quiet machine would tell.",
 }

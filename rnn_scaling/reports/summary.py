@@ -1,4 +1,4 @@
-"""Everything that a report says: table.md, CSV, JSON and the page are views of one Summary (made by summary_builder.py)."""
+"""Everything that a report says: table.md, CSV, JSON and the page are views of one Summary of summary_builder.py."""
 
 from __future__ import annotations
 

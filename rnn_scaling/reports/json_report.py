@@ -16,6 +16,8 @@ from rnn_scaling.reports.numbers import interval_data, rounded
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
 
+MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
+
 
 def render(summary: Summary) -> bytes:
     """The summary as JSON text."""
@@ -50,7 +52,8 @@ def render(summary: Summary) -> bytes:
     if inspection := counts_report.inspection_of(summary):
         counts = counts_report.content(inspection)
         fields["counts"] = {name: counts[name] for name in ("groups", "growth", "differences")}
-    return input_files.json_text(fields, indent=1).encode()
+    indent = 1 if len(summary.rows) <= MOST_INDENTED else None
+    return input_files.json_text(fields, indent).encode()
 
 
 def _series(

@@ -30,6 +30,8 @@ def waterfall(loss: Attribution, name: str) -> str:
 
     A loss is positive, as in the tables: its bar goes to the left, and the number beside it is points of efficiency.
     """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
     parts = parts_of(loss)
     ideal, measured = loss.ideal.value, loss.ideal.value - loss.loss.value
     edges = frame_of(loss)
@@ -50,7 +52,9 @@ def waterfall(loss: Attribution, name: str) -> str:
         axes.set_yticks(range(last + 1), ["ideal", *(label for label, _, _ in parts), "measured"])
         axes.set_xlabel(f"{loss.row.unit}/s" + (f" ({edges.start})" if edges.start else ""))
         axes.tick_params(axis="y", length=0)
-        _x_in_thousands(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(3))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.grid(axis="y", visible=False)
         figures.set_margins(figure, left=0.92, right=1.3, top=0.08, bottom=0.42)
         return figures.as_svg(figure, name)
 
@@ -96,11 +100,3 @@ def _draw_part(axes: Axes, y: int, label: str, value: Interval, reached: float, 
 
 def _say(axes: Axes, y: int, text: str) -> None:
     axes.annotate(text.replace("-", "\u2212"), (1, y), ha="left", va="center", **SIDE)
-
-
-def _x_in_thousands(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    axes.xaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.grid(axis="y", visible=False)

@@ -141,9 +141,9 @@ def compare(
     Args:
       metric: one of the command's `--metric`; speedup and efficiency need runs on one device too.
       max_regression: the largest slow-down that passes, as a share from 0 to below 1.
-      paired: compare pair by pair: the runs of the same repeat number ran beside each other, as the command `ab` makes
+      paired: compare pair by pair: runs with the same repeat number ran one after the other, as the command `ab` makes
         them.
-      force_incomparable: differences in spite of which is judged, as "cpu_model"; "all": whatever differs.
+      force_incomparable: differences to ignore, such as "cpu_model"; "all" ignores every difference.
       across: "machine": the sides are two machines; `machine_ratios` shows which is faster.
 
     Returns:

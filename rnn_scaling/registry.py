@@ -94,7 +94,7 @@ class Framework(Choice):
     """Who trains.
 
     Attributes:
-      package: whose import it needs, in an environment of its own beside that of the suite; empty: it is ours.
+      package: the package that it imports, in an environment of its own; "": it is part of this suite.
       least: the oldest version of the package that it is written for.
       has_equal_towers: whether all towers must have batches of one size.
     """

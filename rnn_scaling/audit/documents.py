@@ -249,7 +249,7 @@ def _delimiter(head: Sequence[tuple[int, str]]) -> str:
 
 
 def _parsed(texts: Iterable[str], delimiter: str) -> list[list[str]]:
-    """The cells of each line; a line of which csv makes none (a cell of 128 KiB) has none."""
+    """The cells of each line; a line that csv refuses (a cell of 128 KiB) has none."""
     rows = []
     for text in texts:
         with contextlib.suppress(csv.Error):

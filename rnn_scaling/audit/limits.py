@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit.tables import Column, Item, Ref, View
 
-SUPERLINEAR = 1.25  # of the work per device of the rows beside it, above which a point is out of line
+SUPERLINEAR = 1.25  # times the work per device of any other row, above which a point is out of line
 SLIPPED = 4.0  # times below both neighbours
 MEASURES = ("rate", "speedup", "seconds")
 LONG = 4  # significant digits that two measurements do not share by chance
@@ -67,12 +67,12 @@ def _of_series(column: Column, points: Sequence[tuple[Item, Item]], checked: fro
         n, item = points[k]
         others = [each[j] for j in range(len(each)) if j != k]
         most = max(others)
-        beside = [speeds[j] for j in (k - 1, k + 1) if j < len(speeds)]
+        neighbours = [speeds[j] for j in (k - 1, k + 1) if j < len(speeds)]
         if len(points) > 3 and item.ref not in checked and each[k] > SUPERLINEAR * most:
             likely = n.low * min(each[k - 1], most), n.low * most
             yield Outlier("superlinear", item, _as_printed(likely, is_time))
-        elif len(beside) == 2 and speeds[k] * SLIPPED < min(beside):
-            yield Outlier("below", item, _as_printed((min(beside), max(beside)), is_time))
+        elif len(neighbours) == 2 and speeds[k] * SLIPPED < min(neighbours):
+            yield Outlier("below", item, _as_printed((min(neighbours), max(neighbours)), is_time))
 
 
 def _as_printed(bounds: tuple[float, float], is_time: bool) -> tuple[float, float]:

@@ -15,7 +15,7 @@ import re
 class Relation:
     """A relation.
 
-    bits: how likely it is before any number is seen (log2, against a relation that nobody expects).
+    bits: how likely it is before any number is seen (log2).
     shift: (shift, sign) of the target, which is shift + sign * number: (1, 1) for a change, (1, -1) for a saving.
     """
 

@@ -15,7 +15,7 @@ EXPLICIT = 4.0  # prior bits of a relation that the header words state
 TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unprinted ones, and its price in bits
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
-_LIKELY = 2.0  # prior bits of a relation of which exchanges are tried
+_LIKELY = 2.0  # prior bits from which exchanges are tried
 _MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are tried
 
 

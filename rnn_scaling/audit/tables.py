@@ -183,7 +183,7 @@ def _bracketed(table: Table, k: int) -> list[Column]:
 
 
 def _one_devices(columns: list[Column]) -> tuple[Column, ...]:
-    """The columns, of which only the finest count of devices keeps that quantity."""
+    """The columns; only the finest count of devices keeps the quantity "devices"."""
     counts = [column for column in columns if column.quantity == "devices"]
     if len(counts) < 2:
         return tuple(columns)

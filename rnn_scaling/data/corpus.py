@@ -100,7 +100,7 @@ class Stamps:
         self._known = {path: _stamp(path) for path in paths}
 
     def change(self) -> str:
-        """What a person is told of files that have changed since; empty if none has."""
+        """The error message for files that have changed since; "" if none has."""
         changed = [path for path, stamp in self._known.items() if _stamp(path) != stamp]
         remedy = "changed while the run read it; run it again on files that stay"
         return f"{' and '.join(changed)} {remedy}" if changed else ""

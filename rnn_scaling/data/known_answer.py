@@ -37,7 +37,7 @@ class _KnownAnswer:
         return batches
 
     def _words(self, step: tf.Tensor) -> tf.Tensor:
-        """[G, T - 1] of the global batch: a tower draws it whole, which costs nothing beside its training."""
+        """[G, T - 1] of the global batch: every tower draws all of it, which costs little next to training."""
         feed = self._feed
         shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]
         vocabulary = min(side.vocab_size for side in self._layout.sides)

@@ -32,7 +32,7 @@ def as_written(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _synchronous(dataset: tf.data.Dataset, *, num_threads: int) -> tf.data.Dataset:
-    """`dataset` with tf.data's own guesses off: no prefetch that it was not told to do, no tuning, elements in order.
+    """`dataset` without tf.data's own choices: no extra prefetch, no tuning, elements in order.
 
     What still runs ahead is a map with n parallel calls: at most n elements.
     """

@@ -58,7 +58,7 @@ def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -
     """Opens a regular file, or a link to one, for reading; never waits for a writer, and starts no device.
 
     Args:
-      max_bytes: more than these are refused, also where the file grows while it is read; None: what `allow` said.
+      max_bytes: larger files are refused, also if they grow while they are read; None: the limit of `allow`.
 
     Raises:
       OSError: if it cannot be read; `strerror` says why.
@@ -133,7 +133,7 @@ def is_plain(text: str) -> bool:
 
 
 class _Limited(io.FileIO):
-    """A file of which more than a limit cannot be read, whatever size it had when it was opened."""
+    """A file that is read up to a limit, also if it grows after it was opened."""
 
     def __init__(self, number: int, path: str | os.PathLike[str], limit: float) -> None:
         super().__init__(number, "rb")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-RECORD_IN_LOG_DIR = "run.json"  # the record that the trainer leaves beside TensorBoard's files
+RECORD_IN_LOG_DIR = "run.json"  # the record that the trainer leaves next to TensorBoard's files
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
@@ -27,7 +27,7 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A fresh file beside `path`, which takes its place in one step when the block ends well, and else is removed.
+    """A new file next to `path`, which replaces it in one step when the block ends well, and is removed otherwise.
 
     Raises:
       OSError: if nothing may be written there; what was at `path` is then still there.

@@ -1,4 +1,4 @@
-"""Progress bars: the steps of a loop, and the rate or the seconds of a step that stand beside them.
+"""Progress bars: the steps of a loop, and the rate or the seconds of a step next to them.
 
 Of several bars, as of training and of validation, the one that grew on the most lines counts: it took the most time.
 """

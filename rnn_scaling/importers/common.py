@@ -19,7 +19,7 @@ from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, parse_c
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
 LARGEST = 1e30  # no number of a log is larger; sums and ratios of smaller ones cannot overflow
-MAX_KINDS = 20  # kinds of problems that are told apart
+MAX_KINDS = 20  # kinds of problems that are listed
 MAX_REMARKS = 10  # sentences about what stands out in one log
 _NO_COLUMN = ("source", "line", "extra", "rate_unit")  # of a row's fields
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -39,7 +39,7 @@ class ImportedRow(ScalingRow):
 
 
 class LogError(ValueError):
-    """A log of which nothing can be used; the text is "FILE:LINE: reason".
+    """A log without anything usable; the text is "FILE:LINE: reason".
 
     Args:
       line: where, the first one being 1.
@@ -97,7 +97,7 @@ class Problems:
         """
         kind = kind or reason
         if kind not in self._first and len(self._first) >= MAX_KINDS:
-            kind, reason = "further", "further faults, not told apart"
+            kind, reason = "further", "further faults of several kinds"
         known = self._first.get(kind)
         self._first[kind] = dataclasses.replace(known, more=known.more + 1) if known else Problem(line, reason)
 
@@ -138,10 +138,10 @@ def finish(
     if not kept:
         first = faults[0] if faults else Problem(1, nothing)
         raise LogError(source, first.line, first.reason)
-    said = list(remarks)
-    if len(said) > MAX_REMARKS:
-        said[MAX_REMARKS:] = [f"{source}: and {len(said) - MAX_REMARKS} more of this kind"]
-    return ImportedLog(format, source, kept, tuple(notes), faults, tuple(said))
+    kept_remarks = list(remarks)
+    if len(kept_remarks) > MAX_REMARKS:
+        kept_remarks[MAX_REMARKS:] = [f"{source}: and {len(kept_remarks) - MAX_REMARKS} more of this kind"]
+    return ImportedLog(format, source, kept, tuple(notes), faults, tuple(kept_remarks))
 
 
 def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
@@ -182,7 +182,7 @@ def untag(text: str) -> tuple[int | None, str]:
 
 
 def by_rank(lines: Iterable[str], longest: int = 4000) -> Iterator[tuple[int, int | None, str]]:
-    """(number, rank, text without tag) of each line, of which only the first `longest` characters are read."""
+    """(number, rank, text without tag) of the first `longest` characters of each line."""
     for number, tagged in numbered(lines):
         yield number, *untag(tagged[:longest])
 

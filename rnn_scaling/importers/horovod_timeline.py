@@ -25,7 +25,7 @@ NOTES = (
     "Tensors that are fused into one message each show the time of the whole message: the sum over tensors counts it "
     "more than once; 'wall' counts every moment once.",
     "ALLREDUCE, ALLGATHER, BROADCAST ... are whole operations; QUEUE, MEMCPY_*, NCCL_*, MPI_*, GLOO_* lie within them.",
-    "The timeline knows nothing of computation: what of these times it hides cannot be told from this file.",
+    "The timeline does not contain computation, so it does not show which of these times computation hides.",
 )
 
 
@@ -220,5 +220,5 @@ class _Trace:
         return Table("Ranks in negotiation", columns, tuple(rows))
 
     def notes(self) -> list[str]:
-        """What the events say beside the tables."""
+        """Notes on what the tables do not show."""
         return [f"{self.cycles} cycles of Horovod's background thread were marked."] if self.cycles else []

@@ -25,5 +25,5 @@ parse = BAR.parse
 
 
 def detect(head: str) -> bool:
-    """A bar of an epoch, beside something else that Lightning prints: tqdm's bars may have the same title."""
+    """A bar of an epoch and another text of Lightning: tqdm's bars may have the same title."""
     return BAR.detect(head) and bool(_OWN.search(head))

@@ -89,7 +89,7 @@ def is_new_epoch(step: float, last: float) -> bool:
 
 
 def _epochs(events: Iterable[Event]) -> tuple[list[list[_Point]], int]:
-    """(the points of each stretch of growing steps, how many lines told a larger step than the line before)."""
+    """(the points of each stretch of growing steps, the number of lines with a larger step than the line before)."""
     epochs: list[list[_Point]] = []
     lines = 0
     for event in events:

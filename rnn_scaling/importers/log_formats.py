@@ -130,7 +130,7 @@ def _check(pattern: str) -> None:
     if unknown := groups - set(GROUPS):
         raise ValueError(f"of the groups {', '.join(GROUPS)}, and has {', '.join(sorted(unknown))}")
     if "items" in groups and not groups & {"seconds", "ms"}:
-        raise ValueError("a pattern with (?P<seconds>...) or (?P<ms>...) beside (?P<items>...)")
+        raise ValueError("a pattern with (?P<seconds>...) or (?P<ms>...) next to (?P<items>...)")
 
 
 def lacks_items(text: str) -> bool:

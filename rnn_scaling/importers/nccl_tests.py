@@ -35,7 +35,7 @@ class _NcclRun:
     is_own: bool = False  # of the suite's own links, whose times are medians
 
     def num_ranks(self) -> int | None:
-        """Ranks of one group (NCCL_TESTS_SPLIT runs several groups beside each other)."""
+        """Ranks of one group (NCCL_TESTS_SPLIT runs several groups at once)."""
         groups = list(self.ranks.values())
         return groups.count(groups[0]) if groups else None
 
@@ -159,7 +159,7 @@ def _notes(runs: list[_NcclRun]) -> list[str]:
         texts.append("The log does not name the operation (releases before 2025): busbw could not be checked there.")
     if any(run.repeated_ranks for run in runs):
         texts.append(
-            "The same rank is listed twice: programs built without MPI=1 ran beside each other, each alone, "
+            "The same rank is listed twice: programs built without MPI=1 ran at the same time, each alone, "
             "instead of one run over all."
         )
     averages = [run.average for run in runs if run.average is not None]

@@ -24,7 +24,7 @@ _DETECT = re.compile(r'\A\s*\{\s*"version"\s*:\s*\d+\s*,.*?"(nccl_version|args)"
 
 @dataclasses.dataclass
 class _File:
-    """What the file says beside its results."""
+    """What the file says in addition to its results."""
 
     operation: str = ""
     ranks: int | None = None

@@ -24,7 +24,7 @@ SMALLEST, LARGEST = 1e-12, 1e18  # of numbers that a record can hold
 MOST_MATCHES = 100_000
 LONGEST = 4000  # characters of a line that are read
 LIMIT_S = 60.0  # that a pattern may be looked for: some take years for one line
-_SECONDS = {"rate", "seconds", "ms"}  # groups of which one is needed, where the clock is not ours
+_SECONDS = {"rate", "seconds", "ms"}  # one of these groups is needed unless we measure the time
 _BESIDE = {"step", "total", "loss"}
 
 

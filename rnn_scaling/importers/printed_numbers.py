@@ -1,4 +1,4 @@
-"""Numbers as programs print them, 12,345.6, 12.3k, 1.23e+04 or 12_345, and numbers of which a pattern takes a part."""
+"""Numbers as programs print them, 12,345.6, 12.3k, 1.23e+04 or 12_345, and patterns that contain one."""
 
 from __future__ import annotations
 

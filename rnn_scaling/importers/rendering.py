@@ -27,8 +27,8 @@ def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str
         part = f"### {table.title}\n\n{markdown_table(table.columns, table.rows[:MARKDOWN_ROWS])}"
         left = len(table.rows) - MARKDOWN_ROWS
         parts.append(part + (f"\n{left} more rows; --output=csv prints them\n" if left > 0 else ""))
-    if said := remarks(logs):
-        parts.append("What stands out:\n" + "".join(f"- {sentence}\n" for sentence in said))
+    if sentences := remarks(logs):
+        parts.append("What stands out:\n" + "".join(f"- {sentence}\n" for sentence in sentences))
     notes = {f"{log.format}: {note}": None for log in logs for note in log.notes}
     if mlperf_scores.table(logs):
         notes[f"{mlperf.FORMAT}: {mlperf_scores.NOTE}"] = None

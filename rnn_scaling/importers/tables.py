@@ -1,4 +1,4 @@
-"""Imported logs -> tables: the rates of all of them together with speedup and efficiency, then what each has beside."""
+"""Imported logs -> tables: all rates with speedup and efficiency, then the other tables of each log."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
         files.append(TRACE_FILE)
     fields = {
         "batches": num_batches,
-        "items": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are told by type
+        "items": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are listed by type
         "kernels": {**operators.tally_kernels(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
         "cost": {
             "untraced_s": statistics.median(untraced_s),

@@ -1,7 +1,7 @@
 """Where the time of a traced step goes, tower by tower. Pure; works on the events of a trace.
 
 At each instant a tower is in exactly one part, the first of PARTS that holds. So the parts sum to the step's length,
-and what another part covers is said beside them: exchange that ran while the tower computed is hidden.
+and what another part covers is reported next to them: exchange that ran while the tower computed is hidden.
 n: kernels of a step, K: elementary intervals between their ends, N: towers.
 """
 

@@ -164,7 +164,7 @@ def _imported(partition: Any, sends: Sequence[Any]) -> tf.Graph:
     alone = type(partition)()
     alone.CopyFrom(partition)
     for node in alone.node:
-        if "_class" in node.attr:  # it is placed; what it was to be beside may be in a cluster of XLA now
+        if "_class" in node.attr:  # it is placed; the operator it was colocated with may be in an XLA cluster now
             del node.attr["_class"]
         node.input[:] = [name for name in node.input if not name.startswith("^")]
     needed = _needed(alone, sends)

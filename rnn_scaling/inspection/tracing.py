@@ -43,7 +43,7 @@ def count(step: Callable[[], Any], num_steps: int) -> Traced:
     """Traces every kernel of `num_steps` steps; what the profiler writes is deleted again.
 
     Raises:
-      TraceError: if this TensorFlow cannot be told to record every kernel.
+      TraceError: if this TensorFlow cannot record every kernel.
     """
     folder = tempfile.mkdtemp(prefix="rnn_scaling_trace_")
     try:

@@ -46,7 +46,7 @@ class Gemm:
       cores_per_device: of a CPU device; 0 of GPUs.
       onednn: whether TensorFlow multiplied by oneDNN.
       products: by shape.
-      notes: what must be known beside the numbers.
+      notes: what a reader of the numbers must know.
       disturbed: other processes used the cores too, so that the rates are too low to relate runs to.
     """
 

@@ -22,7 +22,7 @@ FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is
 SMALLEST_MEMORY = 1024
 MEMORY_BUFFERS = 4  # of the largest size: source and target, of one core and of all
 MOST_DEVICES = 1024
-# Of the largest size, beside the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.
+# Of the largest size, in addition to the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.
 WORKING_COPIES = 4
 PROCESS_BYTES = 700 * 2**20  # TensorFlow itself
 SHARE = 0.8  # of the free memory

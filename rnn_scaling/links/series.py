@@ -51,7 +51,7 @@ class Series:
       traffic: bytes that count for the bandwidth for each byte of size (2: read and written, or both ways; 0: handed
         over without a copy, so that there is no bandwidth).
       ranks: participants of an all-reduce, else 0.
-      notes: what must be known beside the numbers.
+      notes: what a reader of the numbers must know.
       error: why there are no more or no right numbers; empty when all is well.
     """
 

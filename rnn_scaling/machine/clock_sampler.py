@@ -1,4 +1,4 @@
-"""Clocks while a run goes on: sampled beside it, kept in its record, and what they say of devices that should be equal.
+"""Clocks during a run: sampled by a thread, kept in the record, and compared between equal devices.
 
 A record's `environment.clocks`:
 

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs that this process sees, told without loading CUDA or TensorFlow."""
+"""The NVIDIA GPUs that this process sees, found without loading CUDA or TensorFlow."""
 
 from __future__ import annotations
 

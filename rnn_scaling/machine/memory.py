@@ -32,7 +32,7 @@ def _left_of_groups(root: str, path: str, is_second: bool) -> list[int]:
         folder = f"{mount}{'' if str(group) == '/' else group}"
         limit, used = (read_first_line(f"{folder}/{name}") or "" for name in (most, now))
         if limit.isdecimal() and used.isdecimal() and int(limit) < UNLIMITED:
-            # Pages of files that nobody has used for a while go before anything is killed.
+            # The system drops unused pages of files before it kills a process.
             idle = re.search(r"^(?:total_)?inactive_file (\d+)$", read_text(f"{folder}/memory.stat"), re.MULTILINE)
             left.append(max(0, int(limit) - int(used) + (int(idle[1]) if idle else 0)))
     return left

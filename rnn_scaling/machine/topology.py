@@ -87,7 +87,7 @@ def best_subsets(topology: Topology, count: int) -> Best:
 
 
 def better(topology: Topology, used: Sequence[int]) -> Best | None:
-    """The best subsets of as many GPUs as were used; None: those used are as good, or are not all known."""
+    """The best subsets of the same number of GPUs; None: the used ones are as good, or some are unknown."""
     if len(set(used)) < 2 or not set(used) <= set(topology.devices):
         return None
     subset = sorted({topology.devices.index(device) for device in used})

@@ -20,7 +20,7 @@ def variable(name: str) -> str:
 
 
 def path(name: str) -> str:
-    """The Python of a framework: what its variable says, else that of the environment beside this one.
+    """The Python of a framework: what its variable says, else that of the environment next to this one.
 
     Of this one in `.venv` the environment of torch is `.venv-torch`.
     """

@@ -1,4 +1,4 @@
-"""Child processes with a wall limit: how they ended and what they said, with nothing of them left running."""
+"""Child processes with a time limit: their exit status and output, and no process left running."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class _Children:
                 self._selector.register(self._all[-1].stderr, selectors.EVENT_READ, self._all[-1])
 
     def wait(self, seconds: float, is_over: Callable[[], bool]) -> bool:
-        """Reads until it is over (True) or nobody has shown a sign of life for so many seconds (False)."""
+        """Reads until it ends (True) or has been silent for so many seconds (False)."""
         self._alive_at = time.monotonic()
         while not is_over():
             left = self._alive_at + seconds - time.monotonic()

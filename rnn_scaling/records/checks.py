@@ -21,7 +21,7 @@ from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.naming import THEIRS, TRAINER
 
-ROUNDING = 1e-6  # relative: what sums of as many numbers as there are may differ by
+ROUNDING = 1e-6  # relative: sums may differ by this much through rounding
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
 WHOLE_NUMBERS = {
     "num_devices": 1,
@@ -140,7 +140,7 @@ def batch_faults(batches: Batches, throughput: Throughput | None, devices: int |
     counted = [(name, values) for name in ("loss_items", "correct") if (values := getattr(batches, name)) is not None]
     for name, entries in (*lengths, *((name, len(values)) for name, values in counted)):
         if entries != count:
-            yield f"batches.{name} has {entries} entries and batches.seconds {count}; expected as many"
+            yield f"batches.{name} has {entries} entries and batches.seconds {count}; expected the same number"
     if not 0 <= batches.warmup < count:
         yield f"batches.warmup is {spelled(batches.warmup)}; expected a whole number below the {count} batches"
     yield from _tower_faults(batches, devices, noun)
@@ -175,7 +175,7 @@ def _accuracy_faults(batches: Batches) -> Iterator[str]:
     if batches.correct is None:
         return
     if batches.loss_items is None:
-        yield "batches.loss_items is missing; expected it beside batches.correct, which is a share of it"
+        yield "batches.loss_items is missing; expected it with batches.correct"
         return
     for i, (correct, items) in enumerate(zip(batches.correct, batches.loss_items)):
         if correct > items:
@@ -260,7 +260,7 @@ def graph_faults(graph: Graph | None) -> Iterator[str]:
         ("copies", graph.copies),
     ):
         if part is None:
-            yield f"graph.{name} is missing; expected it beside the graph's other places"
+            yield f"graph.{name} is missing; expected it with the graph's other places"
 
 
 def rank_faults(workers: Workers | None) -> Iterator[str]:

@@ -45,14 +45,14 @@ PositiveCount = Annotated[int, Range(SMALLEST, LARGEST, "a number above 0")]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """An object of a file. further: what a newer writer put into it beside the fields; it is kept and written again."""
+    """An object of a file. further: fields of a newer version, which are kept and written again."""
 
     further: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Sparse(Part):
-    """A part of which only what is not None is written: most of its fields are of one kind of device or run."""
+    """A part that is written without fields that are None: most of them apply to one kind of device or run."""
 
 
 def decode(kind: type[P], value: Any, path: str, faults: Faults) -> P | None:

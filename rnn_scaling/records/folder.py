@@ -92,7 +92,7 @@ class Originals:
         self._seen: dict[int, list[tuple[str, RunRecord]]] = {}
 
     def of(self, name: str, run: RunRecord) -> str | None:
-        """The name of the run of which this one is a copy, edited or not; None: it is an original, and is kept."""
+        """The run that this one is a copy of, edited or not; None: it is an original."""
         if run.status != "ok":
             return None
         rate = run.throughput.items_per_second if run.throughput else None

@@ -1,4 +1,4 @@
-"""Which files beside records this suite's commands wrote: each says so at a place of its own."""
+"""Files of this suite that are no records: each kind has a mark of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEMA = re.escape(REPORT_SCHEMA.encode())
 # How a file of the report says so, by the end of its name: at one place, so that a text about reports is not one.
 STARTS = {
     ".csv": rb"schema,[^\n]*\r?\n" + _SCHEMA + rb",",
-    # Also what inspect and threads write beside their records.
+    # inspect and threads write these next to their records.
     ".json": rb'\{\s*"schema": "rnn_scaling\.(?:report|inspect|threads)/1"',
     ".html": rb'<!doctype html>\n(?:<(?!meta name="generator")[^\n]*\n){1,8}<meta name="generator" content="'
     + _SCHEMA
@@ -39,7 +39,7 @@ def is_own(path: Path) -> bool:
 
 
 def is_result(path: Path) -> bool:
-    """Whether a file is what one of this suite's commands wrote beside the records: no record, and nothing lost."""
+    """Whether one of this suite's commands wrote a file that is no record."""
     return starts_as(path, rb"(?!run/)")
 
 

@@ -82,7 +82,7 @@ class Memory(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyState(Part):
-    """What the batches' times say beside the headline (docs/statistics.md); rates in items/s."""
+    """What the times of the batches say in addition to the rate (docs/statistics.md); rates in items/s."""
 
     kind: str
     start: int | None

@@ -74,7 +74,7 @@ class RunRecord:
     unit: str = "words"
     flops_per_item: float | None = None
     workers: Workers | None = None  # None: a run of one process
-    certificate: Certificate | None = None  # None: nobody has compared it with serial training
+    certificate: Certificate | None = None  # None: not compared with serial training
     log_format: str | None = None
     log_rounding: float | None = None
     log_clock: str | None = None
@@ -112,7 +112,7 @@ PARTS: dict[str, type[Part]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Top(Part):
-    """What stands beside the parts."""
+    """The fields that are no parts."""
 
     error: RunError | None
     unit: Name = "words"

@@ -54,7 +54,7 @@ class Gradient(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Update(Part):
-    """Where a variable is updated, and by operators of which types (none are known of one inside of a condition)."""
+    """Where a variable is updated, and the types of the operators (unknown inside a condition)."""
 
     device: Name
     types: tuple[Name, ...]
@@ -203,7 +203,7 @@ class Timeline(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TimedStep(Part):
-    """One timed step; concurrency: towers that compute at once (None: it cannot be said)."""
+    """One timed step; concurrency: towers that compute at once (None: unknown)."""
 
     seconds: Length
     towers: tuple[TowerStep, ...]

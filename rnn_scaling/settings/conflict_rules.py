@@ -36,7 +36,7 @@ class Case:
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Values beside the options."""
+        """Values that are no options."""
         measure, workers = self.config.measure, self.config.cluster.num_workers
         return {
             "towers": self.config.num_towers,

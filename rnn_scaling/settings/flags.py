@@ -219,7 +219,7 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
 
     Args:
       usage: as in `answer`.
-      group: its option dataclass; how large files may be is told to the door.
+      group: its option dataclass, which has the limit on the size of files.
 
     Raises:
       Answer: if the command line asks for help or the version.

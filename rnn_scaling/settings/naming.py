@@ -1,4 +1,4 @@
-"""Which options the name of a configuration holds; who names series or pairs of runs puts them into words."""
+"""Which options make the name of a configuration, for the names of series and of pairs of runs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings.config import OPTIONS
 
-TRAINER = "trainer"  # the option that names a program which is not ours
-# Options of such a program's runs in a sweep that say how these were made and read, and nothing about their work.
+TRAINER = "trainer"  # the option that names a program of the user
+# Options of such runs that say how they were started and read, and nothing about the work.
 HOW_RUN = ("trainer_command", "log_format", "log_warmup", "items_per_step", "items", "unit")
 NAMED = ("encoder_type", "variable_update", "num_devices")  # always in a name, by value alone
-FRAMEWORK = "framework"  # the option that says whose code trains our network
+FRAMEWORK = "framework"  # the option that names the framework that trains our network
 OURS = OPTIONS[FRAMEWORK].default
-# Options of ours that are words: another program's values are names of its own. Where it runs, a sweep decides.
+# Our options with words for values; another program may use other words. A sweep decides on the device.
 THEIRS = frozenset(name for name, field in OPTIONS.items() if field.metadata["choices"]) - {"device"}
 _DEFAULT_MODEL = repr(OPTIONS["model"].default)
 
 
 def network(config: Mapping[str, Any]) -> str:
-    """What a run is called by: the kernel of its encoder, its workload where that has none, or the foreign trainer."""
+    """The name of a run: the kernel of its encoder, its workload if that has none, or the user's program."""
     if TRAINER in config:
         return str(config[TRAINER])
     if config.get(FRAMEWORK, OURS) != OURS:
@@ -30,17 +30,17 @@ def network(config: Mapping[str, Any]) -> str:
 
 
 def without_network(names: Iterable[str], config: Mapping[str, Any]) -> list[str]:
-    """Names of options without the model's or the framework's, where that is what the run is called by already."""
+    """Names of options without `model` or `framework` if the name of the run already contains it."""
     return [name for name in names if name not in ("model", FRAMEWORK) or network(config) != config.get(name)]
 
 
 def program(config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Whose code trained: a trainer that is not ours, or ours in one framework or another."""
+    """The program that trained: the user's, or ours in one of the frameworks."""
     return config.get(TRAINER), config.get(FRAMEWORK, OURS)
 
 
 def told_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """(network, samples of a device, of all devices a step) as options tell it; None where they do not."""
+    """(network, samples of a device, of all devices a step) from the options; None if they do not say."""
     sizes = (config.get("batch_size"), config.get("global_batch_size") or 0)
     if config.get("model") is None or not any(sizes):
         return None

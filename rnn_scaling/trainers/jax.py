@@ -119,7 +119,7 @@ def devices_of(work: Work) -> list[Any]:
             jax.config.update("jax_num_cpu_devices", work.num_devices)
     devices = jax.devices("gpu" if work.on_gpus else "cpu")
     if len(devices) < work.num_devices:
-        raise ValueError(f"--num_devices={work.num_devices} needs as many devices, JAX has {len(devices)}")
+        raise ValueError(f"--num_devices={work.num_devices} needs that many devices, but JAX has {len(devices)}")
     return list(devices[: work.num_devices])
 
 

@@ -181,7 +181,7 @@ _SET_UP: dict[str, Callable[[Work], list[Scope]]] = {"tensorflow": _on_tensorflo
 
 
 def _optimizer(keras: Any, work: Work) -> Any:
-    """Keras' own rule, of which ours have the formulas."""
+    """Keras' own rule; our rules have the same formulas."""
     if work.optimizer == "adam":
         return keras.optimizers.Adam(work.learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7)
     return keras.optimizers.SGD(work.learning_rate, momentum=0.9 if work.optimizer == "momentum" else 0.0)

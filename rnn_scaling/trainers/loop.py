@@ -98,7 +98,7 @@ def run(framework: FrameworkTrainer, work: Work) -> int:
 
 
 def check(step: Step, work: Work, towers: range) -> None:
-    """Compares the losses of as many steps as there are references.
+    """Compares the losses of the first steps with their references.
 
     Args:
       step: built of `work.as_reference()`.

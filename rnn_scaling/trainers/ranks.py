@@ -66,12 +66,12 @@ class Ranks:
     def _watch(self, rank: int) -> None:
         process = self._processes[rank - 1]
         assert process.stdout is not None
-        said, status = process.stdout.read(), process.wait()
+        output, status = process.stdout.read(), process.wait()
         if status == 0:
             return
         how = f"ended with signal {-status}" if status < 0 else f"failed with status {status}"
         with contextlib.suppress(IndexError, json.JSONDecodeError):
-            how = json.loads(said.splitlines()[-1])
+            how = json.loads(output.splitlines()[-1])
         self._cause = self._cause or f"rank {rank}: {how}"
         self._has_failed.set()
         time.sleep(GRACE_S)

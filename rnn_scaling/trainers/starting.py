@@ -46,7 +46,7 @@ def run(config: RunConfig, started: float) -> int:
         prepare_process(config, state, None)
         native_log = NativeLog()
         file = _made(config, state, started)
-        if not had_level:  # the log's own, and in nobody's record
+        if not had_level:  # the log's own, and in no record
             os.environ.pop(LEVEL_VARIABLE, None)
         _become(config, file, state)
     except KeyboardInterrupt as e:

@@ -137,7 +137,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     """The training step of a run.
 
     Args:
-      state: of the run, in which the step describes itself; None: nobody asks.
+      state: of the run, where the step describes itself; None: not needed.
     """
     workload = workloads.load(config.model.model).build(config.model, engine.device_type)
     update = build_update(config, engine, workload)
@@ -217,7 +217,7 @@ def _train(
 ) -> None:
     """Warm-up and measured batches that were not done before; with several processes from one barrier to the next.
 
-    What stands between two readings of the clock beside the step (bookkeeping, the display) is part of the batch and
+    Bookkeeping and the display between two readings of the clock are part of the batch and
     costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
     milliseconds, is not, nor is a checkpoint.
     """

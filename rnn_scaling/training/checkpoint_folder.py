@@ -169,7 +169,7 @@ def _check_data(directory: str, batches: int, files: Sequence[str], data: Mappin
 
 
 def damaged(folder: Path, error: Exception) -> CheckpointError:
-    """What a person is told of a checkpoint that cannot be read."""
+    """The error message for a checkpoint that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
     earlier = _folders(folder.parent)[0][:-1]
     then = f"the run goes on from {earlier[-1].name}" if earlier else "the run begins anew"

@@ -28,7 +28,7 @@ BUILT, WARM, MEASURED, TOLD, TRACED = "built", "warm", "measured", "told", "trac
 INTERRUPTED = "interrupted by"  # begins what a process that got a signal tells the others
 ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
 REPORT_S = 1.0  # between two reports, so that no more is lost of a rank that is killed
-TOLD_ALONE = ("coordinator_address",)  # options that may differ from rank to rank, beside those of the output
+TOLD_ALONE = ("coordinator_address",)  # options that may differ between ranks, as those of the output may
 COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")  # of these: what every rank takes part in
 
 
@@ -149,7 +149,7 @@ class Cluster(Alone):
 
     @property
     def failure(self) -> str:  # type: ignore[override]  # of one process there is none
-        """As of `Alone`; a failure that this process has told the others of is none that it hears of."""
+        """As in `Alone`, without a failure that this process itself has reported to the others."""
         return "" if self._has_ended else self._line()
 
     def _line(self) -> str:
@@ -255,7 +255,7 @@ def shared_cores(workers: Workers) -> str:
 
 
 def rank_of(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> Rank:
-    """What a rank has told; errors of the run are told of the rank that they begin with."""
+    """What a rank has reported; an error is attributed to the rank where it began."""
     fields: dict[str, Any] = {"rank": peer.rank, "role": peer.role, "host": peer.host, "pid": peer.pid}
     for report in reports:
         for name, values in report["batches"].items():

@@ -46,7 +46,7 @@ class NativeLog:
         faulthandler.enable(file=self._crash)
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines that were kept back, as text; empty when nothing was."""
+        """The last suppressed lines as text; "" if there are none."""
         return "" if self._file is None else _tail(self._file.fileno(), lines)
 
 

@@ -57,7 +57,7 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
         # TensorFlow loads Keras with itself, and that loads matplotlib: a third of its import, for nothing that runs.
         sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # its import fails, which TensorFlow allows
     if config.model.xla:
-        # Auto-clustering leaves the CPU out unless it is told so.
+        # Auto-clustering leaves the CPU out by default.
         xla_flags = os.environ.get("TF_XLA_FLAGS", "")
         os.environ["TF_XLA_FLAGS"] = f"{xla_flags} --tf_xla_cpu_global_jit".strip()
 

@@ -26,7 +26,7 @@ class Progress:
         whose: str = "",
         before: int = 0,
     ) -> None:
-        """total: batches of the run, warm-up included; 0: nobody knows, and a terminal has lines, too.
+        """total: batches of the run, warm-up included; 0: unknown, and a terminal has lines, too.
         stream: where to; sys.stderr when not given.
         clock: returns seconds.
         """

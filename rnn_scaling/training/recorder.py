@@ -263,7 +263,7 @@ class Recorder:
         return without_each_other(workers), error
 
     def _tell(self, error: RunError | None) -> None:
-        """What has to be known of the run beside its record."""
+        """What must be known about the run in addition to its record."""
         if error and (error.type in (ClusterError.__name__, acceptance.UNREADABLE) or not self.step_s):
             entry.warn(f"{self._path}: {error.message}")
         cautions = [self._unwaited, self.recording.load_caution()]

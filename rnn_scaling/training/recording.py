@@ -1,4 +1,4 @@
-"""What every timed run leaves, ours or anybody's: its clock, its phases, what was watched beside it, its record."""
+"""What every timed run leaves, ours or a user's: its clock, its phases, what was watched, its record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_DEVICES = 4096  # that are watched
 
 
 def killed() -> RunError:
-    """The error of a record that is written before the run ends: nobody replaces it where the process is killed."""
+    """The error of a record that is written before the run ends; it stays if the process is killed."""
     return RunError(type="Killed", message="the process ended without a result", process=alive.this_process())
 
 
@@ -119,7 +119,7 @@ class Recording:
         return {"seconds": timer.step_s[first:stop], "items": timer.step_items[first:stop], "loss": losses}
 
     def details(self) -> dict[str, Any]:
-        """What else is told of this process, as the fields of a `records.workers.Rank`."""
+        """Further facts about this process, as the fields of a `records.workers.Rank`."""
         return {
             "cpu_affinity": self.resolved.get("cpu_affinity"),
             "phases": encode(self._phases(self.timer.step_s)),
@@ -173,7 +173,7 @@ class Recording:
         return Batches(warmup=min(steps, warmup), measured=measured, **lists, **self._of_towers(steps))
 
     def _of_towers(self, steps: int) -> dict[str, Any]:
-        """What the batches have beside their seconds, items and loss, as the fields of a `records.parts.Batches`."""
+        """Further facts about the batches, as the fields of a `records.parts.Batches`."""
         return {}
 
     def _peak(self, environment: Environment) -> float | None:

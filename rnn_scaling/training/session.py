@@ -61,7 +61,7 @@ class Session:
         """started: `time.perf_counter()` when the program started.
         look_inside: fills the state's `graph` and `trace` from the step that was run; called where the user asked.
         launch: which of several processes this is; None: it is alone.
-        watch: begins to watch the run's batches; None: nobody does.
+        watch: begins to watch the run's batches; None: they are not watched.
         """
         self._watch = watch
         self._config, self._state = _of_rank(config, launch), RunState(config, started=started)
@@ -69,7 +69,7 @@ class Session:
         self._look_inside = look_inside
         self._exit_status, self._table, self._signal = EXIT_FAILED, "", ""
         self._is_recorded = self._is_others_fault = False
-        self._num_lost = 0  # ranks whose loss was told
+        self._num_lost = 0  # lost ranks that were reported
         self._state.files = _data_files(config)
         self._texts = corpus.Stamps(self._state.files)
         self._held = contextlib.ExitStack()  # until the process ends
@@ -175,7 +175,7 @@ class Session:
         return 0 if self._is_recorded else EXIT_FAILED
 
     def _comes_of_others(self, error: Exception) -> bool:
-        """Whether another process's end explains an error, and will be told in its place."""
+        """Whether the end of another process explains an error and will be reported instead."""
         self._is_others_fault = _may_be_others_fault(error) and self._cluster.wait_for_failure()
         return self._is_others_fault
 
@@ -240,7 +240,7 @@ class Session:
         return EXIT_FAILED
 
     def _give_up(self) -> int:
-        """Ends with the other processes, of which one has failed."""
+        """Ends together with the other processes after one of them has failed."""
         cluster, line = self._cluster, self._cluster.failure
         lacks_trace = self._is_recorded and TRACE_FLAG in line
         if lacks_trace and cluster.rank == 0:
@@ -312,8 +312,8 @@ def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
 def _may_be_others_fault(error: Exception) -> bool:
     """Whether an error can come of another process's end."""
     kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
-    said = ("Collective ops is aborted", "Horovod has been shut down")
-    return type(error).__name__ in kinds or any(words in str(error) for words in said)
+    messages = ("Collective ops is aborted", "Horovod has been shut down")
+    return type(error).__name__ in kinds or any(message in str(error) for message in messages)
 
 
 def _data_files(config: RunConfig) -> list[str]:

@@ -46,7 +46,7 @@ class Done:
 
 
 class Watch(Protocol):
-    """What looks at each batch of a run whose times nobody reads."""
+    """What looks at each batch of a run whose times are not reported."""
 
     def batch(self, result: Any) -> None:
         """Told of the `StepResult` of a batch that has ended, before the next one begins."""
@@ -65,7 +65,7 @@ class RunState(Recording):
 
     clients: known once the engine has started.
     certificate: what a watch of this process saw.
-    steps: that a coordinator handed to workers, in the order of their ends; as many for each batch.
+    steps: that a coordinator handed to workers, in the order of their ends; the same number for each batch.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RunState(Recording):
         self.graph: Graph | None = None
         self.trace: Trace | None = None
         self.certificate: Certificate | None = None
-        # Of each batch, by the names of a `records.workers.Rank`; ready and correct stay empty where nobody asks.
+        # Of each batch, by the names of a `records.workers.Rank`; ready and correct stay empty unless they are needed.
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self.checkpoint: Checkpoint | None = None  # that the run goes on from
         self.resumed: list[Resumption] = []
@@ -143,7 +143,7 @@ class RunState(Recording):
         }
 
     def staleness(self) -> dict[str, int] | None:
-        """How many of the measured steps had which staleness, least first; None: nobody handed out steps."""
+        """How many of the measured steps had which staleness, least first; None: no coordinator handed out steps."""
         counts = collections.Counter(step.staleness for step in self._of_batches(self.timer.warmup_steps))
         return {str(staleness): counts[staleness] for staleness in sorted(counts)} or None
 

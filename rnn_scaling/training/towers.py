@@ -31,7 +31,7 @@ class StepResult:
     loss_items: np.ndarray
     items: np.ndarray  # padding left out
     positions: np.ndarray  # computed, padding included
-    ready_s: float | None = None  # seconds until the last tower's gradients were computed; None: not told
+    ready_s: float | None = None  # seconds until the last tower's gradients were computed; None: unknown
     correct: np.ndarray | None = None  # of `loss_items`, how many were predicted right; None: not asked
 
     @property

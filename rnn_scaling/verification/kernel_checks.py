@@ -28,7 +28,7 @@ SMALLEST, LARGEST = -8, 9  # whole numbers, whose sums every dtype holds exactly
 
 
 def kernels_on(device: str, device_type: str) -> Iterator[Check]:
-    """Outputs, final states and gradients of each kernel on a device, beside those of the reference on the host.
+    """Outputs, final states and gradients of each kernel on a device, and those of the reference on the host.
 
     Args:
       device_type: "CPU" or "GPU".
@@ -97,7 +97,7 @@ def _largest_error(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> t
 
 
 def all_reduces_on(engine: Engine) -> Iterator[Check]:
-    """The sums of each all-reduce over the towers' devices, beside numpy's; exact."""
+    """The sums of each all-reduce over the towers' devices, and NumPy's; exact."""
     devices, device_type = engine.devices, engine.device_type.lower()
     for name in registry.ALL_REDUCES:
         check = f"all-reduce {name}"

@@ -22,7 +22,7 @@ from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.certifier import Certifier
 
 STEPS = 10  # that are timed, and that are traced
-CLOCKS = 0.02  # by which two clocks may differ over a step, as a share; beside it SLACK_S for their readings
+CLOCKS = 0.02  # share of a step by which two clocks may differ, in addition to SLACK_S
 SLACK_S = 2e-4
 # What does a tower's work; shapes and numbers of control flow may be on the host whatever the device.
 HEAVY = (

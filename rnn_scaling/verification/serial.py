@@ -109,7 +109,7 @@ class Serial:
 
         Args:
           weights: by tower, those at which it computes.
-          moving: by tower, its averages; None: nobody reads the next ones.
+          moving: by tower, its averages; None: the next ones are not needed.
         """
         items = sum(towers.loss_items[tower] for tower in weights)
         parts = {}

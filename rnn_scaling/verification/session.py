@@ -1,4 +1,4 @@
-"""A run of the trainer with the watch of `certifier` beside it: prints the certificate instead of a rate."""
+"""A run of the trainer that `certifier` watches; it prints the certificate instead of a rate."""
 
 from __future__ import annotations
 

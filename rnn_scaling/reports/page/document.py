@@ -144,7 +144,7 @@ def _metrics_over_devices(series: Sequence[SeriesSummary]) -> list[Metric]:
 
 
 def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
-    """Waterfalls of the series whose parts can be told from 0, and the others by name."""
+    """Waterfalls of the series whose parts differ from 0, and the names of the others."""
     known = [(series, series.largest.loss) for series in measured if series.largest and series.largest.loss]
     split_losses = [(series, loss) for series, loss in known if loss.is_told]
     return [*(_split_losses(measured, split_losses) if split_losses else []), *_untold(known)]

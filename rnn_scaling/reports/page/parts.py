@@ -57,7 +57,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Legend:
-    """Keys beside each other; `about`: what readers hear who do not see it."""
+    """Keys in one row; `about`: the text for screen readers."""
 
     about: str
     keys: Sequence[Key]
@@ -90,7 +90,7 @@ class Body:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Blocks beside or below each other; `style`: a class of the style sheet."""
+    """Blocks next to or below each other; `style`: a class of the style sheet."""
 
     style: str
     blocks: Sequence[Block]

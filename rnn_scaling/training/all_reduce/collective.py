@@ -76,7 +76,7 @@ class CollectiveGroup:
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """One of this process's devices in a group, and what an operation there is told of the group."""
+    """One of this process's devices in a group, and the group's arguments of an operation there."""
 
     device: str
     options: dict[str, Any]

@@ -55,8 +55,8 @@ def load() -> ModuleType:
     try:
         import horovod.tensorflow as hvd
     except Exception as e:
-        said = entry.first_line(e)
-        raise DeviceError(f"horovod.tensorflow does not load; ./run.sh setup-horovod builds it anew ({said})") from e
+        reason = entry.first_line(e)
+        raise DeviceError(f"horovod.tensorflow does not load; ./run.sh setup-horovod builds it anew ({reason})") from e
     return hvd
 
 

@@ -38,7 +38,7 @@ class Engine:
 
     @property
     def num_towers(self) -> int:
-        """Towers of all processes; each process has as many."""
+        """Towers of all processes; every process has the same number."""
         return self.size * len(self.devices)
 
     @property

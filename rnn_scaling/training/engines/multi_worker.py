@@ -10,7 +10,7 @@ from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
 JOB = "worker"
-BYTES_PER_PACK = 8 << 20  # halves the step of 80 MB of gradients beside one pack for all
+BYTES_PER_PACK = 8 << 20  # halves the step for 80 MB of gradients compared with one pack
 
 
 def start(request: Request) -> Engine:

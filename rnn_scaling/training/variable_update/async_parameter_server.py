@@ -1,6 +1,6 @@
 """async_parameter_server: one copy of the variables, updated by each worker as soon as it has a gradient.
 
-A step reads the variables, computes, and updates them, without regard to other workers. A counter beside the variables
+A step reads the variables, computes, and updates them, without regard to other workers. A counter next to the variables
 says how many updates there were: read before the variables are, and raised by one after all of them are updated. How
 far it moved in between, the own update left out, is the step's staleness.
 """

@@ -18,9 +18,11 @@ MOST_LEARNED = 2
 
 def brief(summary: Summary, folder: Path) -> str:
     """One table, one footnote, the answer and the path of the page."""
-    tables = series_table.brief_sections(summary)
-    if len(summary.series) == 1:  # on each number of devices
-        tables = [Section("", table.rates_of(summary.series[0]).grids[:1])]
+    tables = [
+        # A single series: on each number of devices.
+        section if len(series) > 1 else Section(section.title, table.rates_of(series[0]).grids[:1])
+        for section, (_, series) in zip(series_table.brief_sections(summary), summary.scalings)
+    ]
     lines = [conclusions.lead(summary), *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)])]
     lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_LEARNED] if summary.learning else []
     if commands := conclusions.all_missing(summary):

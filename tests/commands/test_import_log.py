@@ -157,7 +157,7 @@ def test_problems_of_one_kind_are_counted():
         problems.add(line, f"kind {line}")
     assert problems.all()[0].text("x") == "x:1: row 1 is bad (and 99 more such lines)"
     assert len(problems.all()) == common.MAX_KINDS + 1
-    assert problems.all()[-1].reason == "further faults, not told apart" and problems.all()[-1].more == 80
+    assert problems.all()[-1].reason == "further faults of several kinds" and problems.all()[-1].more == 80
 
 
 def test_rows_are_bounded(monkeypatch):

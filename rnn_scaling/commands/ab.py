@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from rnn_scaling.analysis.comparison.judgement import Report
 
 USAGE = """\
-Which of two settings is faster, and is the difference real? Runs both in turn (A B B A A B B A ...), so that a machine
-that slows down does so for both, and compares them pair by pair. The first line is the answer: "B is 1.27 ± 0.03 times
-as fast as A".
+Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that drift of
+the machine affects both, and compares them pair by pair. The first line is the answer: "B is 1.27 ± 0.03 times as fast
+as A".
 
     ./run.sh ab --a="--variable_update=replicated" --b="--variable_update=parameter_server" --num_devices=2
     ./run.sh ab --a="" --b="--xla=true" --repeats=10 --out=results/xla
 
     ./run.sh ab --trainer="python my.py --hidden={hidden}" --a="--axis:hidden=256" --b="--axis:hidden=512"
 
-The last is a trainer of your own (docs/any_trainer.md); --trainer may differ between the sides. Flags outside the
+The last example is a program of your own (docs/any_trainer.md); --trainer may differ between the sides. Flags outside the
 quotation marks go to both. The records are in DIR/a and DIR/b. The same command continues where it stopped; failed
 runs, limits and --force work as in ./run.sh sweep.
 

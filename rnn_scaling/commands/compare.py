@@ -13,15 +13,15 @@ from rnn_scaling.settings import flags
 
 USAGE = """\
 Is AFTER slower than BEFORE, and can these runs tell? BEFORE and AFTER are folders of run records, as a sweep writes
-them, or single records. Configurations that both hold are compared one by one; an option that differs between all runs
-before and all runs after is the change.
+them, or single records. Configurations that both contain are compared one by one. An option that differs between all
+runs before and all runs after is the change.
 
     ./run.sh compare results/main results/branch
     ./run.sh compare results/ab/a results/ab/b --paired --max_regression=2%
     ./run.sh compare results/old_machine results/new_machine --across=machine
 
-One run a side cannot tell a change from the difference between any two runs: repeat them (./run.sh sweep --repeats=5,
-or ./run.sh ab, which runs both sides in turns). docs/compare.md has the design, the test and its error rates.
+One run per side shows no change, because any two runs differ: repeat them (./run.sh sweep --repeats=5, or ./run.sh ab,
+which runs both sides in turns). docs/compare.md has the design, the test and its error rates.
 
 Exit status: 0 a slow-down beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge: too few runs or too
 much noise, incomparable runs, configurations missing or failed after, nothing in common, or wrong use. With
@@ -33,12 +33,12 @@ class CompareOptions:
     """Compare."""
 
     before: Path = flags.positional("folder of run records, or one record", shown="BEFORE")
-    after: Path = flags.positional("another", shown="AFTER")
+    after: Path = flags.positional("folder or record that is compared with it", shown="AFTER")
     max_regression: float = option(
         0.05, "the largest slow-down that passes, as 5% or 0.05", parse=flags.share, shown="SHARE"
     )
     paired: bool = option(
-        False, "the runs of the same repeat number ran beside each other (as by the command ab): compare pair by pair"
+        False, "compare pair by pair: runs with the same repeat number ran one after the other, as `ab` runs them"
     )
     metric: str = option(
         metrics.RATE.name,

@@ -21,25 +21,24 @@ from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 USAGE = f"""\
-How many operators has the graph that runs, how many kernels does a step invoke, and why does one encoder take so many
-more than another? Runs the trainer for every combination of the values, counts, and compares. What is not given:
+How many operators does the graph have, how many kernels does a step run, and why does one encoder need so many more
+than another? Runs the trainer for every combination of the values, counts, and compares. Defaults:
 
     --encoder_type={",".join(kernels.of_cell("lstm"))}, or those of --unit_type, --variable_update=replicated
     --num_batches=3 --num_warmup_batches=2
-    --num_devices=1,2,...,N    N: the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8
+    --num_devices=1,2,...,N    N: the GPUs, or one CPU device per core; 1,2,4,... above 8
     --preset=seed on GPUs, small on CPUs
 
     ./run.sh inspect --encoder_type=cudnn_lstm,dynamic_rnn --num_devices=1,2
     ./run.sh inspect --num_devices=1 --src_max_len=10,20,30    also how kernels grow with a length
     ./run.sh inspect --num_devices=1 --repeats=2               do two processes count the same?
 
-Any flag of the trainer (./run.sh train --help) takes a list.
-Counts come from TensorFlow's own graphs and profiler (docs/inspect.md). They are
-the same in every run, or the run is named: nothing is averaged. Prints the tables, and what is on each device; --out
-gets the records, inspect.md (everything, with the place of each variable) and inspect.json. Every run is a process of
-its own; the same command goes on where it stopped, as a sweep.
+Any flag of the trainer (./run.sh train --help) accepts a list. Counts come from TensorFlow's own graphs and profiler
+(docs/inspect.md). They must be the same in every run of a configuration; runs that differ are named. Prints the tables
+and what is on each device. The records, inspect.md (everything, with the place of each variable) and inspect.json go to
+--out. Every run is a process. The same command continues where it stopped.
 
-Exit status: 0 counted, 1 a run failed, counts differ that must not, or the folder cannot be written, 2 the flags
+Exit status: 0 counted, 1 a run failed, counts differ between repeats, or the folder cannot be written, 2 the flags
 conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
 DEFAULTS: Mapping[str, Sequence[Any]] = {

@@ -22,7 +22,7 @@ before the run; the record contains the result. Flags of the trainer follow --; 
 Nothing is left on the machine: the next run removes what a killed run left. docs/netlab.md has measurements of rings
 and parameter servers at 1000, 200 and 50 Mbit/s.
 
-Exit status: 0 done, 1 the run failed, 2 the flags conflict or this machine cannot, 130 interrupted."""
+Exit status: 0 done, 1 the run failed, 2 the flags conflict or this machine lacks a tool, 130 interrupted."""
 
 
 @entry.command

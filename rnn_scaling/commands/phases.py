@@ -20,8 +20,8 @@ USAGE = """\
 Where does a step go? For each tower: forward, backward, update, exchange that compute does not hide, waiting for other
 towers, idle; in ms and per cent of the step, which they sum to. Exchange hidden and exposed, who is last, kernels by
 phase, what tracing itself cost, and one step drawn from left to right. Then the seconds of the whole run: start,
-cluster up, build, first batch, warm-up, measured. Of a run of several processes, traced or not, also by rank, with the
-ranks that the others wait for. RUN is one of
+cluster up, build, first batch, warm-up, measured. A run of several processes is also shown by rank, with the ranks that
+the others wait for; this needs no trace. RUN is one of
 
     a record file      of a run with --trace_batches=N      ./run.sh train --trace_batches=5 --result_file=run.json
     a --log_dir        whose run.json is read               ./run.sh train --trace_batches=5 --log_dir=logs/a
@@ -30,9 +30,9 @@ ranks that the others wait for. RUN is one of
     ./run.sh phases run.json --picture=step.png
 
 LOG_DIR/trace.json.gz has every event: open it at ui.perfetto.dev or in chrome://tracing.
-docs/phases.md says what every part means.
+docs/phases.md explains every part.
 
-Exit status: 0 every RUN was shown, 1 some could not be used or nothing be written, 2 wrong use."""
+Exit status: 0 every RUN was shown, 1 a RUN could not be used or a file not written, 2 wrong use."""
 
 PICTURES = (".png", ".svg")
 

@@ -29,7 +29,7 @@ Other defaults depend on these flags:
     --num_workers=1,2,4              --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES, True))}
                                      --num_devices=1; --launch="srun -K" starts each run with srun -K -n PROCESSES
 
-A flag that only some of the runs read goes to those. The records go to --out, and then the report of that folder.
+A flag that applies to some runs only is passed to those. The records and the report go to --out.
 
     ./run.sh sweep --num_devices=1,2,4 --repeats=3 --out=results/mine --dry_run    what would run?
 

@@ -40,7 +40,7 @@ class TensorBoardOptions:
     port: int | None = option(
         None, "the port (default: 6006, or the next free one; 0: any free one)", minimum=0, maximum=65_535
     )
-    host: str = option("localhost", "the address to listen on; localhost admits this machine alone", shown="ADDRESS")
+    host: str = option("localhost", "the address to listen on; localhost: only this machine", shown="ADDRESS")
     bind_all: bool = option(False, "listen on all addresses; TensorBoard asks for no password")
     profile: bool = option(
         False, "show the tab Profile; run.sh installs what it needs once (xprof: 40 packages, 230 MB)"

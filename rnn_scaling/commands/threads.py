@@ -18,12 +18,12 @@ from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.sweeps.threads_plan import plan_threads
 
 USAGE = """\
-From how many inter-op threads on is dispatch no longer the bound? TensorFlow hands operators to these threads; with too
-few of them towers wait for each other's dispatch and devices starve. Trains with several numbers of threads on each
-number of devices N, in turns, and compares words/s; a trace says how many towers compute at once. What is not given:
+How many inter-op threads does a run need before dispatch no longer limits it? TensorFlow hands operators to these
+threads; with too few, towers wait for each other's dispatch and devices starve. Trains with several numbers of threads
+on each number of devices N, in turns, and compares words/s. A trace shows how many towers compute at once. Defaults:
 
     --inter_op_parallelism_threads=1,...,N,N+1,N+2,2N and the trainer's own choice; 8 numbers at most
-    --num_devices=1,2,...    the GPUs, or as many CPU devices as there are cores; 1,2,4,... above 8
+    --num_devices=1,2,...    the GPUs, or one CPU device per core; 1,2,4,... above 8
     --encoder_type=dynamic_rnn         it has more to dispatch
     --variable_update=independent      no exchange in the way
 
@@ -31,10 +31,9 @@ number of devices N, in turns, and compares words/s; a trace says how many tower
     ./run.sh threads --num_devices=1,2 --encoder_type=cudnn_lstm,dynamic_rnn --repeats=5
     ./run.sh threads --device=gpu --num_devices=0 --inter_op_parallelism_threads=1,2,4,8,16,64
 
-Prints the table and, for each number of devices, the smallest number of threads that cannot be told from the fastest,
-and where the trainer's default lies; --out gets the records, threads.md, threads.json and threads.png. docs/threads.md
-says what the columns are. Every run is a process of its own, bound to its cores; the same command goes on where it
-stopped.
+Prints a table and, for each number of devices, the smallest number of threads that is within the noise of the fastest,
+and the trainer's default. The records, threads.md, threads.json and threads.png go to --out. docs/threads.md explains
+the columns. Every run is a process, bound to its cores. The same command continues where it stopped.
 
 Exit status: 0 measured, 1 a run failed or the folder cannot be written, 2 the flags conflict, the folder is in use or
 holds records of other flags, 130 interrupted."""
@@ -45,7 +44,7 @@ class ThreadsOptions:
     """Threads."""
 
     out: str = option("results/threads", "folder of the records, threads.md, threads.json and threads.png")
-    repeats: int = option(3, "runs of each number of threads; one alone cannot tell", minimum=1)
+    repeats: int = option(3, "runs of each number of threads; one run alone is not enough to compare", minimum=1)
     trace_batches: int = option(
         5,
         "batches that are traced after the measured ones",

@@ -17,16 +17,16 @@ from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\
-Summarizes a trace database: time by kernel, by copy kind and by API call, launches a second, busy and idle time of each
-device, copies hidden behind kernels and exposed, gaps with what stands before and after, streams, NVTX ranges. Reads
+Summarizes a trace database: time by kernel, by copy kind and by API call, launches per second, busy and idle time of
+each device, hidden and exposed copies, gaps with the events around them, streams, NVTX ranges. Reads
 Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databases of nvprof -o. FILE is never changed.
 
     nsys export --type=sqlite report1.nsys-rep;  ./run.sh trace-db report1.sqlite
     ./run.sh trace-db report1.sqlite --from=2.0 --to=2.5
 
 TIME is in seconds after the trace's first event, 1.25, or in nanoseconds of the database's own clock, 1250000000ns.
-The summary goes to stdout; what could not be used goes to stderr as "error: FILE: reason", the rest is still reported.
-FILE is read in pieces, so that --max_file_mb does not bound it. docs/trace-db.md says what every number means.
+The summary goes to stdout. Data that cannot be used is reported on stderr as "error: FILE: reason".
+FILE is read in pieces, and --max_file_mb does not limit it. docs/trace-db.md explains every number.
 
 Exit status: 0 everything was read, 1 something could not be used, 2 wrong use, 130 interrupted."""
 

@@ -50,7 +50,7 @@ _STARTED = time.perf_counter()
 
 @dataclasses.dataclass(frozen=True)
 class VerifyOptions:
-    """Options of verify alone."""
+    """Verify: which checks, and the defaults that differ."""
 
     machine: bool = option(
         False, "also check kernels, all-reduces, placement and the clock; use it first on a new machine"

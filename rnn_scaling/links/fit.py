@@ -6,8 +6,6 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 HOLDS_WITHIN = 0.15  # largest relative residual with which a fit is said to hold
 FEWEST_POINTS = 4  # two are spent on alpha and beta; fewer than two more could not contradict the line
 
@@ -64,6 +62,8 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     if not all(t > 0 and math.isfinite(t) for t in seconds):
         raise ValueError(f"expected times above 0, got {min(seconds)}")
     unit = max(num_bytes)  # of sizes: keeps the sums near 1
+    import numpy as np  # late: help and wrong flags do not wait for it
+
     x, times = np.array(num_bytes) / unit, np.array(seconds)
     (slope, alpha), covariance = np.polyfit(x, times, 1, w=1 / times, cov=True)
     slope_error, alpha_error = np.sqrt(np.maximum(np.diag(covariance), 0))
@@ -98,6 +98,8 @@ def quantile(values: Sequence[float], share: float) -> float:
     """The `share` quantile (0.5: the median), between the values linearly."""
     if not values:
         raise ValueError("expected a value, got none")
+    import numpy as np  # late: help and wrong flags do not wait for it
+
     return float(np.quantile(values, share))
 
 
@@ -113,4 +115,6 @@ def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> 
     """
     if not num_bytes or not num_bytes[0] <= wanted <= num_bytes[-1]:
         return None
+    import numpy as np  # late: help and wrong flags do not wait for it
+
     return float(np.interp(wanted, num_bytes, seconds))

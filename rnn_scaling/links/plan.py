@@ -46,7 +46,7 @@ class LinkOptions:
         "devices that compute at once (0: all)",
         minimum=0,
     )
-    cpu_cores_per_device: int = option(1, "compute: cores that a CPU device has, as of a run", minimum=1, maximum=1_024)
+    cpu_cores_per_device: int = option(1, "cores of a CPU device in --measure=compute", minimum=1, maximum=1_024)
     algorithms: str = option(
         ALL, "all-reduces, as in --all_reduce_spec, separated by commas (xring#2,pscpu); all: every one that can run"
     )
@@ -54,9 +54,11 @@ class LinkOptions:
     max_bytes: str = option("256M", "largest transfer")
     step_factor: int = option(4, "from one size of the all-reduce to the next", minimum=2)
     rounds: int = option(10, "repeats of each size in a pass; sizes and links take turns", minimum=3)
-    passes: int = option(2, "passes over the algorithms, in turned order: 2 make drift visible", minimum=1)
+    passes: int = option(
+        2, "passes over the algorithms; every second one is reversed, so that drift is visible", minimum=1
+    )
     timeout: float = option(300.0, "seconds that one measurement may take; its process is ended then", minimum=1.0)
-    progress: bool = option(True, "show on stderr how far it is")
+    progress: bool = option(True, "show progress on stderr")
 
 
 @dataclasses.dataclass(frozen=True)

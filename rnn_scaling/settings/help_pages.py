@@ -78,7 +78,8 @@ class Page:
         lines = ["Flags that most runs need:"]
         lines += [f"  --{name:17}{text}" for name, text in COMMON.items()]
         lines += ["", "All flags, by group (--help=GROUP):"]
-        lines += [f"  {name:19}{_about(group)}" for name, group in self.groups.items()]
+        width = max(len(name) for name in self.groups) + 1
+        lines += [f"  {name:{max(width, 19)}}{_about(group)}" for name, group in self.groups.items()]
         return [*lines, "", "--help=all prints every flag, --help=FLAG explains one."]
 
     def _all(self) -> list[str]:
@@ -132,7 +133,7 @@ def _about(group: type) -> str:
 
 def _shown(default: Any) -> str:
     if default is None:
-        return "set by other flags"
+        return "none, or set by other flags"
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, float):

@@ -148,7 +148,7 @@ def test_what_is_printed_as_json_is_json_whatever_the_numbers():
 
 # What writes JSON that no command prints: messages between processes, keys, and files that are read back.
 OTHERS = {
-    "audit/tables/json_rows.py",
+    "audit/documents.py",
     "importers/nccl_tests_json.py",
     "inspection/chrome.py",
     "links/processes.py",

@@ -59,11 +59,11 @@ class NetlabOptions:
     """Network."""
 
     rate: float = option(
-        1e9, "of every node's link, in both directions (default: 1gbit)", parse=parse_rate, shown="200mbit"
+        1e9, "rate of every node's link, in each direction (default: 1gbit)", parse=parse_rate, shown="200mbit"
     )
     delay: float = option(
         0.0,
-        "between any two nodes, one way; needs the package vde2, works up to about 200 Mbit/s (default: 0)",
+        "delay between two nodes, one way; needs the package vde2, works up to about 200 Mbit/s (default: 0)",
         parse=parse_delay,
         shown="5ms",
     )

@@ -28,8 +28,8 @@ as A".
 
     ./run.sh ab --trainer="python my.py --hidden={hidden}" --a="--axis:hidden=256" --b="--axis:hidden=512"
 
-The last example is a program of your own (docs/any_trainer.md); --trainer may differ between the sides. Flags outside the
-quotation marks go to both. The records are in DIR/a and DIR/b. The same command continues where it stopped; failed
+The last example is a program of your own (docs/any_trainer.md); --trainer may differ between the sides. Flags outside
+the quotation marks go to both. The records are in DIR/a and DIR/b. The same command continues where it stopped; failed
 runs, limits and --force work as in ./run.sh sweep.
 
 Exit status: that of ./run.sh compare DIR/a DIR/b --paired: 0 B is not slower than the limit, 1 it is, 2 unclear; 2 also

@@ -105,7 +105,7 @@ class Attribution:
 
     Attributes:
       ideal, loss, residual: in items/s; loss_points, residual_points: in percentage points of efficiency.
-      parts: every part, also those which need a missing run and those that cannot be told from 0.
+      parts: every part, also those that need a missing run and those within the noise.
       rest: what is left of the loss without the parts that are told.
       rows: all whose rates the loss and its parts are made of.
       most: the efficiency that devices which share cores can reach; 1 where they do not, or have reached more.
@@ -124,7 +124,7 @@ class Attribution:
 
     @property
     def told(self) -> tuple[LossPart, ...]:
-        """The parts that can be told apart from 0, the largest loss first."""
+        """The parts that differ from 0, the largest loss first."""
         parts = [(part.points.value, part) for part in self.parts if part.is_told and part.points]
         return tuple(part for _, part in sorted(parts, key=lambda pair: -pair[0]))
 
@@ -148,12 +148,12 @@ class Attribution:
 
     @property
     def missing(self) -> tuple[LossPart, ...]:
-        """The parts of a loss that our trainer would tell with runs which are missing; none where nothing is lost."""
+        """The parts of a loss that missing runs of our trainer would show; none if nothing is lost."""
         is_lost = (self.loss_points.ends or (self.loss_points.value,))[0] > 0
         return tuple(part for part in self.parts if part.commands and is_lost)
 
     def would_show(self) -> tuple[int, float | None]:
-        """(repeats that would tell more, the least points that they show in 80 of 100 cases; None: not foreseeable)."""
+        """(useful number of repeats, smallest loss in points that they show in 80 of 100 cases; None: unknown)."""
         values = [part.points for part in self.parts if part.points] or [self.loss_points]
         now, repeats = more_repeats(values)
         errors = [(value.standard_error, value.degrees) for value in values if value.standard_error]

@@ -20,7 +20,7 @@ Numbers = Sequence[float] | np.ndarray
 MIN_BATCHES = 10  # fewer batches of one process say too little about their own spread
 
 LEVEL = 0.95
-POOLED = "scatter of processes pooled over the rows on as many devices, or a row's own if larger"
+POOLED = "rows with the same number of devices share one variance, unless a row's own is larger"
 ORDERED = "not narrower than the scatter of runs in order of time makes it"
 MIN_ORDERED = 6  # processes from which on their order in time is looked at
 ONE_RUN_EACH = "one run of each: --repeats=3 gives intervals"

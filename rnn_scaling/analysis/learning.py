@@ -1,6 +1,6 @@
 """How fast runs learn: loss and right predictions over items, and what it takes until a target is reached. Pure.
 
-A point of a curve is the mean over a trailing window, which has as many items in all runs that are compared. A target
+A point of a curve is the mean over a trailing window, with the same number of items in all compared runs. A target
 is reached at the first point from which on no later one misses it, if at least a window follows. Time to the target =
 items until there / speed of the measured batches: what is spent once (start, compilation) is left out. N: batches.
 """

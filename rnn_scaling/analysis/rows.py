@@ -313,7 +313,7 @@ def _work(row: Row) -> Key:
 
 
 def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
-    """What the runs of each row scatter by: rows on as many devices and workers that were measured alike share it."""
+    """The scatter of the runs of each row; rows with the same devices, workers and way of measuring share it."""
     alike: dict[tuple[int, int, frozenset[tuple]], list[Row]] = {}
     for row in rows:
         if row.good:

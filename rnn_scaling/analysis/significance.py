@@ -86,7 +86,7 @@ def pair_quantile(among: int) -> float:
 
 
 def more_repeats(values: Sequence[Interval]) -> tuple[int, int]:
-    """(processes that each of the values has at least, repeats that would tell more)."""
+    """(smallest number of processes of a value, useful number of repeats)."""
     now = max(1, min((count for value in values for count in value.processes), default=1))
     return now, next((count for count in REPEATS if count >= 2 * now), 2 * now)
 

@@ -250,7 +250,7 @@ def _open_mpi(variables: _Variables, coordinator_address: str, host_name: str) -
     local_rank, local_size = variables.place("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
     namespace = variables.environ.get("PMIX_NAMESPACE", "")
     if not namespace and not coordinator_address:
-        raise ClusterError(f"PMIX_NAMESPACE is not set, by which mpirun's jobs are told apart; {REMEDY}")
+        raise ClusterError(f"PMIX_NAMESPACE is not set, which identifies the job of mpirun; {REMEDY}")
     meeting = coordinator_address
     if not meeting:
         host = ports.LOOPBACK if local_size == size else _mpirun_host(variables.environ, namespace)

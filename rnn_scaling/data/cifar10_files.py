@@ -1,6 +1,6 @@
 """CIFAR-10's binary files, checked before anything is trained on them.
 
-An image has 3,073 bytes: its label, then 1,024 of red, as many of green and of blue, row by row. The five files
+An image has 3,073 bytes: its label, then 1,024 of red, of green and of blue, row by row. The five files
 `data_batch_1.bin` to `data_batch_5.bin` hold 10,000 images each.
 """
 

@@ -81,7 +81,7 @@ class _Prefetched:
 
     def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int, keep: Any):
         self._keep = keep
-        # It holds buffer_size batches on each device and as many more for it on the host.
+        # It holds buffer_size batches on each device, and the same number for it on the host.
         self._iterator = multi_device_iterator_ops.OwnedMultiDeviceIterator(
             dataset,
             list(devices),

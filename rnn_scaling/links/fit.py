@@ -58,7 +58,7 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
       ValueError: for fewer than three points, equal sizes, or a time that is not positive.
     """
     if len(num_bytes) < 3 or len(num_bytes) != len(seconds) or len(set(num_bytes)) < 2:
-        raise ValueError(f"expected three sizes and as many times or more, got {len(num_bytes)} and {len(seconds)}")
+        raise ValueError(f"expected three sizes or more and a time for each, got {len(num_bytes)} and {len(seconds)}")
     if not all(t > 0 and math.isfinite(t) for t in seconds):
         raise ValueError(f"expected times above 0, got {min(seconds)}")
     unit = max(num_bytes)  # of sizes: keeps the sums near 1

@@ -42,7 +42,7 @@ class LinkOptions:
     device: str = option("auto", "kind of device; auto is gpu where one is visible", choices=("auto", "cpu", "gpu"))
     num_devices: int = option(
         0,
-        "ranks of the all-reduce (0: all GPUs, or as many logical CPU devices as there are cores, 2 to 4); "
+        "ranks of the all-reduce (0: all GPUs, or one logical CPU device per core, 2 to 4); "
         "devices that compute at once (0: all)",
         minimum=0,
     )
@@ -230,7 +230,7 @@ def all_reduces(common: Mapping[str, Any], names: Sequence[str], sizes: Sequence
 
 
 def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num_cores: int) -> list[LinkTask]:
-    """Matrix products by one device, and by all of them at once; as many as there really are."""
+    """Matrix products by one device, and by all real devices at once."""
     on_gpus, cores = common["device"] == "gpu", options.cpu_cores_per_device
     real = num_gpus if on_gpus else num_cores // cores
     request = {**common, "what": "compute", "cores_per_device": 0 if on_gpus else cores}

@@ -167,7 +167,7 @@ def _range(ordered: Sequence[SeriesSummary]) -> Statement:
 
 
 def missing(series: SeriesSummary) -> list[str]:
-    """Commands that supply what the sentence could not say, each once and with as many repeats as the series has."""
+    """Commands that supply what is missing, each once, with the repeats of the series."""
     row = series.largest
     if row is None or not row.row.is_ours:
         return []

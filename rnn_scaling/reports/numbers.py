@@ -1,4 +1,4 @@
-"""A number for a person: as many digits as its interval allows. CSV and JSON keep all.
+"""A number for a person, with the digits that its interval allows. CSV and JSON keep all.
 
 13,800 ± 1,500 where the interval reaches about as far up as down, 110 [20, 600] where it does not, and how many times
 the runs differ where its ends say nothing. A number without an interval has four digits. Ratios of printed numbers hold

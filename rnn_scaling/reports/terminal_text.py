@@ -35,7 +35,7 @@ def brief(summary: Summary, folder: Path) -> str:
 def full(summary: Summary, folder: Path) -> str:
     """All tables, the answer, what ± is, and the first of the commands that would say more."""
     lines = [" ".join([conclusions.lead(summary), conclusions.overview(summary)]).strip()]
-    lines += [f"± is the longer side of the interval: {kind}." for kind in conclusions.kinds(summary.series)]
+    lines += [f"±: half of the interval, or its longer half: {kind}." for kind in conclusions.kinds(summary.series)]
     lines += [*map(sentence, [*cautions.hand_made(summary)[:MOST_COMMANDS], *cautions.losses(summary)])]
     lines += learning.sentences(summary.learning, summary.row_titles) if summary.learning else []
     commands = conclusions.all_missing(summary)

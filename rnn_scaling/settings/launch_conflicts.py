@@ -1,4 +1,4 @@
-"""Whether a run is what was started: as many processes as it has, and several only where it is of several."""
+"""Whether the launcher started the processes that the run needs."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from rnn_scaling.settings.config import RunConfig
 def pool_sizes(config: RunConfig, num_cores: int) -> tuple[int, int]:
     """(inter-op, intra-op) threads of a run.
 
-    With a core each, as many inter-op threads as devices: one less and towers wait for each other's operators, one more
-    and it takes turns with them on their cores (BUILD_NOTES.md has both, measured). One more than devices where these
-    have several cores, or where a process also serves others. All CPU devices share one intra-op pool, so it has as
-    many threads as they have cores together; with a core a device, operators are not split at all.
+    With a core per device, one inter-op thread per device: with one less, towers wait for each other's operators; one
+    more competes with them for their cores (BUILD_NOTES.md has both, measured). If devices have several cores, or if a
+    process also serves others, one thread more than devices. All CPU devices share one intra-op pool with a thread for
+    each of their cores; with one core per device, operators are not split.
     """
     devices, measure = config.devices, config.measure
     inter, intra = measure.inter_op_parallelism_threads, measure.intra_op_parallelism_threads

@@ -26,7 +26,7 @@ TICK_S, LOOK_S = 0.02, 0.5  # how often somebody who waits for a step looks whet
 
 
 class ScheduledStep(TrainStep):
-    """Callable: waits until as many more steps are done as there are workers, whoever ran them.
+    """Callable: waits until one more step per worker is done, by any of the workers.
 
     Steps are begun without regard to these calls, so that no worker ever waits for another.
     """

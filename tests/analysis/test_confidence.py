@@ -164,7 +164,7 @@ def test_configurations_that_are_measured_alike_share_one_scatter():
     t = 3.18244630528  # of three degrees
     assert math.log(single.high / single.value) == pytest.approx(t * pooled)
     assert math.log(pair.high / pair.value) == pytest.approx(t * own / math.sqrt(2))
-    shared = "scatter of processes pooled over the rows on as many devices, or a row's own if larger"
+    shared = "rows with the same number of devices share one variance, unless a row's own is larger"
     assert single.kind == f"95 % CI over 1 process; {shared}"
     # Both sides of a ratio, and every term of a sum, have the three degrees once.
     between = confidence.ratio(pair, triple)

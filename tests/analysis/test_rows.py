@@ -122,7 +122,7 @@ def test_rows_on_as_many_devices_of_one_machine_share_the_scatter_of_processes()
     runs = [run(n, 100.0 * r, variable_update=mode) for (mode, n), each in rates.items() for r in each]
     one, other, two, fourth = rows.with_baselines(runs)
     assert one.scatter is other.scatter and two.scatter is fourth.scatter and one.scatter is not two.scatter
-    assert other.rate.ends and other.rate.processes == (1,) and "pooled" in other.rate.kind
+    assert other.rate.ends and other.rate.processes == (1,) and "share one variance" in other.rate.kind
     elsewhere = run(1, 5000.0, variable_update="mirrored")
     elsewhere = changed(elsewhere, environment={"cpu": "another"})
     assert rows.with_baselines([*runs, elsewhere])[-1].rate.ends is None

@@ -170,7 +170,7 @@ def test_one_run_a_side_says_that_it_cannot_tell(go, tmp_path):
     assert status == 2 and "| -2.0 % |" in re.sub(" +", " ", out) and "±" not in out
     assert "one run do not show" in out
     assert "slow-down of 5 %" in out and "3 at 1 %" in out
-    assert "Cannot judge: fewer than 2 runs" in out and "One run a side" in out
+    assert "Cannot judge: fewer than 2 runs" in out and "per side" in out
 
 
 def test_a_single_run_on_one_side_is_not_called_one_a_side(go, tmp_path):
@@ -196,7 +196,7 @@ def test_drift_between_two_sittings_is_named_and_ab_is_what_has_none(go, tmp_pat
     timed(tmp_path, "after", scaled(0.9), range(10, 15))
     status, out, _ = go()
     assert status == 1 and "Regression beyond 5 %: -10.0" in out
-    assert "in two sittings" in out and "`ab` runs both sides" in out
+    assert "at different times" in out and "`ab` runs both sides" in out
     for path in (tmp_path / "after").iterdir():
         path.unlink()
     timed(tmp_path, "after", scaled(0.9), [0, 2, 4, 6, 8])

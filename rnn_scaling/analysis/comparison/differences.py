@@ -244,7 +244,7 @@ def _options(a: Side, b: Side) -> list[Difference]:
     if totals[0] != totals[1]:
         return unlike
     spread = [f"--{name}" for name in scale.AXES]
-    effect = "as many devices in all, in other processes"
+    effect = "the same number of devices in other processes"
     return [dataclasses.replace(d, effect=effect, severity=CAUTION) if d.what in spread else d for d in unlike]
 
 
@@ -318,7 +318,7 @@ def _taken(runs: Side, name: str, is_felt: bool = True) -> list[_Taken]:
 def _loads(a: Side, b: Side) -> list[Difference]:
     """Load is grave where one side had more of it than the other, and a caution where both had it."""
     loads = []
-    # Of one device on as many; machines that differ in devices have the same load if they lose the same share.
+    # Machines with different numbers of devices have the same load if they lose the same share.
     is_felt = len({scale.num_devices(run.config) for run in (*a, *b)}) == 1
     for name, what in SHARES.items():
         sides = [_taken(side, name, is_felt) for side in (a, b)]

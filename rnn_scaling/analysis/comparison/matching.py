@@ -136,7 +136,7 @@ def _changes(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: Collecti
 
 
 def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
-    """The series that both machines ran, each as two configurations: on as many devices, and on the most of each."""
+    """The series that both machines ran, as two configurations: the same number of devices, and the most of each."""
     sides = [_by_key(side.runs) for side in (before, after)]
     changed = _changed(*sides)
     series: dict[Key, tuple[list[Runs], list[Runs]]] = {}

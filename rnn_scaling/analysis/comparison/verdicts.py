@@ -23,7 +23,7 @@ from rnn_scaling.records.parts import RunError
 
 ALPHA = 1 - confidence.LEVEL
 MOST_RUNS = 1000
-TOO_FEW = "fewer than 2 runs a side"
+TOO_FEW = "fewer than 2 runs per side"
 ASSUMED_SPREADS = (0.01, 0.03)  # of rates between processes, where one run says nothing about it
 
 
@@ -130,7 +130,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def runs_needed(comparison: Comparison, target: float) -> int | None:
-    """Runs a side until a slow-down of `target` is detectable, by their spread; None if more than MOST_RUNS."""
+    """Runs per side until a slow-down of `target` is detectable, by their spread; None if more than MOST_RUNS."""
     change, fewest = comparison.ratio, min(comparison.ratio.processes, default=0)
     if change.relative_error is None or fewest < 2:
         return None
@@ -168,7 +168,7 @@ def _conclude(result: Result, p_adjusted: float | None, max_regression: float) -
         needed = runs_needed(comparison, max_regression)
         reason = f"a slow-down of {100 * max_regression:g} % is neither shown nor excluded"
         if needed and needed > min(result.runs):
-            reason += f"; about {needed} runs a side would show it or exclude it"
+            reason += f"; about {needed} runs per side would show it or exclude it"
     return dataclasses.replace(result, p_adjusted=p_adjusted, verdict=verdict, gate=gate, reason=reason)
 
 

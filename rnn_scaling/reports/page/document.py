@@ -179,7 +179,7 @@ def _split_losses(
 
 
 def _untold(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
-    """Why no part is shown, and what would tell: series of which the same is said are one paragraph."""
+    """Why no part is shown, and what would show it; one paragraph for series with the same reason."""
     titles: dict[str, list[str]] = {}
     for series, loss in losses:
         if text := sentences(loss_statements.unmeasured(loss)):

@@ -48,7 +48,7 @@ class Frame:
 
 
 def frame(values: Sequence[Interval], factor: float, also: Sequence[float] = (), near: float = NEAR) -> Frame:
-    """An axis on which the numbers can be told apart: from 0, or closer about them where they are near each other.
+    """An axis on which the numbers are distinct: from 0, or a smaller range if they are close to each other.
 
     Args:
       also: printed numbers that must be seen too.

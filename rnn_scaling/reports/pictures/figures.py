@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INK, MUTED, GRID, LOSS, GAIN, REST = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f", "#101112"
 PAPER = "#131415"
-# Okabe-Ito: told apart by colour-blind readers and in print; encoders differ by marker and line too.
+# Okabe-Ito: distinct for colour-blind readers and in print; encoders differ by marker and line too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D")
 STYLES = ("-", "--", ":", "-.")

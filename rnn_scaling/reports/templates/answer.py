@@ -19,7 +19,7 @@ TEMPLATES = {
     "most-common-devices": "Some series have more devices; {devices} is the most that all have.",
     "others-slower": "{others:count other series|other series} {others:is|are} slower.",
     "slowed-by-load": "Other processes slowed {slowed:rates}.",
-    "quiet-runs-would-tell": "Other processes slowed the slower ones: runs on a quiet machine would tell.",
+    "quiet-runs-would-tell": "Other processes slowed the slower ones: repeat the runs on a quiet machine.",
     "same-rates": "Their rates are the same to the last printed digit.",
     "repeats-would-show-differences": "--repeats={repeats} would most likely show differences of {percent} %.",
     "none-on-several": "None of {series:count series|series} was measured on several devices.",

@@ -40,7 +40,7 @@ TEMPLATES = {
         "this is not how separate machines or GPUs scale."
     ),
     "too-few-cores": "In {runs:count run} of {total} the devices needed more CPU cores than the machine has.",
-    "gpus-throttled": "In {runs:count run} of {total} the driver held the GPUs' clocks down.",
+    "gpus-throttled": "In {runs:count run} of {total} the driver reduced the GPUs' clocks.",
     "workers-on-one-host": (
         "In {runs:count run} of {total} several workers ran on one host: they share its memory, caches and clock and "
         "use no network, so this is not how separate machines scale."

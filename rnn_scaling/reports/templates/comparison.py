@@ -6,7 +6,7 @@ TEMPLATES = {
         "Regression beyond {limit:g} % in {slower} of {total} configurations, worst {change:+.1f} % in {subject}."
     ),
     "no-regression": "No regression beyond {limit:g} % in {total:count configuration}.",
-    "two-sittings": "The sides ran in two sittings, so drift between these is not in the interval.",
+    "two-sittings": "The sides ran at different times, so the interval does not include drift between them.",
     "not-judged": "Cannot judge: {reasons:list}.",
     "some-not-judged": "Cannot judge {unjudged} of {total} configurations: {reasons:list}.",
     "compare-machines-instead": "To compare two machines, add --across=machine.",
@@ -44,16 +44,16 @@ TEMPLATES = {
         "turns."
     ),
     "one-run-a-side": (
-        "One run a side shows no change: memory layout, placement and load differ between processes, which the batches "
-        "of one run do not show."
+        "One run per side shows no change: memory layout, placement and load differ between processes, which the "
+        "batches of one run do not show."
     ),
     "one-run-on-one-side": (
         "One run on one side shows no change: memory layout, placement and load differ between processes, which the "
         "batches of one run do not show."
     ),
     "runs-needed": (
-        "Runs a side that show a slow-down of {limit:g} % in 80 of 100 cases, by the standard deviation between runs: "
-        "{runs:list}."
+        "Runs per side that show a slow-down of {limit:g} % in 80 of 100 cases, by the standard deviation between "
+        "runs: {runs:list}."
     ),
     # Two settings.
     "ab-faster": "{subject} is {ratio:interval 2} times as fast as {other}.",

@@ -22,7 +22,7 @@ TEMPLATES = {
     "interval-unknown": "The uncertainty is unknown.",
     "efficiency-unknown": "{subject}: how it scales on {devices} is unknown ({low:.0f} to {high:.0f} % of the ideal).",
     "efficiency-unknown-spread": "{subject}: how it scales on {devices} is unknown (runs differ {spread:.2f} times).",
-    "runs-vary": "The runs vary too much: more repeats would tell.",
+    "runs-vary": "The runs vary too much to judge: use more --repeats.",
     "above-ideal": "That is more than the ideal: check load and clocks of the runs on 1 device and repeat both.",
     "near-ideal": "The difference from the ideal is within the noise.",
     "repeats-would-show-loss": "--repeats={repeats} would show a loss of {points} points.",
@@ -44,8 +44,8 @@ TEMPLATES = {
     "rest-within-noise-or-load": (
         "{parts:List} {parts:is|are} within the noise or the load of other processes ({points:interval 1} points)."
     ),
-    "few-digits": "The logs print too few digits to tell.",
+    "few-digits": "The logs print too few digits to judge.",
     "repeats-would-show-spread": "--repeats={repeats} would show how much runs differ.",
     "repeats-would-show-parts": "--repeats={repeats} would show parts of {points} points.",
-    "quiet-machine": "The same runs on a quiet machine would tell.",
+    "quiet-machine": "Repeat the runs on a quiet machine.",
 }

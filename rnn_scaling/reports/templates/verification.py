@@ -58,15 +58,15 @@ TEMPLATES = {
         "(weight decay)."
     ),
     "update-wrong-order": "the pieces of the gradient of {variables:list} arrive in another order.",
-    "update-unequal": "{variables:list} {variables:changes|change} otherwise than in serial training.",
+    "update-unequal": "{variables:list} {variables:changes|change} differently from serial training.",
     "update-growing": "each update is right by itself, and small differences grow from batch to batch.",
     "update-duplicate-rows": "rows of {variables:list} that occur several times in a batch are not added up.",
     "update-rows-lost": (
         "{wrong} of {rows:count row} of {variables:list}, from row {first} on, {wrong:does|do} not change."
     ),
     "update-part-wrong": (
-        "a part of {variables:list}, {wrong} of {rows:count row} from row {first} on, changes otherwise than in serial "
-        "training; the other rows are right."
+        "a part of {variables:list}, {wrong} of {rows:count row} from row {first} on, changes differently from "
+        "serial training; the other rows are right."
     ),
     "update-tower-left-out": "the gradient of tower {tower} is left out of {variables:list}.",
     "update-tower-twice": "the gradient of tower {tower} counts twice in {variables:list}.",

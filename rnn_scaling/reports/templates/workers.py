@@ -2,7 +2,7 @@
 
 TEMPLATES = {
     "stale-gradients": (
-        "{subject} trains something else than a synchronous mode: its gradients were {mean:.1f} updates old on "
+        "{subject} does not train what a synchronous mode trains: its gradients were {mean:.1f} updates old on "
         "average, {most} at most."
     ),
     "gradients-age": "Gradients were {mean:.1f} updates old on average, {most} at most.",

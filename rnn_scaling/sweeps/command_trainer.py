@@ -31,7 +31,6 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 from rnn_scaling.sweeps import early_checks, failure, folder, template
 from rnn_scaling.sweeps.command_plan import REPEAT, RESULT_FILE, CommandRun, number
-from rnn_scaling.sweeps.error_output import ErrorOutput
 from rnn_scaling.sweeps.estimate import Estimator
 from rnn_scaling.sweeps.limit import Limit
 from rnn_scaling.sweeps.runs import Trainer
@@ -58,7 +57,7 @@ class _Output:
 
     is_cut: bool = False
     arrivals: list[float] = dataclasses.field(default_factory=list)
-    errors: ErrorOutput = dataclasses.field(default_factory=ErrorOutput)
+    errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)
     load: load.Load | None = None
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.commands import threads
+from rnn_scaling.commands.threads import thread_counts
 from rnn_scaling.records import record
 from rnn_scaling.reports import threads_report
 from rnn_scaling.reports.sections import markdown
-from rnn_scaling.sweeps.threads_plan import thread_counts
 from tests.support.fake_tracer import record_of
 from tests.support.paths import ROOT
 from tests.support.records import changed

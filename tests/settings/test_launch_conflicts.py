@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
-from rnn_scaling.settings.launch_conflicts import started_otherwise
+from rnn_scaling.train import started_otherwise
 
 COLLECTIVE = {"variable_update": "collective_all_reduce"}
 SERVED = {"variable_update": "distributed_parameter_server"}

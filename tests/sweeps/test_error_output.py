@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.sweeps.error_output import ErrorOutput
+from rnn_scaling.sweeps.failure import ErrorOutput
 from tests.support.paths import ROOT
 
 TRACEBACK = 'Traceback (most recent call last):\nFile "a.py", line 1, in <module>\nmain()\n'

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rnn_scaling.commands.threads import plan_threads
 from rnn_scaling.sweeps import limit
 from rnn_scaling.sweeps.estimate import Estimator, duration, rough_s, sharing
 from rnn_scaling.sweeps.plan import identity, plan
-from rnn_scaling.sweeps.threads_plan import plan_threads
 
 
 def options(**given):

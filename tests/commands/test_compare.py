@@ -6,7 +6,6 @@ import dataclasses
 import json
 import random
 import re
-import subprocess
 import sys
 
 import pytest
@@ -18,7 +17,7 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.reports import json_report
 from rnn_scaling.reports.summary_builder import summarise
 from tests.support.compared import run, write
-from tests.support.paths import GOLDEN, ROOT
+from tests.support.paths import GOLDEN
 from tests.support.records import changed, fields_of, throughput
 
 STEADY = [1000.0, 1004.0, 997.0, 1001.0, 999.0]
@@ -414,14 +413,3 @@ def test_bad_records_are_named_and_the_good_compared(go, tmp_path):
     ]
     assert all(line.startswith("warning: ") and line.endswith("; left out") for line in err.splitlines())
     assert go(paths=("before", "after/negative.json"))[2].count("\n") == 1
-
-
-def test_as_a_command_it_answers_without_tensorflow(tmp_path):
-    sides(tmp_path, STEADY, scaled(0.8))
-    code = (
-        "import sys; from rnn_scaling.commands import compare; status = compare.main(sys.argv[1:]); "
-        "assert 'tensorflow' not in sys.modules and 'matplotlib' not in sys.modules; sys.exit(status)"
-    )
-    for command, status in (([str(tmp_path / "before"), str(tmp_path / "after")], 1), (["--help"], 0)):
-        done = subprocess.run([sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (status, "")

@@ -5,18 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from rnn_scaling import registry
 from rnn_scaling.commands import import_log
 from rnn_scaling.importers import any_format, common
 from rnn_scaling.importers.common import LogError
 from tests.support import log_samples
-from tests.support.paths import GOLDEN, ROOT
+from tests.support.paths import GOLDEN
 
 EXPECTED = GOLDEN / "import_log.md"
 
@@ -170,18 +167,6 @@ def test_rows_are_bounded(monkeypatch):
 
 def test_an_error_names_file_and_line():
     assert str(LogError("a.log", 7, "why")) == "a.log:7: why"
-
-
-def test_as_a_command_without_tensorflow(folder):
-    write(folder, "a.log", log_samples.HOROVOD_SYNTHETIC)
-    code = "import sys; from rnn_scaling.commands import import_log as m; s = m.main(['a.log']); "
-    code += "assert not {'tensorflow', 'scipy', 'matplotlib'} & set(sys.modules); sys.exit(s)"
-    root = str(ROOT)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": root})
-    assert done.returncode == 0 and "400.0" in done.stdout, done.stderr
-    command = [sys.executable, "-m", "rnn_scaling", "import_log", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": root})
-    assert done.returncode == 0 and all(name in done.stdout for name in registry.IMPORTERS)
 
 
 def test_the_audit_checks_the_rates_of_all_files_together(folder, capsys):

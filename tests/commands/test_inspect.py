@@ -277,16 +277,6 @@ def test_every_bad_flag_is_named_at_once_without_tensorflow(name):
         assert part in done.stderr
 
 
-@pytest.mark.parametrize("name", ["inspect", "threads"])
-def test_help_teaches(name):
-    done = subprocess.run(
-        [sys.executable, "-m", "rnn_scaling", name, "--help"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0 and not done.stderr
-    for part in ("Exit status: 0", "--repeats=N", "--run_timeout", "--trace_batches=N"):
-        assert part in done.stdout
-
-
 def held(folder):
     """Committed records, by name."""
     return {path.stem: record.read(path) for path in sorted((ROOT / "docs" / "results" / folder).glob("*.json"))}

@@ -267,18 +267,6 @@ def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypat
     ]
 
 
-def test_help_and_wrong_flags_load_no_tensorflow():
-    code = (
-        "import sys; from rnn_scaling.commands import links;"
-        "assert links.main(['--help']) == 0; assert links.main(['--x']) == 2;"
-        "assert not {'tensorflow', 'matplotlib', 'scipy'} & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    for name in ("--algorithms=", "--timeout=", "Exit status: 0"):
-        assert name in done.stdout
-
-
 def logged(folder):
     """Words of the fake worker's log, which it makes before it writes to it."""
     log = folder / "log"

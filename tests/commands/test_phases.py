@@ -273,15 +273,6 @@ def test_a_step_that_was_not_traced(run_file, capsys):
     assert told(capsys, run_file, "--step=3") == (1, "", f"error: --step=3: {run_file} has the steps 0 to 2\n")
 
 
-def test_reading_loads_neither_tensorflow_nor_matplotlib(run_file):
-    code = (
-        "import sys; from rnn_scaling.commands import phases; status = phases.main(sys.argv[1:]); "
-        "assert not {'tensorflow', 'matplotlib'} & sys.modules.keys(); sys.exit(status)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, run_file], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
     write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
     (tmp_path / "logs" / "links").mkdir()

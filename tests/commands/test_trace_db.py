@@ -1,9 +1,6 @@
-"""The command itself: help, wrong use, times, Markdown, and that it never loads TensorFlow."""
+"""The command itself: wrong use, times and Markdown."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 
@@ -31,11 +28,6 @@ def test_wrong_use(words, reason, capsys):
     assert trace_db.main(words) == 2
     err = capsys.readouterr().err
     assert err.startswith("error: ") and reason in err and err.count("\n") == 1
-
-
-def test_help(capsys):
-    assert trace_db.main(["--help"]) == 0
-    assert "--from=TIME" in capsys.readouterr().out
 
 
 def test_times_keep_every_digit():
@@ -94,17 +86,3 @@ def test_names_cannot_break_a_table(tmp_path, capsys):
     assert trace_db.main([str(tmp_path / "db")]) == 0
     out = capsys.readouterr().out
     assert "a\\|b xxx" in out and "\x1b" not in out and max(map(len, out.splitlines())) < 250
-
-
-def test_the_command_loads_no_tensorflow(tmp_path):
-    databases.nsys(tmp_path / "db")
-    code = (
-        "import sys; from rnn_scaling.commands import trace_db; status = trace_db.main(sys.argv[1:]); "
-        "assert not {'tensorflow', 'matplotlib'} & set(sys.modules); sys.exit(status)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "db")], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    done = subprocess.run(
-        [sys.executable, "-m", "rnn_scaling", "trace-db", str(tmp_path / "none")], capture_output=True, text=True
-    )
-    assert done.returncode == 1 and done.stderr == f"error: {tmp_path / 'none'}: No such file or directory\n"

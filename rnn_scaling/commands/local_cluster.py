@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnn_scaling import entry, registry
-from rnn_scaling.processes import process
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import ranks
 
@@ -36,10 +35,4 @@ def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
     groups = [ranks.ProcessCounts]
     flags.answer(ranks.split(words)[0], USAGE, groups, "local-cluster")
     _, flags_of_all, config = ranks.read(words, groups)
-    starter = ranks.Starter(trainer)
-    try:
-        with ranks.fenced(config, starter.tasks(config, flags_of_all, has_streams=True)) as tasks:
-            ended = process.run_together(tasks, timeout_s=0.0, on_line=ranks.relay)
-    except OSError as e:
-        return entry.fail(f"the cluster did not start: {e.strerror or e}")
-    return ranks.answer(ended, config)
+    return ranks.Starter(trainer).answer(config, flags_of_all)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from rnn_scaling import entry, registry
 from rnn_scaling.models import kernels
-from rnn_scaling.records.lock import BusyError
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps import certificates, sweep
@@ -67,8 +66,6 @@ def _report(made: sweep.Made) -> int:
     try:
         made.attach_certificates()
         report_files.report(made.out, made.out)
-    except BusyError as e:
-        return entry.fail(str(e))
     except entry.Refusal as refusal:
         entry.fail(*refusal.lines)
         made.print_failures()

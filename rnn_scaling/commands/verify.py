@@ -13,10 +13,8 @@ from rnn_scaling import entry
 from rnn_scaling.cluster import launch as launches
 from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.models.config import option
-from rnn_scaling.processes import process
 from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.settings.sweep_options import OF_ONE_RUN
 from rnn_scaling.sweeps import ranks
@@ -72,7 +70,7 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
             if options.machine and config.num_processes > 1:
                 raise entry.Refusal(f"--machine checks the devices of one process, got {config.num_processes}")
             if config.num_processes > 1:
-                return _together(config, [spell(name, value) for name, value in given.items()], verifier)
+                return ranks.Starter(verifier).answer(config, [spell(name, value) for name, value in given.items()])
         else:
             from rnn_scaling.train import configuration
 
@@ -99,13 +97,3 @@ def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[st
     useless = [name for name in REFUSED if name in given]
     lines += [f"{spell(name, given[name])}: nothing is timed or traced here; leave it out" for name in useless]
     return given, options, lines
-
-
-def _together(config: RunConfig, words: Sequence[str], verifier: Sequence[str]) -> int:
-    """Runs all processes on this machine; returns the exit status of rank 0, or of the first that failed."""
-    try:
-        with ranks.fenced(config, ranks.Starter(verifier).tasks(config, words, has_streams=True)) as tasks:
-            ended = process.run_together(tasks, timeout_s=0.0, on_line=ranks.relay)
-    except OSError as e:
-        return entry.fail(f"the cluster was not started: {e.strerror or e}")
-    return ranks.answer(ended, config)

@@ -14,13 +14,34 @@ from typing import Any
 from rnn_scaling.files import input_files
 from rnn_scaling.machine.gpus import uneven_towers
 from rnn_scaling.models import kernels
+from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.registry import ALL_REDUCES, DATA_SOURCES, TEXT_FILES, VARIABLE_UPDATES, either
-from rnn_scaling.settings import all_reduce_spec, conflict_rules, framework_conflicts
+from rnn_scaling.processes import other_python
+from rnn_scaling.registry import ALL_REDUCES, DATA_SOURCES, FRAMEWORKS, TEXT_FILES, VARIABLE_UPDATES, either
+from rnn_scaling.settings import all_reduce_spec, conflict_rules
 from rnn_scaling.settings.conditions import is_read, remedy, unread
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.flags import broken_rule
+from rnn_scaling.settings.naming import OURS
 from rnn_scaling.settings.spelling import spell
+
+# What each option may be where another framework trains, the remedy first.
+_ALLOWED_ELSEWHERE = {
+    "model": (ModelConfig.model,),
+    "unit_type": ("lstm",),
+    "share_embedding": (False,),
+    "dropout": (0.0,),
+    "accuracy": (False,),
+    "compute_dtype": ("float32", "bfloat16"),
+    "variable_update": ("replicated", "independent"),
+    "data_source": ("constant",),
+    "max_gradient_norm": (0.0,),
+    "lr_scaling": ("none",),
+    "until_steady": (False,),
+    "trace_batches": (0,),
+    "log_dir": ("",),
+    "checkpoint_dir": ("",),
+}
 
 
 def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
@@ -31,9 +52,9 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
         config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
     lines = [line for lines_of in bad.values() for line in lines_of] + list(_ignored(config, given))
     lines += conflict_rules.broken(config, given, num_gpus)
-    for check in (_uneven_towers, _kernels, _installation, _all_reduce, _data, _files, _outputs):
+    for check in (_uneven_towers, _kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
         lines += check(config, num_gpus)
-    return [*lines, *framework_conflicts.problems(config, num_gpus)]
+    return lines
 
 
 def keeps_trace(config: RunConfig) -> str | None:
@@ -195,3 +216,33 @@ def _can_create(folder: Path) -> bool:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _framework(config: RunConfig, num_gpus: int) -> Iterator[str]:
+    """What another framework cannot do: it trains one network, on constant batches."""
+    name = config.frameworks.framework
+    if name == OURS:
+        return
+    faults = list(_framework_faults(config, num_gpus))
+    yield from faults
+    if not faults:  # it starts a program
+        row = FRAMEWORKS[name]
+        if problem := other_python.problem(name, row.package, row.least):
+            yield problem
+
+
+def _framework_faults(config: RunConfig, num_gpus: int) -> Iterator[str]:
+    name = config.frameworks.framework
+    for option, allowed in _ALLOWED_ELSEWHERE.items():
+        value = getattr(getattr(config, GROUP_OF[option]), option)
+        if value not in allowed:
+            remedy = f"use {' or '.join(spell(option, each) for each in allowed)}" if allowed[0] else "leave it out"
+            yield f"--framework={name} cannot have {spell(option, value)}; {remedy}"
+    sizes = config.tower_batch_sizes()
+    if FRAMEWORKS[name].has_equal_towers and len(set(sizes)) > 1:
+        yield (
+            f"--framework={name} cuts --global_batch_size={sum(sizes)} evenly, and --num_devices={len(sizes)} does not "
+            f"divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
+        )
+    if config.devices.device == "gpu" and config.devices.num_devices > num_gpus:
+        yield f"--framework={name} needs a GPU for each of --num_devices={config.devices.num_devices}, got {num_gpus}"

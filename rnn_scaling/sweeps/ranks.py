@@ -74,6 +74,15 @@ class Starter:
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
+    def answer(self, config: RunConfig, words: Sequence[str]) -> int:
+        """Runs all processes here, with the streams of this process; returns the exit status."""
+        try:
+            with fenced(config, self.tasks(config, words, has_streams=True)) as tasks:
+                ended = process.run_together(tasks, timeout_s=0.0, on_line=relay)
+        except OSError as e:
+            return entry.fail(f"the cluster did not start: {e.strerror or e}")
+        return answer(ended, config)
+
     def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
         """The processes on this machine.
 

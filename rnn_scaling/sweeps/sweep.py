@@ -13,6 +13,7 @@ from rnn_scaling import entry
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.models.config import option
+from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.sweeps import certificates, command_plan, folder
@@ -64,11 +65,15 @@ class Made:
         """Writes each verdict into the records of its configuration.
 
         Raises:
-          BusyError: if another process works in the folder.
+          Refusal: if another process works in the folder.
         """
-        if self.certified is not None:
+        if self.certified is None:
+            return
+        try:
             with folder.lock(self.out):
                 certificates.attach(self.configurations, self.out, self.certified.records, self.rounds)
+        except BusyError as e:
+            raise entry.Refusal(str(e)) from None
 
     def print_failures(self) -> bool:
         """Prints failed runs and configurations that train wrong on stderr; returns whether there is one."""

@@ -118,7 +118,6 @@ def test_files_that_cannot_be_opened(folder, capsys):
         ([], "expected FILE [FILE ...], got nothing"),
         (["--format=horovod", "x"], "--format=horovod must be one of auto, tf_cnn_benchmarks"),
         (["--output=xml", "x"], "--output=xml must be one of markdown, csv, json"),
-        (["--outptu=csv", "x"], "--outptu is not a flag; did you mean --output?"),
     ],
 )
 def test_wrong_use(capsys, words, reason):

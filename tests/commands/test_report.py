@@ -12,13 +12,13 @@ import tempfile
 import pytest
 
 from rnn_scaling.commands import report
-from rnn_scaling.records import folder, record
+from rnn_scaling.records import record
 from rnn_scaling.records.own_files import REPORT_SCHEMA, is_own
 from rnn_scaling.reports import table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import curves, figures
 from tests.support.paths import ROOT
-from tests.support.scaling_runs import attributed, run, series, timed, write_folder
+from tests.support.scaling_runs import run, series, timed, write_folder
 
 FILES = {"table.md", "table.csv", "report.json", "report.html", "speedup.png"} | {
     f"{name}.svg" for name in ("words_per_second", "speedup", "efficiency")
@@ -77,13 +77,11 @@ def changed(**changes):
     "changes,said",
     [
         ({"config.num_devices": 0}, "config.num_devices is 0; expected a whole number of at least 1"),
-        ({"config.num_devices": True}, "config.num_devices is True"),
         ({"config.variable_update": None}, "config.variable_update is missing; expected a name"),
         ({"config": []}, "config is []"),
         ({"config.preset": []}, "config.preset is []; expected one value"),
         ({"batches.seconds": [1.0] * 39 + [float("inf")]}, "batches.seconds[39] is inf"),
         ({"batches.seconds": [1.0, float("nan")]}, "batches.seconds[1] is nan; expected a number above 0"),
-        ({"batches.seconds": [1.0] * 39 + [float("nan")]}, "batches.seconds[39] is nan"),
         ({"batches.seconds": [1e-300] * 40}, "batches.seconds[0] is 1e-300"),
         ({"batches.items": [10**400] * 40}, "batches.items[0] is 1000"),
         ({"batches.items": [-1] * 40}, "batches.items[0] is -1"),
@@ -94,7 +92,6 @@ def changed(**changes):
         ({"throughput": []}, "throughput is []; expected an object"),
         ({"throughput": {}}, "throughput is missing; expected items, seconds and items_per_second"),
         ({"phases.start": -1.0}, "phases.start is -1.0; expected seconds"),
-        ({"resolved": "no"}, "resolved is 'no'; expected an object"),
         ({"error": "no"}, "error is 'no'; expected an object or null"),
         ({"batches.tower_positions": [[1, "a"]] * 40}, "batches.tower_positions[0][1] is 'a'; expected a number"),
         (
@@ -138,13 +135,6 @@ def test_an_odd_environment_does_not_stop_the_report(junk, tmp_path, capsys):
     (tmp_path / "odd.json").write_text(json.dumps(odd))
     assert report.main([str(tmp_path)]) == 0
     assert "odd.json: " in capsys.readouterr().err
-
-
-def test_a_file_nested_without_end_is_left_out(tmp_path, capsys):
-    write_folder(tmp_path, [timed(1, 100)])
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    assert report.main([str(tmp_path)]) == 0
-    assert "deep.json: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words,status", [([], 2), (["--x"], 2), (["no/such/folder"], 2), (["EMPTY"], 1)])
@@ -196,23 +186,10 @@ def test_files_that_are_named_as_unreadable_are_not_said_to_be_missing(tmp_path,
     assert f"{tmp_path}: no run records (*.json) in this folder that can be read" in said and "cut.json" in said
 
 
-def test_a_copy_of_a_record_is_left_out(tmp_path, capsys):
-    write_folder(tmp_path, attributed())
-    (tmp_path / "copy.json").write_bytes((tmp_path / "0.json").read_bytes())
-    assert len(folder.read(tmp_path).runs) == len(attributed())
-    assert "copy.json: a copy of 0.json" in folder.read(tmp_path).left_out[0]
-
-
 @pytest.mark.parametrize("name,text", [("table.md", f"about {REPORT_SCHEMA}\n"), ("table.csv", REPORT_SCHEMA + ",1\n")])
 def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):
     (tmp_path / name).write_text(text)
     assert not is_own(tmp_path / name)
-
-
-def test_a_file_that_cannot_be_read_is_said_without_numbers(tmp_path, capsys):
-    write_folder(tmp_path, [timed(1, 100)])
-    (tmp_path / "odd.json").mkdir()
-    assert folder.read(tmp_path).left_out == (f"{tmp_path}/odd.json: a folder; expected a regular file",)
 
 
 def test_a_folder_whose_name_is_no_text_is_reported(tmp_path):

@@ -22,7 +22,7 @@ _by_name = sys.argv[0] == "-m" and "-m rnn_scaling" in " ".join(sys.orig_argv)
 if _by_name or sys.argv[0].endswith("rnn-scaling"):  # one of our programs, with nothing to keep yet
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback, until entry.leave listens
-    # The caller's folder comes last: its numpy.py or profile.py is no library of ours.
+    # The caller's folder comes last, so that its numpy.py or profile.py does not replace a library.
     sys.path.sort(key=lambda path: os.path.exists(path) and os.path.samefile(path, "."))
 
 from typing import TYPE_CHECKING, Any  # noqa: E402, the first lines are for Ctrl-C
@@ -106,7 +106,7 @@ def sweep(
 
     if not trainer:
         if axes:
-            raise invocations.FlagErrors(["axes are of a trainer of your own: give trainer"])
+            raise invocations.FlagErrors(["axes belong to a program of your own: give trainer"])
         invocations.sweep(out, options, repeats=repeats, timeout_s=timeout_s, launch=launch)
         return load(out)
     if launch:

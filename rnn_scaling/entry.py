@@ -165,7 +165,7 @@ def _unforeseen(error: Exception, name: str) -> int:
     """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one.
 
     Raises:
-      OSError: the error itself, if it is of what is printed: `leave` knows what to do.
+      OSError: the error itself if printing failed; `leave` handles it.
     """
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         raise error
@@ -251,7 +251,7 @@ def _can_write(descriptor: int) -> bool:
 
 
 def _discard_output() -> None:
-    """The interpreter flushes once more when it ends, and nobody may hear of it; stderr may have no reader either."""
+    """Silences the last flush of the interpreter; stdout and stderr may have no reader."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     try:

@@ -20,7 +20,7 @@ class Choice:
     Attributes:
       module: loaded when it is chosen.
       help: what it is, in a few words, for `--help`.
-      reads: options that not every choice of its table reads; setting one that nobody reads is refused.
+      reads: options that not every choice of its table reads; setting one that no choice reads is refused.
       is_swept: whether a sweep runs it when the user names none; a mode of several workers, when there are such.
     """
 
@@ -348,12 +348,12 @@ def reads(table: Table, name: str, option: str) -> bool:
 
 
 def trains_one_model(mode: Any) -> bool:
-    """Whether the towers of an update mode exchange what they learn, as of a mode that is not known."""
+    """Whether the towers of an update mode exchange what they learn; true for an unknown mode."""
     return mode not in VARIABLE_UPDATES or VARIABLE_UPDATES[mode].trains_one_model
 
 
 def is_distributed(mode: Any) -> bool:
-    """Whether several processes can take part in an update mode; one that is not known is of one process."""
+    """Whether several processes can take part in an update mode; an unknown mode has one process."""
     return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].engine != "local"
 
 

@@ -88,7 +88,7 @@ class LossPart:
     """One share of the loss: `points` in percentage points of efficiency, `value` as the same share of the ideal.
 
     Both are None where a run is missing, and `commands` then supply it, if our trainer makes it. `is_told`: it can be
-    told apart from 0. `may_be_load`: its interval excludes 0, but other processes may have taken as much.
+    told apart from 0. `may_be_load`: its interval excludes 0, but other processes may have used that much.
     """
 
     name: str

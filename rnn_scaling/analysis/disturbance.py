@@ -31,7 +31,7 @@ def taken(records: Sequence[RunRecord]) -> float:
 
 
 def _shares(record: RunRecord) -> list[tuple[float, int]]:
-    """(noticed share, cores that it is of) of the recording process, and of each worker that tells its own."""
+    """(noticed share, cores) of the recording process and of each worker that reports its own."""
     watched = record.environment.load
     shares = [(watched.others + watched.steal if watched else 0.0, len(cores_of(record)))]
     ranks = record.workers.workers if record.workers else ()

@@ -84,7 +84,7 @@ def told_options(rows: Sequence[Row]) -> list[str]:
 
 
 def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The options of which rows say several things; not to have one that is none of ours is a value too."""
+    """The options with several values in rows; a missing option of a user's program counts as a value."""
     names = {name for known in options for name in known}
     theirs = names - configs.OPTIONS.keys()
     texts = {name: {repr(known.get(name)) for known in options if name in known or name in theirs} for name in names}

@@ -182,7 +182,7 @@ def loss_growth(losses: Sequence[float | None]) -> float | None:
 
 
 def is_lost(run: RunRecord) -> bool:
-    """Whether a run's training diverged: where a record of ours has no loss, it was not finite."""
+    """Whether a run's training diverged: our records without a loss had one that was not finite."""
     losses = run.batches.loss
     is_ours = TRAINER not in run.config
     return bool(loss_growth(losses) or end_of_loss(losses) or (is_ours and losses and losses[-1] is None))

@@ -169,7 +169,7 @@ def _gib(peaks: Sequence[int | None]) -> Interval | None:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean, as of rates; None where one is not known."""
+    """The geometric mean; None if a value is unknown."""
     known = [value for value in values if value]
     return math.exp(math.fsum(map(math.log, known)) / len(known)) if known and len(known) == len(values) else None
 

@@ -136,7 +136,7 @@ class Row:
 
     @functools.cached_property
     def known(self) -> Mapping[str, Any]:
-        """The options whose values are known: ours all are, for they have defaults, and another trainer tells some."""
+        """The options with known values: all of ours, which have defaults, and those that another program reports."""
         return self.config if self.is_ours else with_total(known_config(self.records[0]), self.fixed_total)
 
     @property

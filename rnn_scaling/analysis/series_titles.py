@@ -113,7 +113,7 @@ def _own_decoder(row: Row) -> dict[str, Any]:
 
 
 def _read_options(row: Row, names: Sequence[str]) -> dict[str, Any]:
-    """The values of these options that are known and read, without the one that a row of ours is called by."""
+    """The known values of these options that the run reads, without the one in the name of the row."""
     ignored = unread_options(row.config)
     options = {name: row.known[name] for name in names if name in row.known and name not in ignored}
     if row.is_ours:
@@ -150,7 +150,7 @@ def _words(options: Mapping[str, Any], shared: Sequence[str]) -> tuple[str, ...]
 
 
 def _may_change_work(name: str) -> bool:
-    """Of options that are none of ours nobody here knows it, unless they say how a run is made and read."""
+    """Unknown for options of a user's program, unless they say how a run is started and read."""
     if name in SIZES or name == TRAINER or name in HOW_RUN:
         return False
     return name in WORK_OPTIONS or name not in configs.OPTIONS

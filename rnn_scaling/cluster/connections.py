@@ -41,7 +41,7 @@ def wait_for_server(address: str, timeout_s: float) -> None:
 
 
 def cut(address: str) -> int:
-    """Shuts this process's TCP connections to an address down, as if the peer had died; whoever uses them sees that.
+    """Shuts this process's TCP connections to an address down, as if the peer had died.
 
     Args:
       address: HOST:PORT of the peer.

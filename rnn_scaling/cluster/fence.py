@@ -1,6 +1,6 @@
-"""A network of their own for processes on this machine: it has loopback alone, so nobody else reaches their ports.
+"""A network of their own for processes on this machine: it has only loopback, so no other process reaches their ports.
 
-TensorFlow binds its servers to all addresses of the host and asks nobody who connects; it has no option for another.
+TensorFlow binds its servers to all addresses of the host without authentication, and has no option to change this.
 
     with fence.network() as fenced:
         subprocess.run([*fenced.enter, "program", ...])

@@ -51,7 +51,7 @@ class Launch:
       addresses: HOST:PORT of every rank's engine; empty: each takes a port that is free.
       job: what tells this job from others that meet at the same address.
       num_ps: how many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
-      token: secret of the job, which no text shows; empty: nobody gave one.
+      token: secret of the job, which no text shows; "": none.
       timeout_option: the name by which messages call the time limit.
     """
 

@@ -271,7 +271,7 @@ class Member:
         while channel.is_open:
             ready = self._selector.select(beat_s)
             now = time.monotonic()
-            if now - woke_at > self._heartbeat_s / 2:  # this process was frozen itself: blame nobody for it
+            if now - woke_at > self._heartbeat_s / 2:  # this process itself was frozen: no peer is late
                 channel.heard_at = now
             woke_at = now
             for _, events in ready:

@@ -93,7 +93,7 @@ class Rendezvous:
             while not self._ends.is_set():
                 ready = self._selector.select(tick_s)
                 now = time.monotonic()
-                if now - woke_at > self._heartbeat_s / 2:  # this process was frozen itself: blame nobody for it
+                if now - woke_at > self._heartbeat_s / 2:  # this process itself was frozen: no peer is late
                     for each in self._connections:
                         each.heard_at = now
                 woke_at = now
@@ -279,7 +279,7 @@ class Rendezvous:
             return
         line = f"{peer} {what}"
         if not self._has_begun and peer.rank:
-            self._trouble = self._trouble or line  # without rank 0 nobody would be told later
+            self._trouble = self._trouble or line  # without rank 0 it could not be reported later
         elif peer.role in self._survives and peer.rank:
             connection.send(wire.encode("failed", line=line))
             self._drop(connection)

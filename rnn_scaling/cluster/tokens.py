@@ -15,12 +15,12 @@ SHORTEST, LONGEST = 16, 4096  # characters
 
 
 def generate() -> str:
-    """A token that nobody guesses."""
+    """A random token."""
     return secrets.token_hex(16)
 
 
 def read(environ: Mapping[str, str]) -> str:
-    """The token of this process's job; empty where nobody gave one. The variable with the token comes first.
+    """The token of this process's job; "" without one. The variable with the token comes first.
 
     Raises:
       ValueError: if it cannot be read, others can read it, or it can be guessed; the token is not in the message.

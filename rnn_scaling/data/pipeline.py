@@ -120,7 +120,7 @@ def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None) -> Source:
     """A source that deals the pipeline's batches to the towers.
 
     Args:
-      dataset: an endless pipeline; its batches are of `feed.pipeline_batch_sizes`, in turn.
+      dataset: an endless pipeline; its batches have the sizes `feed.pipeline_batch_sizes`, in turn.
       feed: where batches go, and with `prefetch_data_to_device` how many are kept ready on each device, at least;
         otherwise nothing is taken before the step asks.
     """

@@ -86,7 +86,7 @@ def _refuse_special(path: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuses to write where a link stands: it may lead to a file that is nobody's business here, or that is not there.
+    """Refuses to write through a link: it may lead to a file of somebody else, or to none.
 
     Raises:
       OSError: if it is one; `strerror` says what to do.

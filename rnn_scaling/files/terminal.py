@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-# The variable of the environment by which a sweep asks a program that is not ours for lines of progress.
+# The environment variable by which a sweep asks a user's program for lines of progress.
 PROGRESS = "RNN_SCALING_PROGRESS"
 _GAP = 2  # between columns
 _ESCAPES = {"&lt;": "<", "&#58;": ":", "\\": ""}  # of Markdown, which a terminal does not render

@@ -9,7 +9,7 @@ from rnn_scaling import registry
 from rnn_scaling.importers import mlperf_system
 from rnn_scaling.importers.common import ImportedLog, LogError, read_lines
 
-WINDOW = 256 << 10  # characters that are looked at together, until some are of a known format
+WINDOW = 256 << 10  # characters that are searched together for a known format
 
 
 def formats_of(path: Path) -> list[str]:

@@ -1,6 +1,6 @@
 """Progress bars: the steps of a loop, and the rate or the seconds of a step next to them.
 
-Of several bars, as of training and of validation, the one that grew on the most lines counts: it took the most time.
+Of several bars, such as training and validation, the one that grew on the most lines counts: it took the most time.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class _HorovodReader(RankReader[_HorovodStream]):
             self.problems.add(line, text, "total")
         listed = stream.settings.get("Number")
         if listed and listed != str(devices):
-            self.problems.add(line, f"the total is of {devices} devices, the settings say {listed}", "devices")
+            self.problems.add(line, f"the total is for {devices} devices, but the settings say {listed}", "devices")
         row = _row(self.source, line, stream, devices, rate, parse_cell(match[4]))
         # Without tags a new heading is a new run: of the published scripts rank 0 alone prints.
         run = self.num_runs if rank is None else 0

@@ -13,7 +13,7 @@ from rnn_scaling.importers import printed_numbers
 
 AUTO, REGEX, WALL = "auto", "regex:", "wall"
 GROUPS = ("rate", "items", "seconds", "ms", "step", "total", "loss")
-ARRIVAL, PROCESS = "arrival", "process"  # clocks of ours
+ARRIVAL, PROCESS = "arrival", "process"  # our clocks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -101,7 +101,7 @@ def _with_system(log: ImportedLog, systems: Sequence[ImportedLog], only: Sequenc
     if not systems:
         return log
     if place:
-        text = f"no given description is of system {place.stem}, which its folder names; {place.name} would be used"
+        text = f"no given description describes system {place.stem}, which its folder names; {place.name} would be used"
     else:
         text = "its path names none of the given descriptions; one is found by the name of a folder of the log's"
     return dataclasses.replace(log, notes=(*log.notes, f"{log.source}: {text}."))

@@ -49,7 +49,7 @@ def read(path: Path, terms: Terms) -> LogReading:
     if failures:
         raise ValueError(f"its output tells no rate ({'; '.join(failures)})")
     known = ", ".join(each for each in names if each != log_formats.AUTO) or ", ".join(log_formats.names())
-    raise ValueError(f"its output is of no format that is read ({known}); --log_format=regex:PATTERN reads others")
+    raise ValueError(f"its output has no known format ({known}); --log_format=regex:PATTERN reads others")
 
 
 def _wall(terms: Terms) -> LogReading:

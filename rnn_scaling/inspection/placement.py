@@ -176,7 +176,7 @@ def _imported(partition: Any, sends: Sequence[Any]) -> tf.Graph:
 
 
 def _needed(partition: Any, sends: Sequence[Any]) -> set[str]:
-    """Names of the sends and of all that they are made from; TensorFlow's own function warns that it is of old."""
+    """Names of the sends and of all that they are made from; TensorFlow's own function is deprecated."""
     inputs = {node.name: [name.partition(":")[0] for name in node.input] for node in partition.node}
     needed: set[str] = set()
     names = [node.name for node in sends]

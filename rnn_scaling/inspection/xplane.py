@@ -182,7 +182,7 @@ def _launches(node: Node) -> bool:
 
 
 def _gpu_kernels(plane: Any, nodes: Mapping[str, Node], exchanged: Container[str]) -> Iterator[KernelEvent]:
-    """A real GPU's plane; several logical devices may share it, so the operator says which of them a kernel is of."""
+    """A real GPU's plane. Several logical devices may share it: the operator names that of a kernel."""
     for line in plane.lines:
         if not STREAM.match(line.name):
             continue

@@ -178,7 +178,7 @@ def _tasks(
         tasks += computes(common, options, num_gpus, num_cores)
     sizes = []
     if ALL_REDUCE in parts and ranks < 2:
-        left_out.append("all-reduce: one GPU has nobody to exchange with; --num_devices=2 makes two logical ones of it")
+        left_out.append("all-reduce: needs two devices; --num_devices=2 divides the GPU into two logical ones")
     elif ALL_REDUCE in parts:
         wanted = sizes_between(*bounds, options.step_factor)
         sizes = fitting(wanted, ranks, free)

@@ -52,7 +52,7 @@ class ClockSampler:
         self._thread.join(timeout=2.0)  # longer only if a driver does not answer: that must not hold up the run's end
 
     def read(self) -> dict[str, Any] | None:
-        """The record's `environment.clocks` as of now; None: nothing was sampled, or the clock is a constant."""
+        """The record's `environment.clocks` so far; None: nothing was sampled, or the clock is a constant."""
         with self._lock:
             samples, source, taken = list(self._samples), self._source, self._taken
         if source is None or not samples:

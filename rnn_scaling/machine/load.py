@@ -49,7 +49,7 @@ def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[flo
 
 
 def of_one_device(share: float, num_cores: int, num_devices: int) -> float:
-    """What `share` of a run's cores is of one device's, for all of it may have fallen on that device.
+    """`share` of a run's cores as a share of one device's cores: all the load may have been on that device.
 
     Args:
       share: of all cores, 0 to 1.

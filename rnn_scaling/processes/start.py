@@ -15,7 +15,7 @@ FOLDER = os.path.dirname(os.path.realpath(__file__))
 def main(words: list[str]) -> None:
     """Does not return."""
     program, module, *rest = words
-    sys.argv = ["rnn-scaling", *rest]  # which the package's __init__ knows for a program of ours
+    sys.argv = ["rnn-scaling", *rest]  # by which the package's __init__ recognises our program
     packages = os.path.dirname(os.path.dirname(FOLDER))
     sys.path[:] = [packages, *(path for path in sys.path if path != FOLDER)]
     from rnn_scaling import entry

@@ -210,7 +210,7 @@ def clock_faults(clocks: Clocks | None) -> Iterator[str]:
     for i, sample in enumerate(clocks.samples):
         if len(sample.devices) != len(clocks.devices):
             count = len(sample.devices)
-            yield f"environment.clocks.samples[{i}] is of {count} devices; expected {len(clocks.devices)}"
+            yield f"environment.clocks.samples[{i}] has {count} devices; expected {len(clocks.devices)}"
             return
 
 
@@ -264,7 +264,7 @@ def graph_faults(graph: Graph | None) -> Iterator[str]:
 
 
 def rank_faults(workers: Workers | None) -> Iterator[str]:
-    """Ranks that are not numbered once each, or are of no role that is known."""
+    """Ranks with a repeated number or an unknown role."""
     if workers is None:
         return
     for name, ranks in (("ranks", workers.ranks), ("lost", workers.lost)):

@@ -58,7 +58,7 @@ def further_options(summary: Summary) -> list[str]:
 
 
 def _column(option: str) -> str:
-    """What the column of an option is called: another trainer's may have the name of one of ours."""
+    """The name of an option's column; another program may have an option of the same name."""
     is_taken = option not in configs.OPTIONS and option in (*WHOSE, "machine", "kernel", *WORK)
     return f"option_{option}" if is_taken else option
 

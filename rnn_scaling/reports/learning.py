@@ -144,5 +144,5 @@ def by_row(learning: Learning, row: Row) -> tuple[Interval | None, Interval | No
 
 
 def line_names(learning: Learning, titles: dict[Row, str]) -> dict[Row, str]:
-    """What the lines of pictures are called, by the identities of their rows; arguments as of `sentences`."""
+    """The names of the lines of pictures, by the identities of their rows; arguments as in `sentences`."""
     return {learned.row: f"{titles[learned.row]}, {learned.row.devices}" for learned in learning.learned}

@@ -118,7 +118,7 @@ def _run_sections(run: TracedRun, step: int | None) -> list[Section]:
 
 
 def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | None) -> list[Section]:
-    """The tables of traced steps, and one of them from left to right; arguments as of `text`."""
+    """The tables of traced steps, and one of them from left to right; arguments as in `text`."""
     number = parts.typical if step is None else step
     drawn = parts.steps[number]
     tables = steps.section(parts, title)

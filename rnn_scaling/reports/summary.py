@@ -199,7 +199,7 @@ class Summary:
 
     @functools.cached_property
     def unlike_programs(self) -> list[str]:
-        """Trainers of which nobody knows whether they do the same work as the others of the report."""
+        """Trainers whose work may differ from that of the others in the report."""
         rows_of: dict[str, list[Row]] = {}
         for member in self.measured:
             row = member.rows[0].row
@@ -226,7 +226,7 @@ def devices(count: int) -> str:
 
 
 def repeated(row: Row) -> str:
-    """The sweep that measures a row anew, as often as it was, in a folder of its own; "" of a trainer not ours."""
+    """The sweep that repeats a row in a folder of its own; "" for a user's program."""
     if not row.is_ours:
         return ""
     repeats = len(row.records)

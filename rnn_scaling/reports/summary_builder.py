@@ -83,7 +83,7 @@ def _order(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
 
 
 def _goes_on(record: RunRecord) -> bool:
-    """Whether the process that began a run without an end is still there; ours has ended all of its own."""
+    """Whether the process that began a run without an end is still there; this process has no such run."""
     process = record.error.process if record.error else None
     return alive.is_alive(process) and process != alive.this_process()
 

@@ -174,7 +174,7 @@ RULES = (
     # The model.
     ConflictRule(
         lambda c: bool(c.workload.datasets) and c.preset not in c.workload.batch_sizes,
-        "--preset={preset} is of text, and --model={model} is trained on images; use --preset={presets}",
+        "--preset={preset} is for text, but --model={model} trains on images; use --preset={presets}",
     ),
     ConflictRule(
         lambda c: c.direction_alias in ("bi", "uni") and not is_read(c.config, "direction"),

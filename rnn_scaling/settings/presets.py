@@ -34,7 +34,7 @@ def image_batches() -> str:
 
 
 def model_of(preset: Any) -> str:
-    """The workload that a preset is of, where the user names none."""
+    """The workload of a preset, if the user names none."""
     return str(PRESETS.get(preset, {}).get("model", ModelConfig.model))
 
 

@@ -44,7 +44,7 @@ class FrameworkOptions:
     malloc: str = option(
         "system",
         "glibc's memory: system (large arrays are given back and faulted in again) or keep (they stay with the "
-        "process: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are set, whoever trains)",
+        "process: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are set, for every framework)",
         choices=("system", "keep"),
     )
 

@@ -30,7 +30,9 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
         given, lines = e.given, e.lines
     lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
     lines += [
-        f"--{name} is of one run, and this command makes several; leave it out" for name in OF_ONE_RUN if name in given
+        f"--{name} applies to one run, but this command makes several; leave it out"
+        for name in OF_ONE_RUN
+        if name in given
     ]
     single = {}
     for name in own.keys() & given.keys():

@@ -82,7 +82,7 @@ class _Fit:
                 self._fit(work, towers)
         except _Left:
             pass
-        except BaseException as error:  # whoever waits for the step raises it
+        except BaseException as error:  # raised where the step is awaited
             self._answers.put(error)
 
     def _fit(self, work: Work, towers: Sequence[int]) -> None:
@@ -144,7 +144,7 @@ def _on_tensorflow(work: Work) -> list[Scope]:
         cpu = tf.config.list_physical_devices("CPU")[0]
         if not tf.config.get_logical_device_configuration(cpu):  # else the step of the check was built before
             tf.config.set_visible_devices([], "GPU")
-            one_core = work.threads == 1  # the pools' sizes are as ours
+            one_core = work.threads == 1  # the pools have the sizes of our trainer
             tf.config.threading.set_intra_op_parallelism_threads(1 if one_core else num_devices * work.threads)
             tf.config.threading.set_inter_op_parallelism_threads(num_devices if one_core else num_devices + 1)
             tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_devices)

@@ -2,7 +2,7 @@
 
     python -m rnn_scaling.trainers.NAME FILE
 
-in an environment of the framework, which has numpy and need not have anything else of ours. A framework's file ends in
+in an environment of the framework, which needs numpy and nothing else of this suite. A framework's file ends in
 `loop.start(loop.Framework(...))`.
 """
 

@@ -27,7 +27,7 @@ LEAST_RATE = 1e-3
 
 
 def make(config: RunConfig, state: RunState, started: float) -> Work:
-    """The work of a run; TensorFlow starts in this process. `started` is as of `Work`."""
+    """The work of a run; TensorFlow starts in this process. `started`: as in `Work`."""
     devices, resolved = config.devices, state.resolved
     inter, intra = (resolved[f"{name}_op_parallelism_threads"] for name in ("inter", "intra"))
     engine = local.start(local.Request(devices.device, devices.num_devices, inter, intra))
@@ -79,10 +79,10 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
 
 
 def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]]:
-    """(learning rate, steps) of a run that is even enough for rounding to stay small, also with batches of few words.
+    """(learning rate, steps) of a run in which rounding stays small, also with batches of few words.
 
-    A loss that falls by more than a fifth in 20 steps of a few words, or rises, is of a run in which rounding grows to
-    the size of what is looked for.
+    If the loss rises, or falls by more than a fifth in 20 steps of a few words, rounding grows to the size of the faults
+    that are searched for.
     """
     learning_rate = handoff.SGD_LEARNING_RATE
     while True:

@@ -1,6 +1,6 @@
 """A run of another framework: our process makes the work, then becomes the framework's Python.
 
-The same process goes on, so that whoever started it ends it, and takes with it what it started. What is handed over
+The process stays the same, so that its parent can end it together with its children. What is handed over
 is a file without a name, which is gone with its last reader.
 """
 

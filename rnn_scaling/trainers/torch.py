@@ -39,7 +39,7 @@ class Seq2Seq(torch.nn.Module):
 
 
 def _lstm(weights: Mapping[str, np.ndarray], part: str, forget_bias: float) -> torch.nn.LSTM:
-    """The layers of `part`. Of PyTorch's two biases a gate one is ours; the other stays zero, untrained."""
+    """The layers of `part`. PyTorch has two biases per gate: one is trained, the other stays zero."""
     kernels = [name for name in weights if name.startswith(part) and name.endswith("/kernel")]
     is_bidirectional = any("/backward/" in name for name in kernels)
     units = weights[kernels[0]].shape[1] // 4

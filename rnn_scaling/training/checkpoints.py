@@ -85,7 +85,7 @@ class Saver:
         if lacking := forgotten(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
         if problem := self._write(done, told, step):
-            last = f"the last one is of batch {self._saved}" if self._saved else "there is none before it"
+            last = f"the last checkpoint is from batch {self._saved}" if self._saved else "there is none before it"
             entry.warn(
                 f"--checkpoint_dir={self._directory}: {problem}; batch {done} was not saved, {last}; the run goes on"
             )

@@ -35,7 +35,7 @@ from rnn_scaling.training.recording import Recording, killed
 
 
 class Recorder:
-    """The clock of a training loop that is not ours; standard library alone.
+    """The clock of a user's training loop; standard library alone.
 
         with Recorder("run.json", unit="images", num_devices=2) as recorder:
             for batch in batches:
@@ -56,7 +56,7 @@ class Recorder:
     not ended.
 
     Attributes:
-      recording: the record in the making; a trainer of ours fills its `resolved` and `parameters`.
+      recording: the unfinished record; our trainers fill its `resolved` and `parameters`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Recorder:
         progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for
           it.
         num_steps: that there will be, warm-up included, for these lines; 0: not known.
-        config: all options of a trainer of ours, in place of `trainer`, `num_devices`, `num_warmup_batches`,
+        config: all options of one of our trainers, instead of `trainer`, `num_devices`, `num_warmup_batches`,
           `options`.
         started: the clock's reading when the program started; now when not given.
         clock: returns seconds.

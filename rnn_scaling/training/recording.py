@@ -74,13 +74,11 @@ class Recording:
         """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
 
         Args:
-          sample: of the load, as of `machine.load.LoadMeter`; None: what this process itself does not use is others'.
+          sample: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
-            devices = [""] * min(
-                self.flat["num_devices"], MOST_DEVICES
-            )  # where the trainer is not ours nobody names them
+            devices = [""] * min(self.flat["num_devices"], MOST_DEVICES)  # unknown for a user's program
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
 
     def stop_watching(self) -> None:

@@ -80,7 +80,7 @@ class TrainStep:
 
     Attributes:
       goes_on: whether steps run between two calls, too; then no pause between them may be left out of the clock.
-      done: each step by itself where a call waits for several, whoever ran them.
+      done: one step at a time, also if a call waits for the steps of several workers.
       cut: how the towers' batches are cut from a global one, once the step is traced; None: each has one of its own.
       num_lost: tells how many workers have died, to a step that outlives them.
     """

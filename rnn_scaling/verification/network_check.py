@@ -268,7 +268,7 @@ def _images(workload: Any) -> Iterator[NetworkComparison]:
 
 
 def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
-    """A batch normalisation's outputs and averages, of Keras' networks or of ours: arXiv:1502.03167."""
+    """A batch normalisation's outputs and averages, in Keras' networks and in ours: arXiv:1502.03167."""
     x = random.normal(2.0, 3.0, (4, 2, 2, 3))
     first = {"mean": random.normal(size=3), "variance": random.uniform(1, 2, 3)}
     tensor = tf.constant(x.astype(np.float32))

@@ -38,8 +38,8 @@ def test_formats_that_tell_rates_are_those_whose_rows_have_one():
 @pytest.mark.parametrize(
     "text, formats, reason",
     [
-        ("hello\n", "auto", "its output is of no format that is read (tf_cnn_benchmarks, "),
-        ("hello\n", "gnmt", "its output is of no format that is read (gnmt); "),
+        ("hello\n", "auto", "its output has no known format (tf_cnn_benchmarks, "),
+        ("hello\n", "gnmt", "its output has no known format (gnmt); "),
         ("", "auto", "it printed nothing"),
         ("a\0b", "regex:(?P<rate>.)", "its output cannot be read: a binary file"),
         (log_samples.TF_CNN + log_samples.TF_CNN, "auto", "(as tf_cnn_benchmarks: 2 rates, and one run has one"),

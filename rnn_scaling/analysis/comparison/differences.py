@@ -24,7 +24,7 @@ from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import TRAINER, told_work
 
 UNKNOWN = "unknown"
-UNKNOWN_EFFECT = "not recorded on every side, so nobody can tell whether it differs"
+UNKNOWN_EFFECT = "not recorded on both sides, so it may differ"
 MAX_SHOWN = 3  # values of one side
 
 # Options that make it another amount or kind of work, by what that does to items/s.
@@ -258,7 +258,7 @@ def _option_difference(name: str, a: str, b: str) -> Difference:
 
 
 def _programs(a: Side, b: Side) -> list[Difference]:
-    """That the sides are of different trainers; the options say whether they do the same work, where they tell it."""
+    """The difference of two trainers; their options say whether they do the same work."""
     names = [dict.fromkeys(str(run.config.get(TRAINER, OURS)) for run in side) for side in (a, b)]
     if names[0].keys() & names[1].keys():
         theirs = [[run.config for run in side if TRAINER in run.config] for side in (a, b)]

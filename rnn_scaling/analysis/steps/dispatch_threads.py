@@ -145,7 +145,7 @@ def _setting(row: Row, best: Row | None) -> Setting:
 
 
 def _concurrency(records: Sequence[RunRecord]) -> float | None:
-    # XLA's clusters of operators do not say which tower they are of.
+    # XLA's clusters of operators do not name their tower.
     traces = [record.trace for record in records if record.trace and not record.config.get("xla")]
     known = [step.concurrency for trace in traces for step in trace.steps if step.concurrency is not None]
     return statistics.median(known) if known else None

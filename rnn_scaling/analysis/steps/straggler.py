@@ -20,7 +20,7 @@ LEVEL = 0.95  # one-sided, of each test behind a straggler
 RANK_LEVEL = 0.975  # one-sided: of two ranks the later one is looked at, so 5 % have a false alarm
 MOST_LATE = 8  # ranks that can be named together, and never more than half of all
 MOST_IDLE = 0.5  # share of a step without a timed kernel, above which arrival times say too little
-LEAST_SHARE = 0.01  # of a step, below which a tower that is later is no straggler: nobody could gain from it
+LEAST_SHARE = 0.01  # of a step; a tower that is later by less is no straggler, because there is nothing to gain
 SERIAL = 0.1  # concurrency above 1, a further tower, up to which towers count as run one after another
 
 
@@ -55,7 +55,7 @@ def name_straggler(
         "straggler-starts-late": _lower_end(took) <= 0,
         "straggler-held-up": _lower_end(compute) <= 0,
         "straggler-negligible": late_share < LEAST_SHARE,
-        # Many steps make a mean sure that is far below what one step differs from the next by: nobody waits for that.
+        # With many steps a mean can be certain and still far below the variation between steps, which matters more.
         "straggler-scatters": mean_late <= scatter(late),
     }
     for kind, holds in objections.items():

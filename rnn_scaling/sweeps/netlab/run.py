@@ -16,7 +16,7 @@ from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.netlab import calibrate, network
 from rnn_scaling.sweeps.netlab.network import NetworkLink, NetworkNode
 
-# Bits a second, powers of 1000 as networks count. tc's "mbps" are megabytes: nobody means them, so they are refused.
+# Bits per second, in powers of 1000. tc's "mbps" are megabytes per second and therefore refused.
 RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 DELAY_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATE_RULE = "a number and kbit, mbit or gbit, from 100kbit to 100gbit, such as 200mbit (bits a second)"

@@ -26,7 +26,7 @@ def start(request: Request) -> Engine:
       At the first worker the devices of all workers; at any other process none, since it serves.
 
     Raises:
-      DeviceError: as of `local.start`, or if this process cannot listen at its address.
+      DeviceError: as in `local.start`, or if this process cannot listen at its address.
       tf.errors.OpError: if another process cannot be reached.
     """
     place = request.place

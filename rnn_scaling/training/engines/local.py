@@ -87,7 +87,7 @@ def start(request: Request) -> Engine:
 
 
 def configure(request: Request) -> None:
-    """Says what TensorFlow shall be when it starts, which it does with the first operation; errors as of `start`."""
+    """Configures TensorFlow before its first operation starts it; errors as in `start`."""
     tf.config.threading.set_inter_op_parallelism_threads(request.inter_op_threads)
     tf.config.threading.set_intra_op_parallelism_threads(request.intra_op_threads)
     if request.xla:

@@ -81,8 +81,8 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
 def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]]:
     """(learning rate, steps) of a run in which rounding stays small, also with batches of few words.
 
-    If the loss rises, or falls by more than a fifth in 20 steps of a few words, rounding grows to the size of the faults
-    that are searched for.
+    If the loss rises, or falls by more than a fifth in 20 steps of a few words, rounding grows to the size of the
+    faults that are searched for.
     """
     learning_rate = handoff.SGD_LEARNING_RATE
     while True:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers import slow_links
+from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive
 
 FORMAT = "p2p_bandwidth_latency"
@@ -126,5 +126,5 @@ def _slow_links(matrix: _Matrix, source: str) -> list[str]:
 
     return [
         f"{source}:{matrix.line}: {matrix.title}: {what} at {text(slow)}, {others} at about {text(usual)}"
-        for what, slow, others, usual in slow_links.find(rates)
+        for what, slow, others, usual in outliers.slow_links(rates)
     ]

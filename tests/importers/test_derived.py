@@ -15,7 +15,6 @@ from rnn_scaling.importers import (
     outliers,
     p2p_bandwidth,
     rendering,
-    slow_links,
     tf_cnn_benchmarks,
 )
 from tests.support import log_samples, real_logs
@@ -292,7 +291,7 @@ def links(n, rate=lambda a, b: 20.0):
     ],
 )
 def test_links_that_stand_out(rates, named):
-    assert [each[0] for each in slow_links.find(rates)] == named
+    assert [subject for subject, *_ in outliers.slow_links(rates)] == named
 
 
 def test_slow_links_of_a_log_are_named_with_their_line():

@@ -33,11 +33,7 @@ def started(size: int | None, **options) -> list[str]:
 @pytest.mark.parametrize("size", [2, 3, 17])
 def test_as_many_workers_as_were_started_where_the_user_does_not_say(size):
     assert configs.as_started(COLLECTIVE, size)["num_workers"] == size
-    assert started(size, **COLLECTIVE) == []
-
-
-def test_the_user_may_say_the_same():
-    assert started(3, **COLLECTIVE, num_workers=3) == []
+    assert started(size, **COLLECTIVE) == [] == started(size, **COLLECTIVE, num_workers=size)
 
 
 def test_one_worker_alone_needs_no_launcher():

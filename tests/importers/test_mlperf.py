@@ -42,7 +42,7 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
     elsewhere = system.rename(tmp_path / "any.json")
     assert devices(path, elsewhere)[:2] == (None, None)  # of another system than the folder names
     assert (
-        "no given description is of system dgx1, which its folder names; dgx1.json would be used"
+        "no given description describes system dgx1, which its folder names; dgx1.json would be used"
         in devices(path, elsewhere)[2]
     )
     free = tmp_path / "any.log"

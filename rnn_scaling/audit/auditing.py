@@ -17,7 +17,7 @@ from rnn_scaling.audit.repairs import Fault
 from rnn_scaling.audit.tables import Ref, Table, View, views
 from rnn_scaling.records.record import RecordError
 
-MAX_NUMBERS = 100_000  # of a file
+MAX_NUMBERS = 500_000  # of a file
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
 CERTAIN = 10.0  # bits of a relation that is no accident
@@ -73,8 +73,9 @@ def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
 def _series(found: Sequence[View]) -> Iterator[Series]:
     """The series of the first view of a table that has some."""
     for view in found:
-        if made := list(derived.series(view)):
-            yield from made
+        made = derived.series(view)
+        if first := next(made, None):
+            yield from itertools.chain([first], made)
             return
 
 
@@ -83,8 +84,8 @@ def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int,
     compared, found, seen = 0, [], set[Ref]()
     for view in views(table) if found_views is None else found_views:
         believed = readings.readings(view)
-        instances = [instance for reading in believed for instance in reading.instances]
-        compared += len(instances) + sum(len(points) for _, points in limits.series(view))
+        compared += sum(reading.compared or len(reading.instances) for reading in believed)
+        compared += sum(len(points) for _, points in limits.series(view))
         for refs, made in _findings(view, believed):
             if not seen & set(refs):
                 seen |= set(refs)
@@ -96,7 +97,7 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
     for fault in repairs.faults(believed):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         yield refs, _of_fault(view, fault)
-    for reading in (*readings.mistakes(view), *readings.contradictions(view, believed)):
+    for reading in (*readings.mistakes(view, believed), *readings.contradictions(view, believed)):
         column = view.columns[reading.target]
         refs = tuple(item.ref for item in column.items if item)
         yield refs, _of_column(view, reading)

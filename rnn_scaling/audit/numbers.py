@@ -20,6 +20,7 @@ _NUMBER = re.compile(
     r"(?P<number>[-+−]?(?:\d{1,3}(?:[,'_ \u2009\u202f]\d{3})+(?!\d)|\d+)?(?:\.\d*)?)"
     r"(?P<exponent>[eE][-+]?\d{1,2})?\s?(?P<scale>[kKMGB](?![A-Za-z]))?\s?(?P<unit>[^\d\s(\[±+][^\d(\[±]{0,24})?"
 )
+_SHORT = re.compile(r"(\d+)(?:\.(\d*))?(%|x?)")  # most cells of large files
 _REMARK = re.compile(r"\s*[(\[].{0,60}[)\]]$|\s*(?:±|\+/-|\+-|\\pm).{0,40}$")
 _CLOCK = re.compile(r"(?:(\d+):)?(\d+):([0-5]\d(?:\.\d*)?)")
 _HOURS = re.compile(
@@ -81,6 +82,8 @@ def parse(text: str) -> Printed | None:
     >>> parse("**1,281.5 img/s** (±3)").value
     1281.5
     """
+    if (short := _SHORT.fullmatch(text)) and len(text) < 16:
+        return Printed(float(text.rstrip("%x")), 10.0 ** -len(short[2] or ""), text, short[3])
     text = plain(text)
     if not text or not any(character.isdigit() for character in text[:24]):
         return None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit import groups, headers
+from rnn_scaling.audit import groups, headers, long_tables
 from rnn_scaling.audit.instances import Instance, Product, Sum, Term
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, Relation
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
-from rnn_scaling.audit.tables import Column, Item, Ref, View
+from rnn_scaling.audit.tables import HEAD, Column, Item, Ref, View
 
-SAMPLE = 60  # rows on which readings are compared; the best is then applied to all
 MOST_SOURCES = 6  # columns of one quantity that are tried
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
 _COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
@@ -23,7 +23,7 @@ _FORMS = ("{} = {} / {}", (0.0, 1)), ("{} = {} / {} - 1", (1.0, 1)), ("{} = 1 - 
 def readings(view: View) -> list[Reading]:
     """The believed readings of every target column, without those that a better one contradicts."""
     found: list[Reading] = []
-    head = view.head(SAMPLE)
+    head = view.head(HEAD)
     for target, column in enumerate(head.columns):
         candidates = sorted(_candidates(head, target, column), key=lambda reading: -reading.bits)
         candidates = [reading for reading in candidates if reading.is_believed]
@@ -32,7 +32,7 @@ def readings(view: View) -> list[Reading]:
             clean = [reading for reading in candidates if not reading.missed and reading.bits >= best.bits - CLOSE]
             found += clean[:1] if best.missed and clean else _agreeing(candidates)
     if head is not view:
-        found = [_applied_to(view, reading) for reading in found]
+        found = _applied_to(view, found)
     return [*found, *_totals(view)]
 
 
@@ -48,13 +48,16 @@ def _agreeing(candidates: Sequence[Reading]) -> list[Reading]:
     return kept
 
 
-def mistakes(view: View) -> list[Reading]:
+def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Relations that hold in a whole column and must not."""
-    view = view.head(SAMPLE)
+    view = view.head(HEAD)
+    right_targets = {reading.target for reading in believed if not reading.missed}
     found: list[Reading] = []
     if not any(item and item.low > 1 for k in view.of("devices") for item in view.columns[k].items):
         return found
     for target, column in enumerate(view.columns):
+        if target in right_targets:
+            continue
         made = [reading for reading in _stated(view, target, MISTAKES) if not reading.missed]
         right = max((reading.bits for reading in _candidates(view, target, column)), default=0.0)
         best = max(made, key=lambda reading: reading.bits, default=None)
@@ -65,7 +68,7 @@ def mistakes(view: View) -> list[Reading]:
 
 def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Columns that follow from confirmed ones by their header, and from nothing by their numbers."""
-    view = view.head(SAMPLE)
+    view = view.head(HEAD)
     confirmed = {reading.target for reading in believed} | set(view.of("devices"))
     found = []
     for target, column in enumerate(view.columns):
@@ -121,19 +124,33 @@ def _applied(view: View, target: int, relation: Relation, sources: tuple[int, ..
             yield scored(column, reading, groups.RULES[rule])
 
 
-def _applied_to(view: View, reading: Reading) -> Reading:
-    """A reading of a sample, on all rows."""
-    column, target, relation = view.columns[reading.target], reading.target, reading.relation
-    if reading.rule:
-        columns = [view.columns[k] for k in reading.sources]
-        parts = groups.groupings(view).get(reading.grouping) or [list(range(len(view.lines)))]
-        baselines = groups.baselines(view, column, columns, parts).get(reading.rule, {})
-        instances = _instances(view, target, relation, reading.sources, baselines)
-    elif relation.text == "target = parts":
-        instances = _sum_instances(view, target, relation, reading.sources)
-    else:
-        instances = _instances(view, target, relation, reading.sources, _rows(view))
-    return scored(column, Reading(relation, target, reading.sources, instances, 0.0, reading.grouping, reading.rule))
+def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
+    """Readings of a sample, on the sample and on the rows of a long view that break one."""
+    rows = set(range(HEAD))
+    baselines: list[Mapping[int, int]] = []
+    for reading in found:
+        target, columns = view.columns[reading.target], [view.columns[k] for k in reading.sources]
+        tolerance = max((instance.tolerance for instance in reading.instances), default=0.0)
+        baselines.append(_rows(view))
+        if reading.relation.is_sum:
+            rows |= long_tables.broken_sums(target, columns, tolerance)
+            continue
+        if reading.rule:
+            parts = groups.groupings(view).get(reading.grouping) or [list(range(len(view.lines)))]
+            baselines[-1] = groups.baselines(view, target, columns, parts).get(reading.rule, {})
+        named = {reading.relation.target: target, **dict(zip(reading.relation.sources, columns))}
+        rows |= long_tables.broken_rows(reading.relation, named, baselines[-1], tolerance)
+    applied = []
+    for reading, of_rows in zip(found, baselines):
+        target, relation, sources = reading.target, reading.relation, reading.sources
+        if relation.is_sum:
+            instances = _sum_instances(view, target, relation, sources, sorted(rows))
+        else:
+            chosen = {row: of_rows[row] for row in sorted(rows) if row in of_rows}
+            instances = _instances(view, target, relation, sources, chosen)
+        again = dataclasses.replace(reading, instances=instances, bits=0.0)
+        applied.append(dataclasses.replace(scored(view.columns[target], again), compared=len(of_rows)))
+    return applied
 
 
 def _rows(view: View) -> dict[int, int]:
@@ -217,14 +234,17 @@ def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
     runs += [list(range(target + 1, end)) for end in range(target + 3, min(len(view.columns), target + 9) + 1)]
     for parts in sorted({tuple(run) for run in runs if len(run) > 1 and set(run) <= set(alike)}):
         relation = Relation(f"{column.name} = sum of {len(parts)} columns", "target = parts", prior)
-        instances = _sum_instances(view, target, relation, parts)
+        instances = _sum_instances(view, target, relation, parts, range(len(view.lines)))
         if len(instances) > 1:
             yield scored(column, Reading(relation, target, parts, instances, 0.0))
 
 
-def _sum_instances(view: View, target: int, relation: Relation, parts: Sequence[int]) -> tuple[Instance, ...]:
+def _sum_instances(
+    view: View, target: int, relation: Relation, parts: Sequence[int], rows: Sequence[int]
+) -> tuple[Instance, ...]:
     found = []
-    for row, total in enumerate(view.columns[target].items):
+    for row in rows:
+        total = view.columns[target].items[row]
         members = [member for k in parts if (member := view.columns[k].items[row])]
         if total and len(members) > 1:
             found.append(Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row))

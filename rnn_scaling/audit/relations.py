@@ -41,6 +41,10 @@ class Relation:
         return tuple(dict.fromkeys(name.removesuffix("0") for name, _ in self.factors[1:]))
 
     @property
+    def is_sum(self) -> bool:
+        return self.text == "target = parts"
+
+    @property
     def has_baseline(self) -> bool:
         return "0" in self.text
 

@@ -24,6 +24,7 @@ class Reading:
     """A relation of a target column, applied to rows.
 
     sources: columns of the relation's quantities. grouping, rule: of groups.py, "" without a baseline.
+    compared: rows of a long table that were compared, of which only some have an instance.
     """
 
     relation: Relation
@@ -33,6 +34,7 @@ class Reading:
     bits: float
     grouping: str = ""
     rule: str = ""
+    compared: int = 0
 
     @property
     def missed(self) -> tuple[Instance, ...]:

@@ -13,6 +13,7 @@ from rnn_scaling.audit.numbers import Printed
 
 Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header
 MOST_COLUMNS = 64  # of a table that are compared with each other
+HEAD = 60  # rows that show what a column holds
 _FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", "core", "thread", "node")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
             "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
@@ -171,6 +172,8 @@ def _plain(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: S
 
 def _bracketed(table: Table, k: int) -> list[Column]:
     """The second number of cells such as "1446.3 (12.1x)" and "88 (91 %)", where its unit says what it is."""
+    if not any(_BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows[:HEAD]):
+        return []
     found = [_BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows]
     parsed = [numbers.parse(match[1]) if match else None for match in found]
     units = {number.unit for number in parsed if number}

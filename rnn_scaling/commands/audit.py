@@ -36,7 +36,7 @@ class AuditOptions:
         choices=("text", "markdown", "json"),
     )
     max_numbers: int = option(
-        100_000, "numbers of a file that are checked; if it has more, the output says so (exit status 2)", minimum=1
+        500_000, "numbers of a file that are checked; if it has more, the output says so (exit status 2)", minimum=1
     )
 
 

@@ -31,11 +31,12 @@ def _key(place: Any) -> tuple[int, str]:
 
 def is_hit(finding: Finding, fault: dict[str, Any]) -> bool:
     """Whether a finding names a cell of the fault, or its column."""
-    cells = {(cell["line"], numbers.plain(cell["is"])) for cell in fault["cells"]}
+    is_line = fault["faulty"].endswith((".md", ".txt", ".csv", ".tsv"))  # of other files only the text is compared
+    cells = {(cell["line"] if is_line else 0, numbers.plain(cell["is"])) for cell in fault["cells"]}
     columns = {numbers.plain(cell["column"]) for cell in fault["cells"]}
     if finding.kind == "column":
         return len(cells) > 1 and any(place.column in columns for place in finding.places)
-    return any(_key(place) in cells for place in finding.places)
+    return any((place.line if is_line else 0, place.printed) in cells for place in finding.places)
 
 
 def main(folder: Path, show: bool) -> None:

@@ -20,6 +20,7 @@ from rnn_scaling.records.record import RecordError
 MAX_NUMBERS = 500_000  # of a file
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
+MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
 CERTAIN = 10.0  # bits of a relation that is no accident
 
 
@@ -94,7 +95,7 @@ def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int,
 
 
 def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
-    for fault in repairs.faults(believed):
+    for fault in filter(_is_material, repairs.faults(believed)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         yield refs, _of_fault(view, fault)
     for reading in (*readings.mistakes(view, believed), *readings.contradictions(view, believed)):
@@ -107,6 +108,17 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
         places = (place, _place(view, outlier.like, *outlier.fits)) if outlier.like else (place,)
         excerpt = _excerpt(view, [outlier.item.ref])
         yield (outlier.item.ref,), Finding(outlier.kind, UNLIKELY, view.table.source, places, "", 0.0, excerpt)
+
+
+def _is_material(fault: Fault) -> bool:
+    """Whether a number is off by more than what medians and unprinted digits explain."""
+    items = {term.item.ref: term.item for instance in fault.broken for term in instance.terms}
+    for change in fault.changes:
+        for ref, (low, high) in zip(change.places, change.fits):
+            item = items.get(ref)
+            if item and max(low - item.high, item.low - high) > MATERIAL * max(abs(item.high), abs(item.low)):
+                return True
+    return False
 
 
 def _of_fault(view: View, fault: Fault) -> Finding:
@@ -125,8 +137,9 @@ def _of_fault(view: View, fault: Fault) -> Finding:
 
 def _formula(instance: Instance) -> str:
     """The relation in words: "speedup = rate / baseline rate"."""
-    text = instance.relation.text
-    return instance.relation.name if text.startswith("target") else re.sub(r"([a-z]+)0", r"baseline \1", text)
+    relation = instance.relation
+    is_named = relation.is_sum or relation.target == "target"
+    return relation.name if is_named else re.sub(r"([a-z]+)0", r"baseline \1", relation.text)
 
 
 def _excerpt(view: View, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...]], ...]:

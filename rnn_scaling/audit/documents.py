@@ -21,9 +21,10 @@ MOST_ROWS = 20_000  # a longer table is read in pieces, each checked by itself
 MOST_BYTES = 1 << 20  # of a line that are read
 MOST_CELLS = 2_000_000  # of an HTML table
 _RULE = re.compile(r"[\s|:+=-]*[-=]{2}[\s|:+=-]*|[\s|:]*:?-:?[\s|:-]*")
-_BOXES = str.maketrans({**dict.fromkeys("│┃║", "|"), **dict.fromkeys("─━═┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛", "-")})
+_BOXES = str.maketrans({**dict.fromkeys("│┃║", "|"), **dict.fromkeys("─━═", "-"), **dict.fromkeys("┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛", "+")})
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FIELDS = (re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
+_REMARK = re.compile(r"\s+\([^()]*\)$")  # at the end of a line, which has no header
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
 
 Row = tuple[int, tuple[str, ...]]
@@ -126,7 +127,7 @@ def _columns(source: str, block: Sequence[tuple[int, str]], title: str, caption:
     rows = [(number, text) for number, text in block if not _RULE.fullmatch(text.strip())]
     for split in _FIELDS:
         start = 0
-        fields = [tuple(split.split(text.strip())) for _, text in rows]
+        fields = [tuple(split.split(_REMARK.sub("", text.strip()))) for _, text in rows]
         while start + 2 < len(fields):
             width, end = len(fields[start]), start + 1
             while end < len(fields) and len(fields[end]) == width and any(map(numbers.parse, fields[end])):

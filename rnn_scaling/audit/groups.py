@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from rnn_scaling.audit import headers
 from rnn_scaling.audit.tables import Column, Item, View
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
-RULES = {"fewest devices": 0.0, "unit": 1.0, "named": 1.0, "first": 1.5, "last": 5.0}  # their price in bits
+RULES = {"fewest devices": 0.0, "unit": 1.0, "blank": 0.5, "named": 1.0, "first": 1.5, "last": 5.0}  # their price in bits
 
 Groups = dict[str, list[list[int]]]
 
 
 def groupings(view: View) -> Groups:
-    """Ways to put rows into series, by name: all together, by labels, by labels and settings, by one label."""
+    """Ways to put rows into series, by name: all together, by labels, settings, one of them, and runs of devices."""
     width = len(view.labels[0]) if view.labels else 0
     settings = [column for column in view.columns if column.quantity in SETTINGS]
     keys: dict[str, Callable[[int], object]] = {"all": lambda row: ()}
@@ -24,6 +25,11 @@ def groupings(view: View) -> Groups:
         keys["settings"] = lambda row: (view.labels[row], tuple(_value(column, row) for column in settings))
     for k in range(min(width, 4) if width > 1 else 0):
         keys[f"label {k}"] = lambda row, k=k: view.labels[row][k]  # type: ignore[misc]
+    for k, column in enumerate(view.columns):
+        if column.quantity != "devices" and _is_repeated(column):
+            keys[f"column {k}"] = lambda row, column=column: _value(column, row)  # type: ignore[misc]
+    runs = _runs(view)
+    keys["runs"] = lambda row: runs[row]
     found: Groups = {}
     for name, key in keys.items():
         parts: dict[object, list[int]] = {}
@@ -35,20 +41,42 @@ def groupings(view: View) -> Groups:
     return found
 
 
+def _is_repeated(column: Column) -> bool:
+    """Whether a column holds few whole numbers that repeat, as a parameter of the runs does."""
+    values = [item.number for item in column.items if item]
+    is_whole = all(number.value == int(number.value) for number in values)
+    return is_whole and 1 < len({number.value for number in values}) <= len(values) / 2
+
+
+def _runs(view: View) -> list[int]:
+    """The number of each row's run of rising numbers of devices."""
+    devices = next((view.columns[k] for k in view.of("devices")), None)
+    found, before = [0] * len(view.lines), math.inf
+    for row in range(1, len(view.lines)):
+        now, last = (devices.items[k] if devices else None for k in (row, row - 1))
+        before = last.low if last else before
+        found[row] = found[row - 1] + bool(now and now.low <= before < math.inf)
+    return found
+
+
 def _value(column: Column, row: int) -> float | None:
     item = column.items[row]
     return item.number.value if item else None
 
 
 def baselines(
-    view: View, target: Column, sources: Sequence[Column], parts: Sequence[Sequence[int]]
+    view: View,
+    target: Column,
+    sources: Sequence[Column],
+    parts: Sequence[Sequence[int]],
+    shift: tuple[float, int] = (0.0, 1),
 ) -> dict[str, dict[int, int]]:
     """By rule of RULES the baseline row of each row; of rules that choose the same rows only the first."""
     devices = next((view.columns[k] for k in view.of("devices")), None)
     by_rule: dict[str, dict[int, int]] = {}
     for rows in parts:
         usable = [row for row in rows if all(column.items[row] for column in sources)]
-        for rule, baseline in _chosen(view, devices, target, usable):
+        for rule, baseline in _chosen(view, devices, target, usable, shift):
             by_rule.setdefault(rule, {}).update(dict.fromkeys(rows, baseline))
     unique: dict[tuple[int, ...], str] = {}
     for rule in RULES:
@@ -57,16 +85,24 @@ def baselines(
     return {rule: by_rule[rule] for rule in unique.values()}
 
 
-def _chosen(view: View, devices: Column | None, target: Column, rows: Sequence[int]) -> Iterator[tuple[str, int]]:
+def _chosen(
+    view: View, devices: Column | None, target: Column, rows: Sequence[int], shift: tuple[float, int]
+) -> Iterator[tuple[str, int]]:
     """(rule, baseline) of the rows of one series that have all numbers."""
     if not rows:
         return
     counted = [(item.low, row) for row in rows if devices and (item := devices.items[row])]
     if counted:
         yield "fewest devices", min(counted)[1]
-    units = [(abs(item.low + item.high - 2), row) for row in rows if (item := target.items[row]) and is_one(item)]
+    units = [
+        (abs(0.5 * (item.low + item.high) - shift[1] * (1.0 - shift[0])), row)
+        for row in rows if (item := target.items[row]) and is_one(item, shift)
+    ]  # fmt: skip
     if units:
         yield "unit", min(units)[1]
+    blank = [row for row in rows if target.items[row] is None]
+    if len(blank) == 1:
+        yield "blank", blank[0]
     named = [row for row in rows if any(headers.is_baseline(label) for label in view.labels[row])]
     if named:
         yield "named", named[0]
@@ -74,6 +110,7 @@ def _chosen(view: View, devices: Column | None, target: Column, rows: Sequence[i
     yield "last", rows[-1]
 
 
-def is_one(item: Item) -> bool:
-    """Whether a number is printed as 1 or 100 %."""
-    return item.low <= 1.0 <= item.high
+def is_one(item: Item, shift: tuple[float, int] = (0.0, 1)) -> bool:
+    """Whether a number is printed as 1 or 100 %, or as no change."""
+    by, sign = shift
+    return item.low <= sign * (1.0 - by) <= item.high

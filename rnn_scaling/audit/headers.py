@@ -90,7 +90,7 @@ def devices_in(text: str) -> tuple[int, str] | None:
 
 def is_total(text: str) -> bool:
     """Whether a header or row name says that it is a sum."""
-    return bool(_TOTAL.search(text.lower()))
+    return bool(_TOTAL.search(text.lower().replace("_", " ")))
 
 
 def is_part(text: str) -> bool:

@@ -14,6 +14,7 @@ from rnn_scaling.audit.relations import Relation
 from rnn_scaling.audit.tables import Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
+_PART = 0.01  # of the largest number of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
 _SMALLEST, _LOWEST = 1e-300, math.log(1e-300)
 SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
@@ -83,6 +84,8 @@ class Instance:
         """What it proves if it holds, and costs otherwise."""
         if not self.holds_within(tolerance):
             return -MISS
+        if isinstance(self, Sum) and self.is_trivial:
+            return 0.0
         return bits_of_width(self.high - self.low + 2 * tolerance, spread)
 
     def _term(self, ref: Ref) -> Term:
@@ -117,6 +120,11 @@ class Sum(Instance):
         low = sum(term.ends[0] if term.exponent > 0 else -term.ends[1] for term in terms)
         high = sum(term.ends[1] if term.exponent > 0 else -term.ends[0] for term in terms)
         return Sum(relation, tuple(terms), row, low / size, high / size)
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether one part is so small that the others make the sum."""
+        return min(max(abs(end) for end in term.ends) for term in self.terms) < _PART * _size(self.terms)
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term, size = self._term(ref), _size(self.terms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -11,13 +11,14 @@ from rnn_scaling.audit.relations import Relation
 from rnn_scaling.audit.tables import Column
 
 MOST_SIBLINGS = 60  # rows of a broken row's series
+MOST_BROKEN = 0.05  # of all rows, above which the first rows are no sample of the others
 _SMALLEST = 1e-300
 
 
 def broken_rows(
     relation: Relation, columns: Mapping[str, Column], baselines: Mapping[int, int], tolerance: float
 ) -> set[int]:
-    """Rows in which a product does not hold, and rows with the same baseline. columns: by quantity."""
+    """Rows in which a product does not hold. columns: by quantity."""
     target = columns[relation.target]
     rows = np.fromiter(baselines.keys(), int, len(baselines))
     firsts = np.fromiter(baselines.values(), int, len(baselines))
@@ -34,8 +35,18 @@ def broken_rows(
     is_broken = (low > 0) | (high < 0)
     if relation.has_baseline:
         is_broken &= rows != firsts
-    of_series = rows[np.isin(firsts, firsts[is_broken])] if relation.has_baseline else rows[:0]
-    return {*rows[is_broken].tolist(), *of_series[: MOST_SIBLINGS * (int(is_broken.sum()) + 1)].tolist()}
+    return set(rows[is_broken].tolist())
+
+
+def siblings(broken: Set[int], baselines: Mapping[int, int]) -> set[int]:
+    """Rows with the same baseline as a broken one, at most MOST_SIBLINGS of each."""
+    left = dict.fromkeys((baselines[row] for row in broken), MOST_SIBLINGS)
+    found = set()
+    for row, baseline in baselines.items() if left else ():
+        if left.get(baseline, 0):
+            left[baseline] -= 1
+            found.add(row)
+    return found
 
 
 def broken_sums(target: Column, parts: Sequence[Column], tolerance: float) -> set[int]:

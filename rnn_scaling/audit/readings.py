@@ -7,33 +7,61 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit import groups, headers, long_tables
-from rnn_scaling.audit.instances import Instance, Product, Sum, Term
-from rnn_scaling.audit.relations import MISTAKES, RELATIONS, Relation
+from rnn_scaling.audit import groups, long_tables
+from rnn_scaling.audit.candidates import candidates, products, same_rows, stated, sums, totals
+from rnn_scaling.audit.instances import MISS, Instance
+from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SUM
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.audit.tables import HEAD, Column, Item, Ref, View
 
-MOST_SOURCES = 6  # columns of one quantity that are tried
+_LIKELY = 1.0  # prior bits of a weak reading that shares its misses with others
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
-_COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
-_DERIVED = ("speedup", "efficiency", "share", "change")
-_FORMS = ("{} = {} / {}", (0.0, 1)), ("{} = {} / {} - 1", (1.0, 1)), ("{} = 1 - {} / {}", (1.0, -1))
 
 
 def readings(view: View) -> list[Reading]:
     """The believed readings of every target column, without those that a better one contradicts."""
     found: list[Reading] = []
+    weak: list[Reading] = []
     head = view.head(HEAD)
-    for target, column in enumerate(head.columns):
-        candidates = sorted(_candidates(head, target, column), key=lambda reading: -reading.bits)
-        candidates = [reading for reading in candidates if reading.is_believed]
-        if candidates:
-            best = candidates[0]
-            clean = [reading for reading in candidates if not reading.missed and reading.bits >= best.bits - CLOSE]
-            found += clean[:1] if best.missed and clean else _agreeing(candidates)
+    for target in range(len(head.columns)):
+        ranked = sorted(candidates(head, target), key=lambda reading: -reading.bits)
+        believed = [reading for reading in ranked if reading.is_believed]
+        if believed:
+            best = believed[0]
+            clean = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
+            found += clean[:1] if best.missed and clean else _agreeing(believed)
+        else:
+            weak += [reading for reading in ranked if reading.relation.bits >= _LIKELY and reading.missed]
+    found = _without_repeats([*found, *_of_one_fault(found, weak)])
     if head is not view:
         found = _applied_to(view, found)
-    return [*found, *_totals(view)]
+    return [*found, *totals(view)]
+
+
+def _without_repeats(found: Sequence[Reading]) -> list[Reading]:
+    """Of generic readings that connect the same columns only the best, none where a stated one does."""
+    kept: list[Reading] = []
+    for reading in sorted(found, key=lambda reading: (reading.relation.is_generic, -reading.bits)):
+        columns = {reading.target, *reading.sources}
+        if not reading.relation.is_generic or not any(columns <= {r.target, *r.sources} for r in kept):
+            kept.append(reading)
+    return kept
+
+
+def _of_one_fault(found: Sequence[Reading], weak: Sequence[Reading]) -> list[Reading]:
+    """Readings that are too weak alone, and whose misses have one number in common: it is paid for once."""
+    best: tuple[float, list[Reading]] = (LEAST, [])
+    suspects = {ref for reading in weak for ref in reading.suspects}
+    for ref in suspects:
+        group: dict[tuple[int, str], Reading] = {}
+        for reading in weak:
+            if ref in reading.suspects:
+                group.setdefault((reading.target, reading.relation.text), reading)
+        is_known = any(ref in reading.suspects for reading in found)
+        bits = sum(reading.bits_held for reading in group.values()) - (0.0 if is_known else MISS)
+        if len(group) + is_known > 1 and bits > best[0]:
+            best = bits, list(group.values())
+    return best[1]
 
 
 def _agreeing(candidates: Sequence[Reading]) -> list[Reading]:
@@ -58,8 +86,8 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     for target, column in enumerate(view.columns):
         if target in right_targets:
             continue
-        made = [reading for reading in _stated(view, target, MISTAKES) if not reading.missed]
-        right = max((reading.bits for reading in _candidates(view, target, column)), default=0.0)
+        made = [reading for reading in stated(view, target, MISTAKES) if not reading.missed]
+        right = max((reading.bits for reading in candidates(view, target)), default=0.0)
         best = max(made, key=lambda reading: reading.bits, default=None)
         if best and best.bits >= LEAST + CLOSE and best.bits > CLOSE + max(right, 0.0):
             found.append(best)
@@ -74,7 +102,7 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     for target, column in enumerate(view.columns):
         if target in confirmed or column.quantity not in ("efficiency", "speedup"):
             continue
-        for reading in _stated(view, target, RELATIONS):
+        for reading in stated(view, target, RELATIONS):
             is_due = reading.relation.bits >= EXPLICIT and set(reading.sources) <= confirmed
             if is_due and len(reading.instances) > 2 and len(reading.missed) > 0.6 * len(reading.instances):
                 found.append(reading)
@@ -82,186 +110,38 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     return found
 
 
-def _candidates(view: View, target: int, column: Column) -> Iterator[Reading]:
-    yield from _stated(view, target, RELATIONS)
-    if column.quantity in (*_DERIVED, ""):
-        yield from _ratios(view, target, column)
-    if column.quantity not in (*_DERIVED, *_COUNTS):
-        yield from _sums(view, target, column)
-
-
-def _stated(view: View, target: int, relations: Sequence[Relation]) -> Iterator[Reading]:
-    """Readings of the relations for the quantity of a column."""
-    for relation in relations:
-        if relation.target == view.columns[target].quantity:
-            for sources in _assignments(view, target, relation):
-                yield from _applied(view, target, relation, sources)
-
-
-def _assignments(view: View, target: int, relation: Relation) -> Iterator[tuple[int, ...]]:
-    """Columns for the sources of a relation; if some share a word with the target, only those."""
-    words = view.columns[target].meaning.words
-    choices = []
-    for name in relation.sources:
-        columns = [k for k in view.of(name) if k != target]
-        alike = [k for k in columns if words & view.columns[k].meaning.words]
-        choices.append((alike or columns)[:MOST_SOURCES])
-    yield from itertools.product(*choices)
-
-
-def _applied(view: View, target: int, relation: Relation, sources: tuple[int, ...]) -> Iterator[Reading]:
-    """The relation with every grouping and baseline."""
-    column = view.columns[target]
-    if not relation.has_baseline:
-        instances = _instances(view, target, relation, sources, _rows(view))
-        yield scored(column, Reading(relation, target, sources, instances, 0.0))
-        return
-    columns = [view.columns[k] for k in sources]
-    for grouping, parts in groups.groupings(view).items():
-        for rule, baselines in groups.baselines(view, column, columns, parts).items():
-            instances = _instances(view, target, relation, sources, baselines)
-            reading = Reading(relation, target, sources, instances, 0.0, grouping, rule)
-            yield scored(column, reading, groups.RULES[rule])
-
-
 def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
     """Readings of a sample, on the sample and on the rows of a long view that break one."""
     rows = set(range(HEAD))
-    baselines: list[Mapping[int, int]] = []
+    kept: list[tuple[Reading, Mapping[int, int]]] = []
     for reading in found:
-        target, columns = view.columns[reading.target], [view.columns[k] for k in reading.sources]
+        relation, columns = reading.relation, [view.columns[k] for k in reading.sources]
+        target, of_rows = view.columns[reading.target], same_rows(view)
         tolerance = max((instance.tolerance for instance in reading.instances), default=0.0)
-        baselines.append(_rows(view))
-        if reading.relation.is_sum:
-            rows |= long_tables.broken_sums(target, columns, tolerance)
-            continue
-        if reading.rule:
-            parts = groups.groupings(view).get(reading.grouping) or [list(range(len(view.lines)))]
-            baselines[-1] = groups.baselines(view, target, columns, parts).get(reading.rule, {})
-        named = {reading.relation.target: target, **dict(zip(reading.relation.sources, columns))}
-        rows |= long_tables.broken_rows(reading.relation, named, baselines[-1], tolerance)
+        if relation.text == SUM:
+            broken = long_tables.broken_sums(target, columns, tolerance)
+        elif relation.is_sum:
+            instances = sums(view, reading.target, relation, reading.sources, range(1, len(view.lines)))
+            broken = {instance.row for instance in instances if not instance.holds_within(tolerance)}
+        else:
+            if reading.rule:
+                parts = groups.groupings(view).get(reading.grouping) or [list(range(len(view.lines)))]
+                of_rows = dict(groups.baselines(view, target, columns, parts, relation.shift).get(reading.rule, {}))
+            named = {relation.target: target, **dict(zip(relation.sources, columns))}
+            broken = long_tables.broken_rows(relation, named, of_rows, tolerance)
+        if len(broken) <= max(HEAD, long_tables.MOST_BROKEN * len(of_rows)):
+            rows |= broken | (long_tables.siblings(broken, of_rows) if reading.rule else set())
+            kept.append((reading, of_rows))
     applied = []
-    for reading, of_rows in zip(found, baselines):
+    for reading, of_rows in kept:
         target, relation, sources = reading.target, reading.relation, reading.sources
         if relation.is_sum:
-            instances = _sum_instances(view, target, relation, sources, sorted(rows))
+            instances = sums(view, target, relation, sources, sorted(rows - {0} if relation.text != SUM else rows))
         else:
             chosen = {row: of_rows[row] for row in sorted(rows) if row in of_rows}
-            instances = _instances(view, target, relation, sources, chosen)
+            instances = products(view, target, relation, sources, chosen)
         again = dataclasses.replace(reading, instances=instances, bits=0.0)
         applied.append(dataclasses.replace(scored(view.columns[target], again), compared=len(of_rows)))
     return applied
 
 
-def _rows(view: View) -> dict[int, int]:
-    return {row: row for row in range(len(view.lines))}
-
-
-def _instances(
-    view: View, target: int, relation: Relation, sources: Sequence[int], baselines: Mapping[int, int]
-) -> tuple[Instance, ...]:
-    columns = {relation.target: view.columns[target]}
-    columns |= {name: view.columns[k] for name, k in zip(relation.sources, sources)}
-    found = []
-    for row, baseline in baselines.items():
-        factors = relation.factors
-        if relation.has_baseline and row != baseline:
-            factors = (*factors, *_printed_baseline(columns[relation.target].items[baseline], relation))
-        terms = _terms(columns, relation, factors, row, baseline)
-        if len(terms) > 1:
-            found.append(Product.of(relation, tuple(terms.values()), row))
-    return tuple(found)
-
-
-def _terms(
-    columns: Mapping[str, Column], relation: Relation, factors: Sequence[tuple[str, int]], row: int, baseline: int
-) -> dict[Ref, Term]:
-    """The numbers of one instance; none if one is missing, without those that cancel."""
-    terms: dict[Ref, Term] = {}
-    for name, exponent in factors:
-        item = columns[name.removesuffix("0")].items[baseline if name.endswith("0") else row]
-        if item is None or item.high <= 0:
-            return {}
-        before = terms.pop(item.ref, None)
-        exponent += before.exponent if before else 0
-        if exponent:
-            shift, sign = relation.shift if name.removesuffix("0") == relation.target else (0.0, 1)
-            terms[item.ref] = Term(item, exponent, shift, sign)
-    return terms
-
-
-def _printed_baseline(item: Item | None, relation: Relation) -> tuple[tuple[str, int], ...]:
-    """The target of the baseline row as a factor, unless it is 1: its own baseline may be outside of the table."""
-    return () if item is None or groups.is_one(item) else ((f"{relation.target}0", -1),)
-
-
-def _ratios(view: View, target: int, column: Column) -> Iterator[Reading]:
-    """A column as the ratio of two others, or the change from one to the other."""
-    measured = [
-        k for k, other in enumerate(view.columns)
-        if k != target and other.quantity not in (*_DERIVED, *_COUNTS) and sum(map(bool, other.items)) > 1
-    ][: 2 * MOST_SOURCES]  # fmt: skip
-    may_change = column.quantity == "change" or (column.quantity in ("", "share", "speedup") and column.factor == 0.01)
-    for top, bottom in itertools.permutations(measured, 2):
-        a, b = view.columns[top], view.columns[bottom]
-        if a.quantity != b.quantity and column.quantity not in ("", "share"):
-            continue
-        bits = _prior_of_ratio(column, a, b) - math.log2(max(1, len(measured) - 1))
-        for form, shift in _FORMS if may_change else _FORMS[:1]:
-            relation = Relation(form.format(column.name, a.name, b.name), "target = a / b", bits, shift)
-            instances = _instances(view, target, relation, (top, bottom), _rows(view))
-            yield scored(column, Reading(relation, target, (top, bottom), instances, 0.0))
-
-
-def _prior_of_ratio(column: Column, a: Column, b: Column) -> float:
-    """How much the header words speak for column = a / b."""
-    words = column.meaning.words
-    bits = 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
-    if column.quantity == "speedup" and headers.is_baseline((a if a.quantity == "seconds" else b).name):
-        bits += 1.0
-    return bits if column.quantity else bits - 4.0
-
-
-def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
-    """A column as the sum of the columns before it, after it, or of all of its quantity."""
-    prior = 1.0 if headers.is_total(column.name) else -4.0
-    alike = [
-        k for k, other in enumerate(view.columns)
-        if k != target and other.quantity in (column.quantity, "") and not headers.is_total(other.name)
-    ]  # fmt: skip
-    runs = [alike]
-    runs += [list(range(start, target)) for start in range(max(0, target - 8), target - 1)]
-    runs += [list(range(target + 1, end)) for end in range(target + 3, min(len(view.columns), target + 9) + 1)]
-    for parts in sorted({tuple(run) for run in runs if len(run) > 1 and set(run) <= set(alike)}):
-        relation = Relation(f"{column.name} = sum of {len(parts)} columns", "target = parts", prior)
-        instances = _sum_instances(view, target, relation, parts, range(len(view.lines)))
-        if len(instances) > 1:
-            yield scored(column, Reading(relation, target, parts, instances, 0.0))
-
-
-def _sum_instances(
-    view: View, target: int, relation: Relation, parts: Sequence[int], rows: Sequence[int]
-) -> tuple[Instance, ...]:
-    found = []
-    for row in rows:
-        total = view.columns[target].items[row]
-        members = [member for k in parts if (member := view.columns[k].items[row])]
-        if total and len(members) > 1:
-            found.append(Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row))
-    return tuple(found)
-
-
-def _totals(view: View) -> list[Reading]:
-    """Rows that are the sums of the rows above them, a reading for each column."""
-    found = []
-    for row, labels in enumerate(view.labels):
-        if row < 2 or not any(headers.is_total(label) for label in labels[:1]):
-            continue
-        for target, column in enumerate(view.columns):
-            total, members = column.items[row], [item for item in column.items[:row] if item]
-            if total and len(members) == row and column.quantity not in (*_DERIVED, "devices", "batch"):
-                relation = Relation(f"{column.name} = sum of the rows above", "target = parts", 2.0)
-                instance = Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row)
-                found.append(scored(column, Reading(relation, target, (), (instance,), 0.0)))
-    held = [reading for reading in found if not reading.missed]
-    return found if 2 * len(held) >= len(found) else []

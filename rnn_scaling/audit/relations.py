@@ -42,7 +42,16 @@ class Relation:
 
     @property
     def is_sum(self) -> bool:
-        return self.text == "target = parts"
+        return self.text in (SUM, CUMULATIVE, DIFFERENCE)
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether it may connect any columns."""
+        return self.is_sum or self.target == "target"
+
+    @property
+    def is_symmetric(self) -> bool:
+        return {exponent for name, exponent in self.factors[1:] if not name.endswith("0")} in ({1}, {-1})
 
     @property
     def has_baseline(self) -> bool:
@@ -74,3 +83,15 @@ MISTAKES = (
     Relation("not divided by devices", "efficiency = speedup"),
     Relation("not divided by devices", "efficiency = rate / rate0"),
 )
+
+# Of any columns a and b. Where the baseline row does not print 1, its number counts too: then it is a proportion.
+GENERIC = (
+    Relation("{target} = {a} / {b}", "target = a / b"),
+    Relation("{target} = {a} x {b}", "target = a * b"),
+    Relation("{target} follows {a}", "target = a / a0"),
+    Relation("{target} falls as {a} rises", "target = a0 / a"),
+    Relation("{target} follows {a} / {b}", "target = a / b / a0 * b0"),
+    Relation("{target} follows {a} x {b}", "target = a * b / a0 / b0"),
+)
+CHANGES = (0.0, 1), (1.0, 1), (1.0, -1)  # shifts: a ratio, a change, a saving
+SUM, CUMULATIVE, DIFFERENCE = "sum", "running sum", "difference from the row above"

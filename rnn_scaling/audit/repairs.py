@@ -83,7 +83,9 @@ def _item(fault: Fault, ref: Ref) -> Item:
 
 
 def _mark(instance: Instance) -> tuple:
-    return tuple(sorted((term.item.ref, term.exponent) for term in instance.terms))
+    """What two instances have in common that say the same."""
+    terms = sorted((term.item.ref, term.exponent) for term in instance.terms)
+    return tuple((ref, exponent * terms[0][1]) for ref, exponent in terms)
 
 
 def _refs(instance: Instance) -> list[Ref]:
@@ -132,9 +134,10 @@ def _fit(ref: Ref, instances: Sequence[Instance]) -> tuple[float, float] | None:
     for instance in instances:
         a, b = instance.fits(ref)
         low, high = max(low, a), min(high, b)
-    if low > high * (1 + 1e-9) or high <= 0:
+    term = next(term for term in instances[0].terms if term.item.ref == ref)
+    item = term.item
+    if low > high + 1e-9 * abs(high) or (high <= 0 and not term.shift and not isinstance(instances[0], Sum)):
         return None
-    item = next(term.item for term in instances[0].terms if term.item.ref == ref)
     return None if item.low == item.high and not _may_be_count(item.low, low, high) else (low, high)
 
 

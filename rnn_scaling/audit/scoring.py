@@ -42,6 +42,17 @@ class Reading:
         return tuple(instance for instance in self.instances if not instance.holds)
 
     @property
+    def suspects(self) -> frozenset[Ref]:
+        """Numbers that all missed instances have in common."""
+        refs = [{term.item.ref for term in instance.terms} for instance in self.missed]
+        return frozenset(set.intersection(*refs)) if refs else frozenset()
+
+    @property
+    def bits_held(self) -> float:
+        """The bits without the price of what is missed."""
+        return self.bits + MISS * len(self.missed) - (MISS if len(self.missed) == 2 else 0.0)
+
+    @property
     def is_believed(self) -> bool:
         """Whether the evidence suffices. Two rows give none; there the header words and a baseline of 1 must do."""
         if len(self.instances) == 1:
@@ -53,9 +64,9 @@ class Reading:
         return self.bits >= LEAST
 
 
-def scored(column: Column, reading: Reading, price: float = 0.0) -> Reading:
-    """The reading with its bits, at the tolerance that gives most."""
-    spread = _spread(column)
+def scored(column: Column, reading: Reading, price: float = 0.0, spread: float = 0.0) -> Reading:
+    """The reading with its bits, at the tolerance that gives most. spread: of the column by default."""
+    spread = spread or _spread(column)
     bits, tolerance = max((_gained(reading.instances, t, spread) - cost, t) for t, cost in TOLERANCES)
     instances = tuple(dataclasses.replace(i, tolerance=tolerance, spread=spread) for i in reading.instances)
     return dataclasses.replace(reading, instances=instances, bits=bits + reading.relation.bits - price)

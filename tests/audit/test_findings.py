@@ -120,5 +120,5 @@ def test_a_new_relation_is_one_line(monkeypatch):
     text = "|GPUs|Time (s)|GPU seconds|\n|-|-|-|\n|1|100.0|100.0|\n|2|60.0|120.0|\n|4|35.0|140.0|\n|8|20.0|16.0|\n"
     assert (6, "GPU seconds") in places(text)
     without = tuple(relation for relation in relations.RELATIONS if relation.target != "cost")
-    monkeypatch.setattr("rnn_scaling.audit.readings.RELATIONS", without)
+    monkeypatch.setattr("rnn_scaling.audit.candidates.RELATIONS", without)
     assert found(text) == []

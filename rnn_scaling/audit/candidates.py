@@ -1,0 +1,298 @@
+"""Candidate readings of a column: relations that its header names, and relations of any columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from rnn_scaling.audit import groups, headers
+from rnn_scaling.audit.instances import Instance, Product, Sum, Term
+from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, DIFFERENCE, GENERIC, RELATIONS, SUM, Relation
+from rnn_scaling.audit.scoring import Reading, scored
+from rnn_scaling.audit.tables import Column, Item, Ref, View
+
+MOST_SOURCES = 6  # columns of one quantity that are tried
+NEAREST = 10  # columns that are tried as sources of any other, the nearest ones
+_WORD = re.compile(r"\w+")
+COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
+MEASURES = ("rate", "each", "seconds", "speedup")
+DERIVED = ("speedup", "efficiency", "share", "change")
+_CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
+_NARROW = 0.02  # range of a column that is as good as constant
+_MOST_EFFICIENT = 1.3  # of weak scaling
+_PRIOR = -4.0  # bits of a relation that no header states
+_IS_PRINTED = 1.5  # bits if the baseline row prints 1
+
+
+def candidates(view: View, target: int) -> Iterator[Reading]:
+    """Readings of every relation that may hold in a column, with their bits."""
+    column = view.columns[target]
+    yield from stated(view, target, RELATIONS)
+    if column.quantity not in COUNTS:
+        yield from _generic(view, target, column)
+    if column.quantity not in (*DERIVED, *COUNTS):
+        yield from _sums(view, target, column)
+    yield from _along(view, target, column)
+
+
+def stated(view: View, target: int, relations: Sequence[Relation]) -> Iterator[Reading]:
+    """Readings of the relations for the quantity of a column."""
+    for relation in relations:
+        if relation.target == view.columns[target].quantity and _is_possible(view.columns[target], relation):
+            for sources in _assignments(view, target, relation):
+                yield from _applied(view, target, relation, sources)
+
+
+def _is_possible(column: Column, relation: Relation) -> bool:
+    """An efficiency far above 1 is none of weak scaling: it was not divided by the devices."""
+    return relation.name != "weak efficiency" or all(not item or item.low < _MOST_EFFICIENT for item in column.items)
+
+
+def _assignments(view: View, target: int, relation: Relation) -> Iterator[tuple[int, ...]]:
+    """Columns for the sources of a relation; if some share a word with the target, only those."""
+    words = view.columns[target].meaning.words
+    choices = []
+    for name in relation.sources:
+        columns = [k for k in view.of(name) if k != target]
+        alike = [k for k in columns if words & view.columns[k].meaning.words]
+        choices.append((alike or columns)[:MOST_SOURCES])
+    yield from itertools.product(*choices)
+
+
+def _applied(
+    view: View, target: int, relation: Relation, sources: tuple[int, ...], spread: float = 0.0
+) -> Iterator[Reading]:
+    """The relation with every grouping and baseline."""
+    column = view.columns[target]
+    if not relation.has_baseline:
+        instances = products(view, target, relation, sources, same_rows(view))
+        yield scored(column, Reading(relation, target, sources, instances, 0.0), 0.0, spread)
+        return
+    columns = [view.columns[k] for k in sources]
+    for grouping, parts in groups.groupings(view).items():
+        for rule, baselines in groups.baselines(view, column, columns, parts, relation.shift).items():
+            instances = products(view, target, relation, sources, baselines)
+            firsts = {column.items[row] for row in baselines.values()}
+            is_printed = all(item is not None and groups.is_one(item, relation.shift) for item in firsts)
+            reading = Reading(relation, target, sources, instances, 0.0, grouping, rule)
+            yield scored(column, reading, groups.RULES[rule] - _IS_PRINTED * is_printed, spread)
+
+
+def same_rows(view: View) -> dict[int, int]:
+    """Every row as its own baseline: of relations without one."""
+    return {row: row for row in range(len(view.lines))}
+
+
+def products(
+    view: View, target: int, relation: Relation, sources: Sequence[int], baselines: Mapping[int, int]
+) -> tuple[Instance, ...]:
+    """A product for every row that has all numbers."""
+    columns = {relation.target: view.columns[target]}
+    columns |= {name: view.columns[k] for name, k in zip(relation.sources, sources)}
+    found = []
+    for row, baseline in baselines.items():
+        factors = relation.factors
+        if relation.has_baseline and row != baseline:
+            factors = (*factors, *_printed_baseline(columns[relation.target].items[baseline], relation))
+        terms = _terms(columns, relation, factors, row, baseline)
+        if len(terms) > 1:
+            found.append(Product.of(relation, tuple(terms.values()), row))
+    return tuple(found)
+
+
+def _terms(
+    columns: Mapping[str, Column], relation: Relation, factors: Sequence[tuple[str, int]], row: int, baseline: int
+) -> dict[Ref, Term]:
+    """The numbers of one instance; none if one is missing, without those that cancel."""
+    terms: dict[Ref, Term] = {}
+    for name, exponent in factors:
+        item = columns[name.removesuffix("0")].items[baseline if name.endswith("0") else row]
+        shift, sign = relation.shift if name.removesuffix("0") == relation.target else (0.0, 1)
+        if item is None or shift + sign * min(item.low, item.high, key=lambda end: sign * end) <= 0:
+            return {}
+        before = terms.pop(item.ref, None)
+        exponent += before.exponent if before else 0
+        if exponent:
+            terms[item.ref] = Term(item, exponent, shift, sign)
+    return terms
+
+
+def _printed_baseline(item: Item | None, relation: Relation) -> tuple[tuple[str, int], ...]:
+    """The target of the baseline row as a factor, unless it is 1: its own baseline may be outside of the table."""
+    is_one = item is None or groups.is_one(item, relation.shift)
+    return () if is_one or (item and item.low <= 0 and not relation.shift[0]) else ((f"{relation.target}0", -1),)
+
+
+def _generic(view: View, target: int, column: Column) -> Iterator[Reading]:
+    """A column as the ratio or product of others, relative to a row, or in proportion to others."""
+    is_derived = column.quantity in DERIVED or sum(bool(i and i.number.unit == "x") for i in column.items) > 1
+    spread = 0.0 if is_derived else min(_CLOSE, _inner_range(column))
+    if not is_derived and spread < _NARROW:
+        return
+    barred = (*COUNTS, *DERIVED) if is_derived else COUNTS
+    sources = [
+        k for k, other in enumerate(view.columns)
+        if k != target and other.quantity not in barred and sum(map(bool, other.items)) > 1
+    ]  # fmt: skip
+    sources = sorted(sorted(sources, key=lambda k: abs(k - target))[:NEAREST])
+    if column.quantity == "efficiency":  # what its header states says more
+        sources = [k for k in sources if view.columns[k].quantity not in MEASURES]
+    may_change = column.quantity == "change" or (column.quantity in ("", "share", "speedup") and column.factor == 0.01)
+    for relation in GENERIC:
+        chosen = list(itertools.permutations(sources, len(relation.sources)))
+        if relation.is_symmetric:
+            chosen = list(itertools.combinations(sources, len(relation.sources)))
+        price = math.log2(max(1, len(chosen) / 2))
+        for columns in chosen:
+            named = [view.columns[k] for k in columns]
+            bits = _prior(column, named, is_derived, relation) - price
+            for shift in CHANGES if may_change else CHANGES[:1]:
+                names = dict(zip(("target", *relation.sources), (column.name, *(source.name for source in named))))
+                form = dataclasses.replace(relation, name=_named(relation.name, names), bits=bits, shift=shift)
+                if _is_close(column, named, form):
+                    inner = _inner_range(column, shift) if shift[0] else spread
+                    if inner > _NARROW or not shift[0]:
+                        yield from _applied(view, target, form, columns, inner)
+
+
+def _named(name: str, columns: Mapping[str, str]) -> str:
+    """The name of a generic relation with names of columns, which may hold braces."""
+    return re.sub(r"{(\w+)}", lambda match: columns[match[1]], name)
+
+
+def _inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
+    """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
+    values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
+    values = sorted(value for value in values if value > 0)[1:-1]
+    return min(1.0, math.log(values[-1] / values[0])) if values else 0.0
+
+
+def _prior(column: Column, sources: Sequence[Column], is_derived: bool, relation: Relation) -> float:
+    """How much the header words speak for a relation."""
+    words, quantities = column.meaning.words, {source.quantity for source in sources}
+    bits = 0.0 if is_derived else _PRIOR
+    if len(sources) == 2:
+        a, b = sources
+        bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
+        bits += 4.0 if relation.text == "target = a / b" and _names_both(column.name, a, b) else 0.0
+        if column.quantity == "speedup" and headers.is_baseline((a if a.quantity == "seconds" else b).name):
+            bits += 1.0
+        if is_derived and len(quantities - {""}) > 1:
+            bits -= 3.0
+    elif words & sources[0].meaning.words:
+        bits += 2.0
+    return bits
+
+
+def _names_both(name: str, a: Column, b: Column) -> bool:
+    """Whether a header reads "a / b" or "a vs b"."""
+    parts = re.split(r"\s*(?:/|÷|\bvs\.?|\bover\b)\s*", name.lower())
+    words = [set(_WORD.findall(part)) for part in parts]
+    others = [set(_WORD.findall(column.name.lower())) for column in (a, b)]
+    return len(parts) == 2 and all(word and word & other - same for word, other, same in zip(words, others, reversed(others)))
+
+
+def _is_close(column: Column, sources: Sequence[Column], relation: Relation) -> bool:
+    """Whether half of the rows, or of the steps from row to row if there is a baseline, fit roughly."""
+    shift, sign = relation.shift
+    exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
+    logs = []
+    for row, item in enumerate(column.items):
+        others = [source.items[row] for source in sources]
+        value = shift + sign * item.low if item else 0.0
+        if value > 0 and all(other and other.low > 0 for other in others):
+            terms = zip(relation.sources, others)
+            logs.append(math.log(value) + sum(exponents[name] * math.log(other.low) for name, other in terms if other))
+    if relation.has_baseline:
+        logs = [b - a for a, b in itertools.pairwise(logs)]
+    return len(logs) > 0 and 2 * sum(abs(value) < _CLOSE for value in logs) >= len(logs)
+
+
+def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
+    """A column as the sum of the columns before it, after it, of its name, or of all of its quantity."""
+    prior, spread = 1.0 if headers.is_total(column.name) else _PRIOR, _inner_range(column)
+    if spread < _NARROW:
+        return
+    alike = [
+        k for k, other in enumerate(view.columns)
+        if k != target and other.quantity in (column.quantity, "") and not headers.is_total(other.name)
+    ]  # fmt: skip
+    words = column.meaning.words
+    runs = [alike, [k for k in alike if words & view.columns[k].meaning.words]]
+    runs += [list(range(start, target)) for start in range(max(0, target - 8), target - 1)]
+    runs += [list(range(target + 1, end)) for end in range(target + 3, min(len(view.columns), target + 9) + 1)]
+    near = sorted(sorted(alike, key=lambda k: abs(k - target))[:NEAREST])
+    runs += [list(pair) for pair in itertools.combinations(near, 2)]
+    tried = sorted({tuple(run) for run in runs if len(run) > 1 and set(run) <= set(alike)})
+    for parts in tried:
+        if _adds_up(column, [view.columns[k] for k in parts]):
+            relation = Relation(f"{column.name} = sum of {len(parts)} columns", SUM, prior - math.log2(len(tried)) / 2)
+            instances = sums(view, target, relation, parts, range(len(view.lines)))
+            if len(instances) > 1:
+                yield scored(column, Reading(relation, target, parts, instances, 0.0), 0.0, spread)
+
+
+def _adds_up(column: Column, parts: Sequence[Column]) -> bool:
+    """Whether the sum of a third of the rows is right roughly."""
+    tried = fitting = 0
+    for row, total in enumerate(column.items):
+        members = [part.items[row] for part in parts]
+        if total and all(members):
+            tried += 1
+            added = sum(member.low for member in members if member)
+            fitting += abs(added - total.low) <= _CLOSE * max(abs(total.low), abs(added))
+    return 3 * fitting >= tried > 0
+
+
+def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
+    """A column as the running sum of another, or its difference from row to row."""
+    spread = _inner_range(column)
+    if column.quantity in COUNTS or spread < _NARROW:
+        return
+    for source, other in enumerate(view.columns):
+        if source == target or other.quantity in COUNTS or other.factor != column.factor:
+            continue
+        prior = 1.0 if column.meaning.words & other.meaning.words else _PRIOR
+        for text in (CUMULATIVE, DIFFERENCE):
+            relation = Relation(f"{column.name} = {text} of {other.name}", text, prior - 1.0)
+            instances = sums(view, target, relation, (source,), range(1, len(view.lines)))
+            if len(instances) > 2 and 2 * sum(i.holds_within(_CLOSE) for i in instances) > len(instances):
+                yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
+
+
+def sums(
+    view: View, target: int, relation: Relation, parts: Sequence[int], rows: Sequence[int]
+) -> tuple[Instance, ...]:
+    """A sum for every row that has all numbers."""
+    found = []
+    for row in rows:
+        total = view.columns[target].items[row]
+        places = [(k, row, -1) for k in parts]
+        if relation.text == CUMULATIVE:
+            places.append((target, row - 1, -1))
+        elif relation.text == DIFFERENCE:
+            places.append((parts[0], row - 1, 1))
+        members = [(view.columns[k].items[at], sign) for k, at, sign in places]
+        if total and all(member for member, _ in members):
+            terms = [Term(member, sign) for member, sign in members if member]
+            found.append(Sum.of(relation, (Term(total, 1), *terms), row))
+    return tuple(found)
+
+
+def totals(view: View) -> list[Reading]:
+    """Rows that are the sums of the rows above them, a reading for each column."""
+    found = []
+    for row, labels in enumerate(view.labels):
+        if row < 2 or not any(headers.is_total(label) for label in labels[:1]):
+            continue
+        for target, column in enumerate(view.columns):
+            total, members = column.items[row], [item for item in column.items[:row] if item]
+            if total and len(members) == row and column.quantity not in (*DERIVED, "devices", "batch"):
+                relation = Relation(f"{column.name} = sum of the rows above", SUM, 2.0)
+                instance = Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row)
+                found.append(scored(column, Reading(relation, target, (), (instance,), 0.0)))
+    held = [reading for reading in found if not reading.missed]
+    return found if 2 * len(held) >= len(found) else []

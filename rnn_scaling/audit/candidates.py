@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import groups, headers
 from rnn_scaling.audit.instances import Instance, Product, Sum, Term
-from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, DIFFERENCE, GENERIC, RELATIONS, SUM, Relation
+from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, GENERIC, RELATIONS, SUM, Relation
 from rnn_scaling.audit.scoring import Reading, scored
 from rnn_scaling.audit.tables import Column, Item, Ref, View
 
@@ -23,8 +23,8 @@ DERIVED = ("speedup", "efficiency", "share", "change")
 _CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
 _NARROW = 0.02  # range of a column that is as good as constant
 _MOST_EFFICIENT = 1.3  # of weak scaling
-_PRIOR = -4.0  # bits of a relation that no header states
-_IS_PRINTED = 1.5  # bits if the baseline row prints 1
+_PRIOR, _FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
+_IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
 
 
 def candidates(view: View, target: int) -> Iterator[Reading]:
@@ -78,7 +78,7 @@ def _applied(
             firsts = {column.items[row] for row in baselines.values()}
             is_printed = all(item is not None and groups.is_one(item, relation.shift) for item in firsts)
             reading = Reading(relation, target, sources, instances, 0.0, grouping, rule)
-            yield scored(column, reading, groups.RULES[rule] - _IS_PRINTED * is_printed, spread)
+            yield scored(column, reading, groups.RULES[rule] + (-_IS_PRINTED if is_printed else _IS_PRINTED), spread)
 
 
 def same_rows(view: View) -> dict[int, int]:
@@ -135,7 +135,7 @@ def _generic(view: View, target: int, column: Column) -> Iterator[Reading]:
     barred = (*COUNTS, *DERIVED) if is_derived else COUNTS
     sources = [
         k for k, other in enumerate(view.columns)
-        if k != target and other.quantity not in barred and sum(map(bool, other.items)) > 1
+        if k != target and other.quantity not in barred and sum(map(bool, other.items)) > 1 and not _is_copy(column, other)
     ]  # fmt: skip
     sources = sorted(sorted(sources, key=lambda k: abs(k - target))[:NEAREST])
     if column.quantity == "efficiency":  # what its header states says more
@@ -158,6 +158,12 @@ def _generic(view: View, target: int, column: Column) -> Iterator[Reading]:
                         yield from _applied(view, target, form, columns, inner)
 
 
+def _is_copy(column: Column, other: Column) -> bool:
+    """Whether half of the numbers are those of another column."""
+    pairs = [(a.number.text, b.number.text) for a, b in zip(column.items, other.items) if a and b]
+    return 2 * sum(a == b for a, b in pairs) >= max(1, len(pairs))
+
+
 def _named(name: str, columns: Mapping[str, str]) -> str:
     """The name of a generic relation with names of columns, which may hold braces."""
     return re.sub(r"{(\w+)}", lambda match: columns[match[1]], name)
@@ -173,7 +179,7 @@ def _inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
 def _prior(column: Column, sources: Sequence[Column], is_derived: bool, relation: Relation) -> float:
     """How much the header words speak for a relation."""
     words, quantities = column.meaning.words, {source.quantity for source in sources}
-    bits = 0.0 if is_derived else _PRIOR
+    bits = _FAR_FETCHED if column.quantity == "aside" else 0.0 if is_derived else _PRIOR
     if len(sources) == 2:
         a, b = sources
         bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
@@ -192,7 +198,9 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
     parts = re.split(r"\s*(?:/|÷|\bvs\.?|\bover\b)\s*", name.lower())
     words = [set(_WORD.findall(part)) for part in parts]
     others = [set(_WORD.findall(column.name.lower())) for column in (a, b)]
-    return len(parts) == 2 and all(word and word & other - same for word, other, same in zip(words, others, reversed(others)))
+    return len(parts) == 2 and all(
+        word and word & other - same for word, other, same in zip(words, others, reversed(others))
+    )
 
 
 def _is_close(column: Column, sources: Sequence[Column], relation: Relation) -> bool:
@@ -248,19 +256,18 @@ def _adds_up(column: Column, parts: Sequence[Column]) -> bool:
 
 
 def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
-    """A column as the running sum of another, or its difference from row to row."""
+    """A column as the running sum of another."""
     spread = _inner_range(column)
     if column.quantity in COUNTS or spread < _NARROW:
         return
     for source, other in enumerate(view.columns):
         if source == target or other.quantity in COUNTS or other.factor != column.factor:
             continue
-        prior = 1.0 if column.meaning.words & other.meaning.words else _PRIOR
-        for text in (CUMULATIVE, DIFFERENCE):
-            relation = Relation(f"{column.name} = {text} of {other.name}", text, prior - 1.0)
-            instances = sums(view, target, relation, (source,), range(1, len(view.lines)))
-            if len(instances) > 2 and 2 * sum(i.holds_within(_CLOSE) for i in instances) > len(instances):
-                yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
+        prior = 1.0 if column.meaning.words & other.meaning.words else _FAR_FETCHED
+        relation = Relation(f"{column.name} = {CUMULATIVE} of {other.name}", CUMULATIVE, prior)
+        instances = sums(view, target, relation, (source,), range(1, len(view.lines)))
+        if len(instances) > 2 and 2 * sum(i.holds_within(_CLOSE) for i in instances) > len(instances):
+            yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
 
 
 def sums(
@@ -273,8 +280,6 @@ def sums(
         places = [(k, row, -1) for k in parts]
         if relation.text == CUMULATIVE:
             places.append((target, row - 1, -1))
-        elif relation.text == DIFFERENCE:
-            places.append((parts[0], row - 1, 1))
         members = [(view.columns[k].items[at], sign) for k, at, sign in places]
         if total and all(member for member, _ in members):
             terms = [Term(member, sign) for member, sign in members if member]

@@ -9,7 +9,14 @@ from rnn_scaling.audit import headers
 from rnn_scaling.audit.tables import Column, Item, View
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
-RULES = {"fewest devices": 0.0, "unit": 1.0, "blank": 0.5, "named": 1.0, "first": 1.5, "last": 5.0}  # their price in bits
+RULES = {
+    "fewest devices": 0.0,
+    "unit": 1.0,
+    "blank": 0.5,
+    "named": 1.0,
+    "first": 1.5,
+    "last": 5.0,
+}  # their price in bits
 
 Groups = dict[str, list[list[int]]]
 
@@ -113,4 +120,5 @@ def _chosen(
 def is_one(item: Item, shift: tuple[float, int] = (0.0, 1)) -> bool:
     """Whether a number is printed as 1 or 100 %, or as no change."""
     by, sign = shift
-    return item.low <= sign * (1.0 - by) <= item.high
+    rounded = item.low + 2 / 3 * (item.high - item.low)  # the bounds allow numbers that were cut off, too
+    return item.low <= sign * (1.0 - by) <= rounded + 1e-9

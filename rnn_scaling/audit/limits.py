@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit.tables import Column, Item, Ref, View
@@ -15,6 +16,7 @@ SUPERLINEAR = 1.25  # times the work per device of any other row, above which a 
 SLIPPED = 4.0  # times below both neighbours
 MEASURES = ("rate", "speedup", "seconds")
 LONG = 4  # significant digits that two measurements do not share by chance
+_DIGITS = re.compile(r"[\d.,]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,9 @@ def series(view: View) -> Iterator[tuple[Column, Points]]:
     for row, labels in enumerate(view.labels):
         groups.setdefault(labels, []).append(row)
     if all(len(rows) < 3 for rows in groups.values()):
-        groups = {(): list(range(len(view.lines)))}
+        groups = {}
+        for row, labels in enumerate(view.labels):  # "Run 1", "Run 2"
+            groups.setdefault(tuple(_DIGITS.sub("", label) for label in labels), []).append(row)
     for column in view.columns:
         if column.quantity in MEASURES:
             for rows in groups.values():

@@ -143,5 +143,3 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
         again = dataclasses.replace(reading, instances=instances, bits=0.0)
         applied.append(dataclasses.replace(scored(view.columns[target], again), compared=len(of_rows)))
     return applied
-
-

@@ -42,7 +42,7 @@ class Relation:
 
     @property
     def is_sum(self) -> bool:
-        return self.text in (SUM, CUMULATIVE, DIFFERENCE)
+        return self.text in (SUM, CUMULATIVE)
 
     @property
     def is_generic(self) -> bool:
@@ -94,4 +94,4 @@ GENERIC = (
     Relation("{target} follows {a} x {b}", "target = a * b / a0 / b0"),
 )
 CHANGES = (0.0, 1), (1.0, 1), (1.0, -1)  # shifts: a ratio, a change, a saving
-SUM, CUMULATIVE, DIFFERENCE = "sum", "running sum", "difference from the row above"
+SUM, CUMULATIVE = "sum", "running sum"

@@ -4,8 +4,8 @@
 
 FOLDER has subfolders of documents, each with a faults.jsonl: a line per fault, {"file": "07.md", "faulty":
 "07.fault.md", "kind": "digit", "cells": [{"line": 14, "column": "Speedup", "was": "3.52", "is": "5.32"}]}. A fault is
-found if a finding names one of its cells; of a whole column, if it names the column. FOLDER/verdicts.jsonl may judge the
-findings of the originals: {"file": "course/07.md", "line": 14, "column": "Speedup", "right": true}.
+found if a finding names one of its cells; of a whole column, if it names the column. FOLDER/verdicts.jsonl may judge
+the findings of the originals: {"file": "course/07.md", "line": 14, "column": "Speedup", "right": true}.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_hit(finding: Finding, fault: dict[str, Any]) -> bool:
     cells = {(cell["line"] if is_line else 0, numbers.plain(cell["is"])) for cell in fault["cells"]}
     columns = {numbers.plain(cell["column"]) for cell in fault["cells"]}
     if finding.kind == "column":
-        return len(cells) > 1 and any(place.column in columns for place in finding.places)
+        return len(cells) > 1 and any(place.column.endswith(tuple(columns)) for place in finding.places)
     return any((place.line if is_line else 0, place.printed) in cells for place in finding.places)
 
 

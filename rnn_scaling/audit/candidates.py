@@ -20,6 +20,7 @@ _WORD = re.compile(r"\w+")
 COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
 MEASURES = ("rate", "each", "seconds", "speedup")
 DERIVED = ("speedup", "efficiency", "share", "change")
+_INVERSE = {"target = a / a0": "seconds", "target = a0 / a": "rate"}  # of what a speedup is not made so
 _CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
 _NARROW = 0.02  # range of a column that is as good as constant
 _MOST_EFFICIENT = 1.3  # of weak scaling
@@ -134,14 +135,16 @@ def _generic(view: View, target: int, column: Column) -> Iterator[Reading]:
         return
     barred = (*COUNTS, *DERIVED) if is_derived else COUNTS
     sources = [
-        k for k, other in enumerate(view.columns)
-        if k != target and other.quantity not in barred and sum(map(bool, other.items)) > 1 and not _is_copy(column, other)
+        k for k, other in enumerate(view.columns) if k != target
+        and other.quantity not in barred and sum(map(bool, other.items)) > 1 and not _is_copy(column, other)
     ]  # fmt: skip
     sources = sorted(sorted(sources, key=lambda k: abs(k - target))[:NEAREST])
     if column.quantity == "efficiency":  # what its header states says more
         sources = [k for k in sources if view.columns[k].quantity not in MEASURES]
     may_change = column.quantity == "change" or (column.quantity in ("", "share", "speedup") and column.factor == 0.01)
     for relation in GENERIC:
+        if column.quantity == "speedup" and relation.text in _INVERSE:
+            sources = [k for k in sources if view.columns[k].quantity != _INVERSE[relation.text]]
         chosen = list(itertools.permutations(sources, len(relation.sources)))
         if relation.is_symmetric:
             chosen = list(itertools.combinations(sources, len(relation.sources)))
@@ -204,7 +207,7 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
 
 
 def _is_close(column: Column, sources: Sequence[Column], relation: Relation) -> bool:
-    """Whether half of the rows, or of the steps from row to row if there is a baseline, fit roughly."""
+    """Whether half of the rows fit roughly; if there is a baseline, relative to the median row."""
     shift, sign = relation.shift
     exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
     logs = []
@@ -214,8 +217,9 @@ def _is_close(column: Column, sources: Sequence[Column], relation: Relation) -> 
         if value > 0 and all(other and other.low > 0 for other in others):
             terms = zip(relation.sources, others)
             logs.append(math.log(value) + sum(exponents[name] * math.log(other.low) for name, other in terms if other))
-    if relation.has_baseline:
-        logs = [b - a for a, b in itertools.pairwise(logs)]
+    if relation.has_baseline and logs:
+        median = sorted(logs)[len(logs) // 2]
+        logs = [value - median for value in logs]
     return len(logs) > 0 and 2 * sum(abs(value) < _CLOSE for value in logs) >= len(logs)
 
 

@@ -83,7 +83,7 @@ def baselines(
     by_rule: dict[str, dict[int, int]] = {}
     for rows in parts:
         usable = [row for row in rows if all(column.items[row] for column in sources)]
-        for rule, baseline in _chosen(view, devices, target, usable, shift):
+        for rule, baseline in _chosen(view, devices, target, sources, usable, shift):
             by_rule.setdefault(rule, {}).update(dict.fromkeys(rows, baseline))
     unique: dict[tuple[int, ...], str] = {}
     for rule in RULES:
@@ -93,7 +93,12 @@ def baselines(
 
 
 def _chosen(
-    view: View, devices: Column | None, target: Column, rows: Sequence[int], shift: tuple[float, int]
+    view: View,
+    devices: Column | None,
+    target: Column,
+    sources: Sequence[Column],
+    rows: Sequence[int],
+    shift: tuple[float, int],
 ) -> Iterator[tuple[str, int]]:
     """(rule, baseline) of the rows of one series that have all numbers."""
     if not rows:
@@ -108,13 +113,17 @@ def _chosen(
     if units:
         yield "unit", min(units)[1]
     blank = [row for row in rows if target.items[row] is None]
-    if len(blank) == 1:
+    if blank and len({_numbers(sources, row) for row in blank}) == 1:
         yield "blank", blank[0]
     named = [row for row in rows if any(headers.is_baseline(label) for label in view.labels[row])]
     if named:
         yield "named", named[0]
     yield "first", rows[0]
     yield "last", rows[-1]
+
+
+def _numbers(columns: Sequence[Column], row: int) -> tuple[float | None, ...]:
+    return tuple(_value(column, row) for column in columns)
 
 
 def is_one(item: Item, shift: tuple[float, int] = (0.0, 1)) -> bool:

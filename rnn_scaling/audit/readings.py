@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rnn_scaling.audit import groups, long_tables
 from rnn_scaling.audit.candidates import candidates, products, same_rows, stated, sums, totals
-from rnn_scaling.audit.instances import MISS, Instance
+from rnn_scaling.audit.instances import MISS
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SUM
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
-from rnn_scaling.audit.tables import HEAD, Column, Item, Ref, View
+from rnn_scaling.audit.tables import HEAD, View
 
 _LIKELY = 1.0  # prior bits of a weak reading that shares its misses with others
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
@@ -81,12 +79,12 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     view = view.head(HEAD)
     right_targets = {reading.target for reading in believed if not reading.missed}
     found: list[Reading] = []
-    if not any(item and item.low > 1 for k in view.of("devices") for item in view.columns[k].items):
-        return found
-    for target, column in enumerate(view.columns):
+    is_parallel = any(item and item.low > 1 for k in view.of("devices") for item in view.columns[k].items)
+    for target in range(len(view.columns)):
         if target in right_targets:
             continue
         made = [reading for reading in stated(view, target, MISTAKES) if not reading.missed]
+        made = [reading for reading in made if is_parallel or reading.relation.name == "inverse"]
         right = max((reading.bits for reading in candidates(view, target)), default=0.0)
         best = max(made, key=lambda reading: reading.bits, default=None)
         if best and best.bits >= LEAST + CLOSE and best.bits > CLOSE + max(right, 0.0):
@@ -133,13 +131,14 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
             rows |= broken | (long_tables.siblings(broken, of_rows) if reading.rule else set())
             kept.append((reading, of_rows))
     applied = []
-    for reading, of_rows in kept:
-        target, relation, sources = reading.target, reading.relation, reading.sources
+    for reading, compared in kept:
+        relation, sources = reading.relation, reading.sources
         if relation.is_sum:
-            instances = sums(view, target, relation, sources, sorted(rows - {0} if relation.text != SUM else rows))
+            chosen = sorted(rows - {0} if relation.text != SUM else rows)
+            instances = sums(view, reading.target, relation, sources, chosen)
         else:
-            chosen = {row: of_rows[row] for row in sorted(rows) if row in of_rows}
-            instances = products(view, target, relation, sources, chosen)
+            of_chosen = {row: compared[row] for row in sorted(rows) if row in compared}
+            instances = products(view, reading.target, relation, sources, of_chosen)
         again = dataclasses.replace(reading, instances=instances, bits=0.0)
-        applied.append(dataclasses.replace(scored(view.columns[target], again), compared=len(of_rows)))
+        applied.append(dataclasses.replace(scored(view.columns[reading.target], again), compared=len(compared)))
     return applied

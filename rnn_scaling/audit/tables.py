@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Sequence
 
@@ -125,7 +126,8 @@ def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:
     if meaning.quantity in ("efficiency", "share", "change") and values:
         largest = max(abs(number.value) for number in values)
         has_sign = any(number.unit == "%" for number in values)
-        return 0.01 if has_sign or largest > (3 if meaning.is_percent else 8) else 1.0
+        least = 3 if meaning.is_percent else math.inf if meaning.quantity == "share" else 8
+        return 0.01 if has_sign or largest > least else 1.0
     unit = _UNIT.search(name.lower().replace("_", " "))
     if meaning.quantity in ("rate", "each"):
         return 1 / 60 if re.search(r"/ ?min|per min", name.lower()) else 1.0

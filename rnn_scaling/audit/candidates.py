@@ -76,10 +76,10 @@ def _applied(
     for grouping, parts in groups.groupings(view).items():
         for rule, baselines in groups.baselines(view, column, columns, parts, relation.shift).items():
             instances = products(view, target, relation, sources, baselines)
-            firsts = {column.items[row] for row in baselines.values()}
-            is_printed = all(item is not None and groups.is_one(item, relation.shift) for item in firsts)
-            reading = Reading(relation, target, sources, instances, 0.0, grouping, rule)
-            yield scored(column, reading, groups.RULES[rule] + (-_IS_PRINTED if is_printed else _IS_PRINTED), spread)
+            firsts = [item for row in set(baselines.values()) if (item := column.items[row])]
+            is_one = all(groups.is_one(item, relation.shift) for item in firsts)
+            price = groups.RULES[rule] + (0.0 if not firsts else -_IS_PRINTED if is_one else _IS_PRINTED)
+            yield scored(column, Reading(relation, target, sources, instances, 0.0, grouping, rule), price, spread)
 
 
 def same_rows(view: View) -> dict[int, int]:
@@ -265,9 +265,10 @@ def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
     if column.quantity in COUNTS or spread < _NARROW:
         return
     for source, other in enumerate(view.columns):
-        if source == target or other.quantity in COUNTS or other.factor != column.factor:
+        if source == target or other.quantity in COUNTS:
             continue
-        prior = 1.0 if column.meaning.words & other.meaning.words else _FAR_FETCHED
+        is_stated = headers.is_total(column.name) or column.meaning.words & other.meaning.words
+        prior = 1.0 if is_stated else _FAR_FETCHED
         relation = Relation(f"{column.name} = {CUMULATIVE} of {other.name}", CUMULATIVE, prior)
         instances = sums(view, target, relation, (source,), range(1, len(view.lines)))
         if len(instances) > 2 and 2 * sum(i.holds_within(_CLOSE) for i in instances) > len(instances):

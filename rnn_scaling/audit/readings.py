@@ -13,6 +13,7 @@ from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.audit.tables import HEAD, View
 
 _LIKELY = 1.0  # prior bits of a weak reading that shares its misses with others
+_SAME_BASELINE = 6.0  # bits of a baseline that another column confirms
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
 
 
@@ -21,15 +22,19 @@ def readings(view: View) -> list[Reading]:
     found: list[Reading] = []
     weak: list[Reading] = []
     head = view.head(HEAD)
-    for target in range(len(head.columns)):
-        ranked = sorted(candidates(head, target), key=lambda reading: -reading.bits)
+    by_target = [list(candidates(head, target)) for target in range(len(head.columns))]
+    clean = [[r for r in tried if r.rule and r.is_believed and not r.missed] for tried in by_target]
+    best_clean = [max(tried, key=lambda reading: reading.bits) for tried in clean if tried]
+    baselines = {(reading.grouping, reading.rule) for reading in best_clean}
+    for tried in by_target:
+        ranked = sorted(tried, key=lambda r: -r.bits - _SAME_BASELINE * ((r.grouping, r.rule) in baselines))
         believed = [reading for reading in ranked if reading.is_believed]
         if believed:
             best = believed[0]
-            clean = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
-            found += clean[:1] if best.missed and clean else _agreeing(believed)
-        else:
-            weak += [reading for reading in ranked if reading.relation.bits >= _LIKELY and reading.missed]
+            close = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
+            found += close[:1] if best.missed and close else _agreeing(believed)
+        least = EXPLICIT if believed else _LIKELY
+        weak += [r for r in ranked if r.relation.bits >= least and r.missed and not (believed and r.rule)]
     found = _without_repeats([*found, *_of_one_fault(found, weak)])
     if head is not view:
         found = _applied_to(view, found)

@@ -71,7 +71,7 @@ RELATIONS = (
     Relation("global batch", "global_batch = batch * devices", 4),
     Relation("rate", "rate = global_batch / seconds", 1),
     Relation("rate", "rate = work / seconds", 2),
-    Relation("same work", "rate = rate0 * seconds0 / seconds", -1),
+    Relation("same work", "rate = seconds0 / seconds", 1),
     Relation("devices x time", "cost = seconds * devices", 1),
 )
 

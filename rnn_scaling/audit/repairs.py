@@ -47,10 +47,16 @@ def faults(readings: Sequence[Reading]) -> list[Fault]:
             by_ref.setdefault(term.item.ref, []).append(instance)
     bits = {_mark(i): reading.bits for reading in readings for i in reading.instances}
     found = []
-    for broken in _connected([i for i in instances if not i.holds]):
-        changes = _single(broken, by_ref) or _exchanged(broken, by_ref) or _double(broken, by_ref)
-        if changes:
-            found.append(Fault(tuple(broken), tuple(changes), max(bits[_mark(i)] for i in broken)))
+    for joined in _connected([i for i in instances if not i.holds]):
+        parts = [joined]
+        while parts:
+            broken = parts.pop()
+            changes = _single(broken, by_ref) or _exchanged(broken, by_ref) or _double(broken, by_ref)
+            rows = {instance.row for instance in broken}
+            if changes:
+                found.append(Fault(tuple(broken), tuple(changes), max(bits[_mark(i)] for i in broken)))
+            elif len(rows) > 1:  # two faults that share a baseline
+                parts += [[i for i in broken if i.row == row] for row in sorted(rows)]
     return _exchanges(found)
 
 

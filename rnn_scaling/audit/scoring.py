@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit.instances import MISS, SPREAD, Instance, bits_of_width
 from rnn_scaling.audit.relations import Relation
@@ -15,7 +16,7 @@ EXPLICIT = 4.0  # prior bits of a relation that the header words state
 TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unprinted ones, and its price in bits
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
-_LIKELY = 2.0  # prior bits from which exchanges are tried
+_LIKELY = 1.0  # prior bits from which exchanges are tried
 _MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are tried
 
 
@@ -81,13 +82,23 @@ def _gained(instances: Sequence[Instance], tolerance: float, spread: float) -> f
     """Bits that the numbers gain after the smallest repair; a wrong baseline or an exchange costs one miss."""
     gained = sum(instance.bits(tolerance, spread) for instance in instances)
     missed = [instance for instance in instances if not instance.holds_within(tolerance)]
-    if len(missed) < 2 or tolerance or 2 * len(missed) < len(instances) != 2:
+    if len(missed) < 2 or tolerance:
         return gained + (MISS if len(missed) == 2 else 0.0)
     shared = _shared(missed)
-    repaired = [_with_baseline(instances, ref, spread) for ref in shared]
-    if len(missed) > 2 and len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits >= _LIKELY:
-        repaired += [_with_exchange(instances, missed, item, spread) for item in shared.values()]
-    return max([gained + (MISS if len(missed) == 2 else 0.0), *repaired])
+    repaired = [gained + (MISS if len(missed) == 2 else 0.0)]
+    if 2 * len(missed) >= len(instances):
+        repaired += [_with_baseline(instances, ref, spread) for ref in shared]
+    if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits >= _LIKELY:
+        repaired += [_with_exchange(instances, one, other, spread) for one, other in _pairs(missed, shared)]
+    return max(repaired)
+
+
+def _pairs(missed: Sequence[Instance], shared: Mapping[Ref, Item]) -> Iterator[tuple[Item, Item]]:
+    """Numbers of one column that may have changed places: of two missed rows, or of the baseline and one of many."""
+    items = [[term.item for term in instance.terms] for instance in missed]
+    some = items[0] if len(missed) == 2 else shared.values()
+    for one, others in itertools.product(some, items[1:] if len(missed) == 2 else items):
+        yield from ((one, item) for item in others if item.ref[1] == one.ref[1] and item.ref != one.ref)
 
 
 def _shared(missed: Sequence[Instance]) -> dict[Ref, Item]:
@@ -122,17 +133,10 @@ def _with_baseline(instances: Sequence[Instance], ref: Ref, spread: float) -> fl
     return gained - MISS * (len(fits) - most)
 
 
-def _with_exchange(instances: Sequence[Instance], missed: Sequence[Instance], base: Item, spread: float) -> float:
-    """Bits if the number of the baseline and that of another row change places."""
-    best = -math.inf
-    for instance in missed:
-        partner = next(
-            (t.item for t in instance.terms if t.item.ref[1] == base.ref[1] and t.item.ref != base.ref), None
-        )
-        if partner:
-            moved = [exchanged(other, {base.ref: partner, partner.ref: base}) for other in instances]
-            best = max(best, sum(other.bits(0.0, spread) for other in moved) - MISS)
-    return best
+def _with_exchange(instances: Sequence[Instance], one: Item, other: Item, spread: float) -> float:
+    """Bits if two numbers change places."""
+    moved = [exchanged(instance, {one.ref: other, other.ref: one}) for instance in instances]
+    return sum(instance.bits(0.0, spread) for instance in moved) - MISS
 
 
 def exchanged(instance: Instance, items: Mapping[Ref, Item]) -> Instance:

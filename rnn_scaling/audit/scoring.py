@@ -112,7 +112,7 @@ def _shared(missed: Sequence[Instance]) -> dict[Ref, Item]:
 
 
 def _with_baseline(instances: Sequence[Instance], ref: Ref, spread: float) -> float:
-    """Bits if the number at `ref` were another one, the one on which most instances agree."""
+    """Bits if the number at `ref` were 1, or the one on which most instances agree."""
     fits, gained = [], -MISS
     for instance in instances:
         if any(term.item.ref == ref for term in instance.terms):
@@ -121,8 +121,10 @@ def _with_baseline(instances: Sequence[Instance], ref: Ref, spread: float) -> fl
                 fits.append((math.log(low), math.log(max(high, low))))
         else:
             gained += instance.bits(0.0, spread)
+    ones = [high - low for low, high in fits if low - 1e-9 <= 0.0 <= high + 1e-9]
+    expected = gained + sum(bits_of_width(width, spread) for width in ones) - MISS * (len(fits) - len(ones))
     if len(fits) < 3:
-        return -math.inf
+        return expected if len(ones) == 2 else -math.inf
     edges = sorted([(low - 1e-9, 0) for low, _ in fits] + [(high + 1e-9, 1) for _, high in fits])
     overlapping = most = 0
     for _, closes in edges:
@@ -130,7 +132,7 @@ def _with_baseline(instances: Sequence[Instance], ref: Ref, spread: float) -> fl
         most = max(most, overlapping)
     widths = sorted(high - low for low, high in fits)[-most:]
     gained += sum(bits_of_width(width, spread) for width in widths[1:])
-    return gained - MISS * (len(fits) - most)
+    return max(expected, gained - MISS * (len(fits) - most))
 
 
 def _with_exchange(instances: Sequence[Instance], one: Item, other: Item, spread: float) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rnn_scaling.audit import groups, headers
 from rnn_scaling.audit.instances import Instance, Product, Sum, Term
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\w+")
 COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
 MEASURES = ("rate", "each", "seconds", "speedup")
 DERIVED = ("speedup", "efficiency", "share", "change")
-_INVERSE = {"target = a / a0": "seconds", "target = a0 / a": "rate"}  # of what a speedup is not made so
+CLEAR = 10.0  # bits of a reading that leaves nothing to explain
 _CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
 _NARROW = 0.02  # range of a column that is as good as constant
 _MOST_EFFICIENT = 1.3  # of weak scaling
@@ -28,12 +28,29 @@ _PRIOR, _FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, a
 _IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
 
 
+def of_all(view: View) -> list[list[Reading]]:
+    """The candidates of every column. Columns that a stated relation connects well are not tried with others."""
+    by_target = [list(stated(view, target, RELATIONS)) for target in range(len(view.columns))]
+    clear = [r for tried in by_target for r in tried if r.bits >= CLEAR and not r.missed]
+    connected = {frozenset((r.target, source)) for r in clear for source in r.sources}
+    explained = {reading.target for reading in clear}
+    for target, tried in enumerate(by_target):
+        if target not in explained:
+            tried += unstated(view, target, connected)
+    return by_target
+
+
 def candidates(view: View, target: int) -> Iterator[Reading]:
     """Readings of every relation that may hold in a column, with their bits."""
-    column = view.columns[target]
     yield from stated(view, target, RELATIONS)
+    yield from unstated(view, target, set())
+
+
+def unstated(view: View, target: int, connected: Set[frozenset[int]]) -> Iterator[Reading]:
+    """Readings of relations that no header states, except between columns that others connect."""
+    column = view.columns[target]
     if column.quantity not in COUNTS:
-        yield from _generic(view, target, column)
+        yield from _generic(view, target, column, connected)
     if column.quantity not in (*DERIVED, *COUNTS):
         yield from _sums(view, target, column)
     yield from _along(view, target, column)
@@ -127,7 +144,7 @@ def _printed_baseline(item: Item | None, relation: Relation) -> tuple[tuple[str,
     return () if is_one or (item and item.low <= 0 and not relation.shift[0]) else ((f"{relation.target}0", -1),)
 
 
-def _generic(view: View, target: int, column: Column) -> Iterator[Reading]:
+def _generic(view: View, target: int, column: Column, connected: Set[frozenset[int]]) -> Iterator[Reading]:
     """A column as the ratio or product of others, relative to a row, or in proportion to others."""
     is_derived = column.quantity in DERIVED or sum(bool(i and i.number.unit == "x") for i in column.items) > 1
     spread = 0.0 if is_derived else min(_CLOSE, _inner_range(column))
@@ -136,21 +153,21 @@ def _generic(view: View, target: int, column: Column) -> Iterator[Reading]:
     barred = (*COUNTS, *DERIVED) if is_derived else COUNTS
     sources = [
         k for k, other in enumerate(view.columns) if k != target
-        and other.quantity not in barred and sum(map(bool, other.items)) > 1 and not _is_copy(column, other)
+        and other.quantity not in barred and sum(map(bool, other.items)) > 1
+        and frozenset((k, target)) not in connected and not _is_copy(column, other)
     ]  # fmt: skip
     sources = sorted(sorted(sources, key=lambda k: abs(k - target))[:NEAREST])
     if column.quantity == "efficiency":  # what its header states says more
         sources = [k for k in sources if view.columns[k].quantity not in MEASURES]
     may_change = column.quantity == "change" or (column.quantity in ("", "share", "speedup") and column.factor == 0.01)
     for relation in GENERIC:
-        if column.quantity == "speedup" and relation.text in _INVERSE:
-            sources = [k for k in sources if view.columns[k].quantity != _INVERSE[relation.text]]
-        chosen = list(itertools.permutations(sources, len(relation.sources)))
-        if relation.is_symmetric:
-            chosen = list(itertools.combinations(sources, len(relation.sources)))
+        choices = itertools.combinations if relation.is_symmetric else itertools.permutations
+        chosen = list(choices(sources, len(relation.sources)))
         price = math.log2(max(1, len(chosen) / 2))
         for columns in chosen:
             named = [view.columns[k] for k in columns]
+            if column.quantity == "speedup" and _is_inverse(relation, named):
+                continue
             bits = _prior(column, named, is_derived, relation) - price
             for shift in CHANGES if may_change else CHANGES[:1]:
                 names = dict(zip(("target", *relation.sources), (column.name, *(source.name for source in named))))
@@ -165,6 +182,13 @@ def _is_copy(column: Column, other: Column) -> bool:
     """Whether half of the numbers are those of another column."""
     pairs = [(a.number.text, b.number.text) for a, b in zip(column.items, other.items) if a and b]
     return 2 * sum(a == b for a, b in pairs) >= max(1, len(pairs))
+
+
+def _is_inverse(relation: Relation, sources: Sequence[Column]) -> bool:
+    """Whether a speedup would fall as a rate rises, or rise with a time."""
+    exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
+    signs = {(column.quantity, exponents[name]) for name, column in zip(relation.sources, sources)}
+    return relation.has_baseline and not signs.isdisjoint({("rate", 1), ("seconds", -1)})
 
 
 def _named(name: str, columns: Mapping[str, str]) -> str:

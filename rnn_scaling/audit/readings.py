@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.audit import groups, long_tables
-from rnn_scaling.audit.candidates import candidates, products, same_rows, stated, sums, totals
+from rnn_scaling.audit import candidates, groups, long_tables
+from rnn_scaling.audit.candidates import products, same_rows, stated, sums, totals
 from rnn_scaling.audit.instances import MISS
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SUM
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
@@ -22,7 +22,7 @@ def readings(view: View) -> list[Reading]:
     found: list[Reading] = []
     weak: list[Reading] = []
     head = view.head(HEAD)
-    by_target = [list(candidates(head, target)) for target in range(len(head.columns))]
+    by_target = candidates.of_all(head)
     clean = [[r for r in tried if r.rule and r.is_believed and not r.missed] for tried in by_target]
     best_clean = [max(tried, key=lambda reading: reading.bits) for tried in clean if tried]
     baselines = {(reading.grouping, reading.rule) for reading in best_clean}
@@ -67,12 +67,12 @@ def _of_one_fault(found: Sequence[Reading], weak: Sequence[Reading]) -> list[Rea
     return best[1]
 
 
-def _agreeing(candidates: Sequence[Reading]) -> list[Reading]:
+def _agreeing(ranked: Sequence[Reading]) -> list[Reading]:
     """The best reading, and those of other relations that miss no rows but its own."""
-    best = candidates[0]
+    best = ranked[0]
     missed = {instance.row for instance in best.missed}
     kept = [best]
-    for reading in candidates[1:]:
+    for reading in ranked[1:]:
         is_new = all(reading.relation.text != other.relation.text for other in kept)
         if is_new and {instance.row for instance in reading.missed} <= missed and reading.bits >= 0.5 * best.bits:
             kept.append(reading)
@@ -90,9 +90,11 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
             continue
         made = [reading for reading in stated(view, target, MISTAKES) if not reading.missed]
         made = [reading for reading in made if is_parallel or reading.relation.name == "inverse"]
-        right = max((reading.bits for reading in candidates(view, target)), default=0.0)
         best = max(made, key=lambda reading: reading.bits, default=None)
-        if best and best.bits >= LEAST + CLOSE and best.bits > CLOSE + max(right, 0.0):
+        if best is None or best.bits < LEAST + CLOSE:
+            continue
+        right = max((reading.bits for reading in candidates.candidates(view, target)), default=0.0)
+        if best.bits > CLOSE + max(right, 0.0):
             found.append(best)
     return found
 

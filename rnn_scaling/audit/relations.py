@@ -31,11 +31,12 @@ class Relation:
         factors = re.findall(r"([*/]?)\s*(\w+)", formula)
         return ((target, 1), *((name, 1 if operator == "/" else -1) for operator, name in factors))
 
-    @property
+    @functools.cached_property
     def target(self) -> str:
+        """The quantity on the left."""
         return self.factors[0][0]
 
-    @property
+    @functools.cached_property
     def sources(self) -> tuple[str, ...]:
         """The other quantities, without the mark of the baseline."""
         return tuple(dict.fromkeys(name.removesuffix("0") for name, _ in self.factors[1:]))

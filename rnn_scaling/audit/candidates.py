@@ -25,6 +25,7 @@ _CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (
 _NARROW = 0.02  # range of a column that is as good as constant
 _MOST_EFFICIENT = 1.3  # of weak scaling
 _PRIOR, _FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
+_NAMED = 4.0  # bits of a ratio whose header names both columns
 _IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
 
 
@@ -175,7 +176,7 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
                 if _is_close(column, named, form):
                     inner = _inner_range(column, shift) if shift[0] else spread
                     if inner > _NARROW or not shift[0]:
-                        yield from _applied(view, target, form, columns, inner)
+                        yield from _applied(view, target, form, columns, inner if bits < 0 else 0.0)
 
 
 def _is_copy(column: Column, other: Column) -> bool:
@@ -199,7 +200,8 @@ def _named(name: str, columns: Mapping[str, str]) -> str:
 def _inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
     """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
     values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
-    values = sorted(value for value in values if value > 0)[1:-1]
+    values = sorted(value for value in values if value > 0)
+    values = values[1:-1] if len(values) > 3 else values
     return min(1.0, math.log(values[-1] / values[0])) if values else 0.0
 
 
@@ -210,7 +212,7 @@ def _prior(column: Column, sources: Sequence[Column], is_derived: bool, relation
     if len(sources) == 2:
         a, b = sources
         bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
-        bits += 4.0 if relation.text == "target = a / b" and _names_both(column.name, a, b) else 0.0
+        bits += _NAMED if relation.text == "target = a / b" and _names_both(column.name, a, b) else 0.0
         if column.quantity == "speedup" and headers.is_baseline((a if a.quantity == "seconds" else b).name):
             bits += 1.0
         if is_derived and len(quantities - {""}) > 1:
@@ -294,8 +296,8 @@ def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
         is_stated = headers.is_total(column.name) or column.meaning.words & other.meaning.words
         prior = 1.0 if is_stated else _FAR_FETCHED
         relation = Relation(f"{column.name} = {CUMULATIVE} of {other.name}", CUMULATIVE, prior)
-        instances = sums(view, target, relation, (source,), range(1, len(view.lines)))
-        if len(instances) > 2 and 2 * sum(i.holds_within(_CLOSE) for i in instances) > len(instances):
+        instances = sums(view, target, relation, (source,), range(len(view.lines)))
+        if len(instances) > 2 and 2 * sum(i.holds_within(_CLOSE) for i in instances) >= len(instances):
             yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
 
 
@@ -308,7 +310,7 @@ def sums(
         total = view.columns[target].items[row]
         places = [(k, row, -1) for k in parts]
         if relation.text == CUMULATIVE:
-            places.append((target, row - 1, -1))
+            places += [(target, row - 1, -1)] if row else []
         members = [(view.columns[k].items[at], sign) for k, at, sign in places]
         if total and all(member for member, _ in members):
             terms = [Term(member, sign) for member, sign in members if member]

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.audit.relations import Relation
+from rnn_scaling.audit.relations import CUMULATIVE, Relation
 from rnn_scaling.audit.tables import Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
@@ -116,7 +116,7 @@ class Sum(Instance):
     @staticmethod
     def of(relation: Relation, terms: Sequence[Term], row: int) -> Sum:
         """The instance of some terms."""
-        size = _size(terms)
+        size = _size(relation, terms)
         low = sum(term.ends[0] if term.exponent > 0 else -term.ends[1] for term in terms)
         high = sum(term.ends[1] if term.exponent > 0 else -term.ends[0] for term in terms)
         return Sum(relation, tuple(terms), row, low / size, high / size)
@@ -124,14 +124,16 @@ class Sum(Instance):
     @property
     def is_trivial(self) -> bool:
         """Whether one part is so small that the others make the sum."""
-        return min(max(abs(end) for end in term.ends) for term in self.terms) < _PART * _size(self.terms)
+        return min(max(abs(end) for end in term.ends) for term in self.terms) < _PART * _size(self.relation, self.terms)
 
     def fits(self, ref: Ref) -> tuple[float, float]:
-        term, size = self._term(ref), _size(self.terms)
+        term, size = self._term(ref), _size(self.relation, self.terms)
         low, high = (self.low - self.tolerance) * size, (self.high + self.tolerance) * size
         a, b = term.ends
         return (a - low, b - high)[::-1] if term.exponent > 0 else (b + low, a + high)
 
 
-def _size(terms: Sequence[Term]) -> float:
-    return max(max(abs(end) for end in term.ends) for term in terms) or 1.0
+def _size(relation: Relation, terms: Sequence[Term]) -> float:
+    """What the error of a sum is compared with: the largest number; of a running sum what was added."""
+    measured = terms[1:2] if relation.text == CUMULATIVE else terms
+    return max(max(abs(end) for end in term.ends) for term in measured) or 1.0

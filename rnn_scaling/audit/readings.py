@@ -126,7 +126,7 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
         if relation.text == SUM:
             broken = long_tables.broken_sums(target, columns, tolerance)
         elif relation.is_sum:
-            instances = sums(view, reading.target, relation, reading.sources, range(1, len(view.lines)))
+            instances = sums(view, reading.target, relation, reading.sources, range(len(view.lines)))
             broken = {instance.row for instance in instances if not instance.holds_within(tolerance)}
         else:
             if reading.rule:
@@ -141,8 +141,7 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
     for reading, compared in kept:
         relation, sources = reading.relation, reading.sources
         if relation.is_sum:
-            chosen = sorted(rows - {0} if relation.text != SUM else rows)
-            instances = sums(view, reading.target, relation, sources, chosen)
+            instances = sums(view, reading.target, relation, sources, sorted(rows))
         else:
             of_chosen = {row: compared[row] for row in sorted(rows) if row in compared}
             instances = products(view, reading.target, relation, sources, of_chosen)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
-from rnn_scaling.audit import relations
+from rnn_scaling.audit import auditing, relations
 from tests.support import audit_tables
 from tests.support.audit_tables import found, markdown, places
 
@@ -122,3 +124,67 @@ def test_a_new_relation_is_one_line(monkeypatch):
     without = tuple(relation for relation in relations.RELATIONS if relation.target != "cost")
     monkeypatch.setattr("rnn_scaling.audit.candidates.RELATIONS", without)
     assert found(text) == []
+
+
+OTHERS = {
+    "ratio": [
+        "Query|old (ms)|new (ms)|old / new", "a|48.2|12.1|3.98", "b|33.0|20.4|1.62", "c|91.7|11.3|8.12",
+        "d|15.5|14.9|1.04",
+    ],
+    "running sum": ["Part|Share (%)|Cumulative %", "a|41.2|41.2", "b|22.9|64.1", "c|17.4|81.5", "d|9.3|90.8"],
+    "change": [
+        "Library|Time (ms)|vs baseline", "b|159|-19.3%", "c|160|-18.8%", "a|197|baseline", "d|187|-5.1%", "e|201|+2.0%",
+    ],
+    "same work": ["Codec|Time (s)|frames/s", "a|2.104|47.53", "b|3.318|30.14", "c|1.275|78.43", "d|0.911|109.8"],
+    "sum": ["Run|fwd (ms)|bwd (ms)|total (ms)", "a|48.2|12.1|60.3", "b|33.0|20.4|53.4", "c|91.7|11.3|103.0"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "blamed"),
+    [
+        ("ratio", "8.12", "6.12", (5, "old / new")), ("running sum", "81.5", "85.1", (5, "Cumulative %")),
+        ("change", "-5.1%", "+17.6%", (6, "vs baseline")), ("same work", "78.43", "87.43", (5, "frames/s")),
+        ("sum", "53.4", "58.4", (4, "total (ms)")),
+    ],
+)  # fmt: skip
+def test_relations_of_any_columns(table, old, new, blamed):
+    header, *rows = OTHERS[table]
+    text = "\n".join([header, "|".join("-" * len(header.split("|"))), *rows])
+    assert found(text) == []
+    assert blamed in places(text.replace(old, new))
+
+
+def test_two_weak_relations_that_one_number_breaks():
+    text = (
+        "|Threads|rec/s|Speedup|Efficiency|\n|-|-|-|-|\n|1|7,000|1x|100%|\n|4|15,000|2.1x|53%|\n|8|18,000|2.6x|32%|\n"
+    )
+    assert found(text) == []
+    assert places(text.replace("2.1x", "7.1x")) == [(4, "Speedup")]
+
+
+def test_a_baseline_that_another_column_confirms():
+    swapped = GOOD.replace("1.00", "#").replace("3.78", "1.00").replace("#", "3.78")
+    assert set(places(swapped)) == {(4, "Speedup"), (6, "Speedup")}
+
+
+def test_inverse_speedups():
+    rows = [("a", 48.2), ("b", 33.1), ("c", 77.9), ("d", 120.5)]
+    right = "|Kernel|GB/s|Speedup|\n|-|-|-|\n" + "".join(f"|{k}|{r}|{r / 48.2:.3f}|\n" for k, r in rows)
+    inverse = "|Kernel|items/s|Speedup|\n|-|-|-|\n" + "".join(f"|{k}|{r}|{48.2 / r:.3f}|\n" for k, r in rows)
+    assert found(right) == [] and [(finding.kind, finding.relation) for finding in found(inverse)] == [
+        ("column", "inverse")
+    ]
+
+
+@pytest.mark.parametrize("fault", [None, 100, 1_500])
+def test_a_long_table(fault, tmp_path):
+    rng = random.Random(1)
+    lines = ["run,devices,words/s,seconds,load s,total s"]
+    for row in range(2_000):
+        rate, seconds, load = rng.uniform(100, 900), rng.uniform(1, 50), rng.uniform(1, 9)
+        wrong = 7.0 if row == fault else 0.0
+        lines.append(f"{row},{1 + row % 8},{rate:.2f},{seconds:.3f},{load:.3f},{seconds + load + wrong:.3f}")
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    findings = auditing.audit(tmp_path / "a.csv").findings
+    assert {place.line for finding in findings for place in finding.places} == ({fault + 2} if fault else set())

@@ -315,7 +315,9 @@ def sums(
         if total and all(member for member, _ in members):
             terms = [Term(member, sign) for member, sign in members if member]
             found.append(Sum.of(relation, (Term(total, 1), *terms), row))
-    return tuple(found)
+    counted = [instance.without_rounding() for instance in found if instance.is_whole]
+    exact = sum(instance.holds for instance in counted)
+    return tuple(counted if 4 * exact >= max(3 * len(found), 12) else found)
 
 
 def totals(view: View) -> list[Reading]:

@@ -122,6 +122,17 @@ class Sum(Instance):
         return Sum(relation, tuple(terms), row, low / size, high / size)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all numbers are printed as whole ones, as counts are."""
+        return all(term.item.number.step == 1.0 for term in self.terms)
+
+    def without_rounding(self) -> Sum:
+        """The same sum of the printed numbers themselves."""
+        middles = ((term.exponent, (2 * term.item.low + term.item.high) / 3) for term in self.terms)
+        error = sum(exponent * middle for exponent, middle in middles) / _size(self.relation, self.terms)
+        return dataclasses.replace(self, low=error, high=error)
+
+    @property
     def is_trivial(self) -> bool:
         """Whether one part is so small that the others make the sum."""
         return min(max(abs(end) for end in term.ends) for term in self.terms) < _PART * _size(self.relation, self.terms)

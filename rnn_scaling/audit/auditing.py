@@ -13,14 +13,13 @@ from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, Place
 from rnn_scaling.audit.instances import Instance
 from rnn_scaling.audit.readings import Reading
-from rnn_scaling.audit.repairs import Fault
+from rnn_scaling.audit.repairs import MATERIAL, Fault
 from rnn_scaling.audit.tables import Ref, Table, View, views
 from rnn_scaling.records.record import RecordError
 
 MAX_NUMBERS = 500_000  # of a file
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
-MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
 CERTAIN = 10.0  # bits of a relation that is no accident
 
 

@@ -50,7 +50,7 @@ def candidates(view: View, target: int) -> Iterator[Reading]:
 def unstated(view: View, target: int, connected: Set[frozenset[int]]) -> Iterator[Reading]:
     """Readings of relations that no header states, except between columns that others connect."""
     column = view.columns[target]
-    if column.quantity not in COUNTS:
+    if column.quantity not in COUNTS and not column.is_exact:
         yield from _generic(view, target, column, connected)
     if column.quantity not in (*DERIVED, *COUNTS):
         yield from _sums(view, target, column)
@@ -169,14 +169,14 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
             named = [view.columns[k] for k in columns]
             if column.quantity == "speedup" and _is_inverse(relation, named):
                 continue
-            bits = _prior(column, named, is_derived, relation) - price
+            prior = _prior(column, named, is_derived, relation)
             for shift in CHANGES if may_change else CHANGES[:1]:
                 names = dict(zip(("target", *relation.sources), (column.name, *(source.name for source in named))))
-                form = dataclasses.replace(relation, name=_named(relation.name, names), bits=bits, shift=shift)
+                form = dataclasses.replace(relation, name=_named(relation.name, names), bits=prior - price, shift=shift)
                 if _is_close(column, named, form):
                     inner = _inner_range(column, shift) if shift[0] else spread
                     if inner > _NARROW or not shift[0]:
-                        yield from _applied(view, target, form, columns, inner if bits < 0 else 0.0)
+                        yield from _applied(view, target, form, columns, inner if prior < 0 else 0.0)
 
 
 def _is_copy(column: Column, other: Column) -> bool:
@@ -201,7 +201,7 @@ def _inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
     """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
     values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
     values = sorted(value for value in values if value > 0)
-    values = values[1:-1] if len(values) > 3 else values
+    values = values[1:-1] if len(values) > 4 else values
     return min(1.0, math.log(values[-1] / values[0])) if values else 0.0
 
 
@@ -288,7 +288,7 @@ def _adds_up(column: Column, parts: Sequence[Column]) -> bool:
 def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
     """A column as the running sum of another."""
     spread = _inner_range(column)
-    if column.quantity in COUNTS or spread < _NARROW:
+    if column.quantity in COUNTS or column.is_exact or spread < _NARROW:
         return
     for source, other in enumerate(view.columns):
         if source == target or other.quantity in COUNTS:

@@ -111,7 +111,7 @@ def _chosen(
         for row in rows if (item := target.items[row]) and is_one(item, shift)
     ]  # fmt: skip
     if units:
-        yield "unit", min(units)[1]
+        yield "unit of more devices" if counted else "unit", min(units)[1]
     blank = [row for row in rows if target.items[row] is None]
     if blank and len({_numbers(sources, row) for row in blank}) == 1:
         yield "blank", blank[0]

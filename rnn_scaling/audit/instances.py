@@ -128,9 +128,9 @@ class Sum(Instance):
 
     def without_rounding(self) -> Sum:
         """The same sum of the printed numbers themselves."""
-        middles = ((term.exponent, (2 * term.item.low + term.item.high) / 3) for term in self.terms)
-        error = sum(exponent * middle for exponent, middle in middles) / _size(self.relation, self.terms)
-        return dataclasses.replace(self, low=error, high=error)
+        values = [(2 * term.item.low + term.item.high) / 3 for term in self.terms]
+        items = [dataclasses.replace(term.item, low=v, high=v) for term, v in zip(self.terms, values)]
+        return Sum.of(self.relation, [dataclasses.replace(t, item=i) for t, i in zip(self.terms, items)], self.row)
 
     @property
     def is_trivial(self) -> bool:

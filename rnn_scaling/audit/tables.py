@@ -60,6 +60,11 @@ class Column:
     factor: float
     items: tuple[Item | None, ...]
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it holds counts, which are not rounded: sizes that somebody chose."""
+        return all(item.low == item.high for item in self.items if item)
+
 
 @dataclasses.dataclass(frozen=True)
 class View:
@@ -102,7 +107,9 @@ def _numeric(column: Sequence[Printed | None], texts: Sequence[str]) -> bool:
 
 
 def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | None]) -> Column:
-    factor = _factor(name, meaning, [item[0] for item in items if item])
+    values = [item[0] for item in items if item]
+    factor = _factor(name, meaning, values)
+    is_count = meaning.quantity in _COUNTS or not meaning.quantity and _are_round(values)
     cells: list[Item | None] = []
     for item in items:
         if item is None:
@@ -114,11 +121,18 @@ def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | N
             own = 1.0
         elif number.unit == "%":
             own = 0.01
-        if meaning.quantity in _COUNTS:
+        if is_count:
             cells.append(Item(number, ref, number.value, number.value))
         else:
             cells.append(Item(number, ref, number.low * own, number.high * own))
     return Column(name, meaning, meaning.quantity, factor, tuple(cells))
+
+
+def _are_round(values: Sequence[Printed]) -> bool:
+    """Whether most numbers are whole and round, as sizes that people choose are: 2, 4, 8, 12, 24, 100."""
+    whole = [int(v.value) for v in values if v.value > 0 and v.step == 1.0 and not v.unit]
+    chosen = sum(number % 10 == 0 or (number & -number) * 3 >= number for number in whole)
+    return len(values) > 2 and 5 * chosen >= 4 * len(values)
 
 
 def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:

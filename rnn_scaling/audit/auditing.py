@@ -18,6 +18,7 @@ from rnn_scaling.audit.tables import Ref, Table, View, views
 from rnn_scaling.records.record import RecordError
 
 MAX_NUMBERS = 500_000  # of a file
+DOCUMENTS = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")  # that are looked for in folders
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
 CERTAIN = 10.0  # bits of a relation that is no accident
@@ -25,7 +26,10 @@ CERTAIN = 10.0  # bits of a relation that is no accident
 
 @dataclasses.dataclass
 class FileReport:
-    """What was read of a file. comparisons: relations between printed numbers that were tested."""
+    """What was read of a file.
+
+    comparisons: relations between printed numbers that were tested. is_empty: nothing in it can be compared.
+    """
 
     source: str
     tables: int = 0
@@ -34,6 +38,16 @@ class FileReport:
     findings: list[Finding] = dataclasses.field(default_factory=list)
     series: list[Series] = dataclasses.field(default_factory=list)
     error: str = ""
+    is_empty: bool = False
+
+
+def files(path: Path) -> list[Path]:
+    """A file itself; of a folder every document in it, and the folder if it has run records."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix in DOCUMENTS and file.is_file())
+    records = {file for file in found if file.suffix == ".json" and own_records.is_own(file)}
+    return [path] * bool(records) + [file for file in found if file not in records]
 
 
 def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
@@ -61,9 +75,10 @@ def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
         report.error = f"{path}: {e.strerror or e}"
     except (documents.UnreadableError, RecordError) as e:
         report.error = str(e)
-    if not report.error and not report.tables:
+    report.is_empty = not report.error and not report.comparisons
+    if report.is_empty and not report.tables:
         report.error = f"{path}: no table in it; --help says what is read"
-    elif not report.error and not report.comparisons:
+    elif report.is_empty:
         report.error = (
             f"{path}: nothing to compare: no two columns of its {report.tables} tables follow from each other"
         )

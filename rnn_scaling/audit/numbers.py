@@ -18,7 +18,7 @@ _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _NUMBER = re.compile(
     r"(?P<rough>[~≈∼<>≤≥]|about |approx\.? ?|ca\.? )?\s*[$€]?[xX×]?\s?"
     r"(?P<number>[-+−]?(?:\d{1,3}(?:[,'_ \u2009\u202f]\d{3})+(?!\d)|\d+)?(?:\.\d*)?)"
-    r"(?P<exponent>[eE][-+]?\d{1,2})?\s?(?P<scale>[kKMGB](?![A-Za-z]))?\s?(?P<unit>[^\d\s(\[±+][^\d(\[±]{0,24})?"
+    r"(?P<exponent>[eE][-+]?\d{1,2})?\s?(?P<scale>[kKMGB](?![A-Za-z]))?\s?(?P<unit>[^\d\s(\[±+<>][^\d(\[±<>]{0,24})?"
 )
 _SHORT = re.compile(r"(\d+)(?:\.(\d*))?(%|x?)")  # most cells of large files
 _REMARK = re.compile(r"\s*[(\[].{0,60}[)\]]$|\s*(?:±|\+/-|\+-|\\pm).{0,40}$")
@@ -105,7 +105,7 @@ def parse(text: str) -> Printed | None:
     if unit.lower() in _UNIT_NAMES:
         seconds = _TIME_S[_UNIT_NAMES[unit.lower()]]
         return Printed(value * seconds, step * seconds, text, "s", bool(match["rough"]))
-    if unit.lower() in ("percent", "pct"):
+    if unit.lower() in ("percent", "pct") or unit.startswith("%"):
         unit = "%"
     if unit.lower() in ("x", "×", "times", "fold") or re.match(r"[xX×]", bare.lstrip("~≈")):
         unit = "x"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rnn_scaling.audit.finding import IMPOSSIBLE, Finding, Place
 from rnn_scaling.audit.tables import Table
-from rnn_scaling.files import input_files
 from rnn_scaling.records import record
 from rnn_scaling.records.record import SCHEMA, RecordError, RunRecord
 from rnn_scaling.settings import scale
@@ -16,6 +15,12 @@ from rnn_scaling.settings.naming import TRAINER
 
 _SCHEMA = SCHEMA.partition("/")[0] + "/"  # of every version
 _SLACK = 1e-6  # seconds: records may round what they derive
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file says that it is a run record."""
+    with path.open("rb") as file:
+        return _SCHEMA.encode() in file.read(400)
 
 
 def read(path: Path) -> list[tuple[Path, RunRecord]]:
@@ -35,7 +40,7 @@ def read(path: Path) -> list[tuple[Path, RunRecord]]:
         if not found:
             raise RecordError(str(path), ["a folder without run records"])
         return found
-    if path.suffix != ".json" or _SCHEMA not in input_files.read_text(path)[:400]:
+    if path.suffix != ".json" or not is_own(path):
         return []
     return [(path, record.read(path, derived=False))]
 

@@ -17,6 +17,7 @@ from rnn_scaling.audit.tables import Item, Ref
 
 MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
 MOST_MISCOUNTED = 4.0  # times by which a count of devices may be wrong
+FARTHEST = 1e4  # times by which a number may be wrong
 MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
 MOST_SWAPS = 400  # pairs of numbers that are tried
 
@@ -146,6 +147,8 @@ def _fit(ref: Ref, instances: Sequence[Instance]) -> tuple[float, float] | None:
     if low > high + MATERIAL * abs(high) or (high <= 0 and not term.shift and not isinstance(instances[0], Sum)):
         return None
     low, high = min(low, high), max(low, high)
+    if max(-low, high) > FARTHEST * max(abs(item.low), abs(item.high)):
+        return None
     return None if item.low == item.high and not _may_be_count(item.low, low, high) else (low, high)
 
 

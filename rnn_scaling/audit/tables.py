@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import math
@@ -19,6 +20,7 @@ _FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
             "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
 _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
+_UNITS = ("", "%", "x", "s")  # that every column may mix
 _BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
 _UNIT = re.compile(r"\b(ns|us|µs|ms|mins?|minutes|h|hrs|hours|days)\b")
 
@@ -108,11 +110,13 @@ def _numeric(column: Sequence[Printed | None], texts: Sequence[str]) -> bool:
 
 def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | None]) -> Column:
     values = [item[0] for item in items if item]
+    units = collections.Counter(number.unit for number in values if number.unit not in _UNITS)
+    foreign = {unit for unit in units if unit != units.most_common(1)[0][0]}  # "4 B" below "1 MiB"
     factor = _factor(name, meaning, values)
     is_count = meaning.quantity in _COUNTS or not meaning.quantity and _are_round(values)
     cells: list[Item | None] = []
     for item in items:
-        if item is None:
+        if item is None or item[0].unit in foreign:
             cells.append(None)
             continue
         number, ref = item

@@ -17,6 +17,7 @@ speedups that are not the ratio of their rates, efficiencies that are not speedu
 sum of their parts, exchanged numbers, rates of one device printed as totals, and points that no machine reaches.
 
     ./run.sh audit README.md results.csv             each finding with the rows of its table
+    ./run.sh audit docs                              every document in a folder
     ./run.sh audit results/default --format=json     a folder of run records
 
 It reads tables in Markdown, HTML, CSV, TSV, JSON, JSON Lines and plain columns, and this suite's records and reports.
@@ -29,7 +30,9 @@ Exit status: 0 compared and nothing found, 1 findings, 2 nothing to compare, an 
 class AuditOptions:
     """Audit."""
 
-    files: tuple[Path, ...] = flags.positional("files to check, or folders of run records", shown="FILE", several=True)
+    files: tuple[Path, ...] = flags.positional(
+        "files to check, or folders of documents and run records", shown="FILE", several=True
+    )
     format: str = option(
         "text",
         'text: findings with the rows of their table; markdown: a table of findings; json: "rnn_scaling.audit/2"',
@@ -44,16 +47,19 @@ class AuditOptions:
 def main(words: Sequence[str]) -> int:
     """Audits the files; returns the exit status."""
     options = flags.read(words, USAGE, AuditOptions, "audit")
-    from rnn_scaling.audit.auditing import audit  # late: help and mistakes do not wait for it
+    from rnn_scaling.audit import auditing  # late: help and mistakes do not wait for it
     from rnn_scaling.files import terminal
     from rnn_scaling.reports import audit_report
 
-    reports = [audit(file, options.max_numbers) for file in options.files]
+    files = [file for path in options.files for file in auditing.files(path) or [path]]
+    reports = [auditing.audit(file, options.max_numbers) for file in files]
+    is_some = any(report.comparisons for report in reports)
     for report in reports:
-        if report.error:
+        if report.error and not (report.is_empty and is_some):
             print(entry.plain(f"error: {report.error}"), file=sys.stderr)
     text = audit_report.RENDER[options.format](reports)
     terminal.tell(f"{text}\n") if options.format == "text" else print(text)
     if any(report.findings for report in reports):
         return entry.EXIT_FAILED
-    return entry.EXIT_USAGE if any(report.error for report in reports) else entry.EXIT_OK
+    is_clean = is_some and not any(report.error for report in reports if not report.is_empty)
+    return entry.EXIT_OK if is_clean else entry.EXIT_USAGE

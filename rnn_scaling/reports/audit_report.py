@@ -17,6 +17,7 @@ from rnn_scaling.reports import wording
 
 SCHEMA = "rnn_scaling.audit/2"
 MOST_SERIES = 12  # of a file that are printed
+MOST_FILES = 3  # whose series are printed
 _COLUMN_KINDS = {"per device": "per-device", "inverse": "inverse", "not divided by devices": "not-divided"}
 
 
@@ -91,8 +92,20 @@ def _summary(report: FileReport) -> str:
     return f"{report.source}: {found} in {tables} with {numbers} ({report.comparisons} comparisons)"
 
 
+def _summary_of_all(reports: Sequence[FileReport]) -> str:
+    """One line for many files, and one for those without anything to compare."""
+    total = FileReport(wording.counted(len(reports), "file"))
+    for report in reports:
+        total.findings += report.findings
+        total.tables += report.tables
+        total.numbers += report.numbers
+        total.comparisons += report.comparisons
+    empty = sum(report.is_empty for report in reports)
+    return _summary(total) + (f"\n{empty} of them have nothing to compare" if empty else "")
+
+
 def render_text(reports: Sequence[FileReport]) -> str:
-    """A paragraph and an excerpt for each finding, then what the series of each file imply."""
+    """A paragraph and an excerpt for each finding, then what the series of each file imply, if there are few files."""
     return "\n".join(_lines(reports))
 
 
@@ -101,6 +114,8 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
         for finding in report.findings:
             yield f"{_where(finding)}: {finding.strength}: {wording.sentences(statements(finding))}"
             yield _excerpt(finding)
+        if len(reports) > MOST_FILES:
+            continue
         yield _summary(report)
         for series in report.series[:MOST_SERIES]:
             yield f"\n{series.name} (line {series.line}): {wording.sentences(of_series(series))}\n"
@@ -113,6 +128,8 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
             )
         if len(report.series) > MOST_SERIES:
             yield f"{report.source}: {len(report.series) - MOST_SERIES} more series (--format=json has all)"
+    if len(reports) > MOST_FILES:
+        yield _summary_of_all(reports)
 
 
 def render_markdown(reports: Sequence[FileReport]) -> str:

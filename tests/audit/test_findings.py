@@ -188,3 +188,8 @@ def test_a_long_table(fault, tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     findings = auditing.audit(tmp_path / "a.csv").findings
     assert {place.line for finding in findings for place in finding.places} == ({fault + 2} if fault else set())
+
+
+def test_units_that_differ_are_not_compared():
+    rows = [("48.2 MB", 12.1, 3.98), ("330 KB", 20.4, 0.016), ("91.7 MB", 11.3, 8.12), ("15.5 MB", 14.9, 1.04)]
+    assert found("|Size|Files|Size / Files|\n|-|-|-|\n" + "".join(f"|{a}|{b}|{c}|\n" for a, b, c in rows)) == []

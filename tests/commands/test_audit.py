@@ -81,3 +81,16 @@ def test_markdown_is_a_table(files, capsys):
     audit.main([str(files / "bad.md"), "--format=markdown"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("| Where |") and lines[2].count(" | ") == lines[0].count(" | ") and "3.06" in lines[2]
+
+
+def test_a_folder_of_documents(files, capsys):
+    for name in ("broken.json", "deep.json", "newer.json", "utf16.txt"):
+        (files / name).unlink()
+    assert audit.main([str(files)]) == 1
+    captured = capsys.readouterr()
+    assert (
+        captured.err == "" and f"{files / 'bad.md'}:5: " in captured.out and f"{files / 'latin.md'}:5: " in captured.out
+    )
+    (files / "bad.md").unlink(), (files / "latin.md").unlink()
+    assert audit.main([str(files)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2, "one line for all, one for those without numbers"

@@ -109,7 +109,8 @@ def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int,
 
 
 def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
-    for fault in filter(_is_material, repairs.faults(believed)):
+    items = {item.ref: item for column in reversed(view.columns) for item in column.items if item}
+    for fault in filter(_is_material, repairs.faults(believed, items)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         yield refs, _of_fault(view, fault)
     for reading in (*readings.mistakes(view, believed), *readings.contradictions(view, believed)):

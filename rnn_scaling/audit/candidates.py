@@ -26,6 +26,7 @@ _NARROW = 0.02  # range of a column that is as good as constant
 _MOST_EFFICIENT = 1.3  # of weak scaling
 _PRIOR, _FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
 _NAMED = 4.0  # bits of a ratio whose header names both columns
+_ONLY = 3.0  # bits of a speedup from the only two other columns
 _IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
 
 
@@ -165,6 +166,8 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
         choices = itertools.combinations if relation.is_symmetric else itertools.permutations
         chosen = list(choices(sources, len(relation.sources)))
         price = math.log2(max(1, len(chosen) / 2))
+        if column.quantity == "speedup" and relation.text == "target = a / b" and len(chosen) == 2:
+            price = -_ONLY  # of the only two columns
         for columns in chosen:
             named = [view.columns[k] for k in columns]
             if column.quantity == "speedup" and _is_inverse(relation, named):
@@ -212,14 +215,20 @@ def _prior(column: Column, sources: Sequence[Column], is_derived: bool, relation
     if len(sources) == 2:
         a, b = sources
         bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
-        bits += _NAMED if relation.text == "target = a / b" and _names_both(column.name, a, b) else 0.0
-        if column.quantity == "speedup" and headers.is_baseline((a if a.quantity == "seconds" else b).name):
-            bits += 1.0
+        bits += _NAMED if relation.text == "target = a / b" and _is_stated(column, a, b) else 0.0
         if is_derived and len(quantities - {""}) > 1:
             bits -= 3.0
     elif words & sources[0].meaning.words:
         bits += 2.0
     return bits
+
+
+def _is_stated(column: Column, a: Column, b: Column) -> bool:
+    """Whether headers say that a column is a / b: it names both, or only one of them is called a baseline."""
+    compared, baseline = (b, a) if column.quantity == "speedup" and a.is_time else (a, b)
+    is_compared = column.quantity in ("speedup", "change") and all(c.is_time or c.quantity == "rate" for c in (a, b))
+    is_known = headers.is_baseline(baseline.name) and not headers.is_baseline(compared.name)
+    return (is_compared and is_known) or _names_both(column.name, a, b)
 
 
 def _names_both(name: str, a: Column, b: Column) -> bool:

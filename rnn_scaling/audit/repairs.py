@@ -19,6 +19,7 @@ MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
 MOST_MISCOUNTED = 4.0  # times by which a count of devices may be wrong
 FARTHEST = 1e4  # times by which a number may be wrong
 MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
+_OUTSIDE, _INSIDE = 1.5, 3.0  # times around the numbers of a column: beyond lies no other, within may lie one
 MOST_SWAPS = 400  # pairs of numbers that are tried
 
 
@@ -40,8 +41,8 @@ class Fault:
     bits: float
 
 
-def faults(readings: Sequence[Reading]) -> list[Fault]:
-    """The faults of a table, from the relations of all its believed readings."""
+def faults(readings: Sequence[Reading], items: Mapping[Ref, Item]) -> list[Fault]:
+    """The faults of a table, from the relations of all its believed readings. items: all numbers of the table."""
     instances = list({_mark(i): i for reading in readings for i in reading.instances}.values())
     by_ref: dict[Ref, list[Instance]] = {}
     for instance in instances:
@@ -53,7 +54,12 @@ def faults(readings: Sequence[Reading]) -> list[Fault]:
         parts = [joined]
         while parts:
             broken = parts.pop()
-            changes = _single(broken, by_ref) or _exchanged(broken, by_ref) or _double(broken, by_ref)
+            changes = (
+                _misplaced(broken, by_ref, items)
+                or _single(broken, by_ref)
+                or _exchanged(broken, by_ref)
+                or _double(broken, by_ref)
+            )
             rows = {instance.row for instance in broken}
             if changes:
                 found.append(Fault(tuple(broken), tuple(changes), max(bits[_mark(i)] for i in broken)))
@@ -171,19 +177,50 @@ def _single(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
     return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
 
 
+def _misplaced(
+    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], items: Mapping[Ref, Item]
+) -> list[Change]:
+    """Two numbers of a row that each lie outside of their own column and inside of the other one, and satisfy all."""
+    rows = {ref[0] for instance in broken for ref in _refs(instance)}
+    found = []
+    for row in rows:
+        refs = sorted(ref for ref in items if ref[0] == row)
+        for a, b in itertools.islice(itertools.combinations(refs, 2), MOST_SWAPS):
+            if _lies_in(items[a], b, items) and _lies_in(items[b], a, items):
+                found += _exchange(a, b, items, broken, by_ref)
+    return found if len(found) == 1 else []
+
+
+def _lies_in(item: Item, at: Ref, items: Mapping[Ref, Item]) -> bool:
+    """Whether a number is among those of the column at another place, which is not so for the number there."""
+    others = [other.number.value for ref, other in items.items() if ref[1] == at[1] and ref != at]
+    if len(others) < 2:
+        return False
+    low, high = min(others), max(others)
+    is_inside = low / _INSIDE <= item.number.value <= high * _INSIDE
+    return is_inside and not low / _OUTSIDE <= items[at].number.value <= high * _OUTSIDE
+
+
+def _exchange(
+    a: Ref, b: Ref, items: Mapping[Ref, Item], broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
+) -> list[Change]:
+    """The exchange of two numbers, if it satisfies all instances that have one of them."""
+    touched = {_mark(i): i for i in (*by_ref.get(a, ()), *by_ref.get(b, ()))}
+    places = {a: _moved(items[a], items[b]), b: _moved(items[b], items[a])}
+    if not all(_mark(i) in touched for i in broken) or not all(
+        exchanged(i, places).holds_within(max(i.tolerance, MATERIAL)) for i in touched.values()
+    ):
+        return []
+    return [Change("exchange", (a, b), tuple((places[ref].low, places[ref].high) for ref in (a, b)))]
+
+
 def _exchanged(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]) -> list[Change]:
     """Two numbers of one column or one row that satisfy all when they change places."""
     items = {term.item.ref: term.item for i in broken for term in i.terms if term.item.ref in set(_refs(i))}
     found = []
     pairs = [(a, b) for a, b in itertools.combinations(sorted(items), 2) if a[0] == b[0] or a[1] == b[1]]
     for a, b in pairs[:MOST_SWAPS]:
-        touched = {_mark(i): i for i in (*by_ref[a], *by_ref[b])}
-        if not all(_mark(i) in touched for i in broken):
-            continue
-        places = {a: _moved(items[a], items[b]), b: _moved(items[b], items[a])}
-        if all(exchanged(i, places).holds for i in touched.values()):
-            fits = tuple((places[ref].low, places[ref].high) for ref in (a, b))
-            found.append(Change("exchange", (a, b), fits))
+        found += _exchange(a, b, items, broken, by_ref)
     return found if len(found) <= MOST_ALTERNATIVES else []
 
 

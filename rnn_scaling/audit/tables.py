@@ -20,7 +20,7 @@ _FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
             "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
 _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
-_UNITS = ("", "%", "x", "s")  # that every column may mix
+_UNITS = ("", "%", "x")  # that every column may mix
 _BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
 _UNIT = re.compile(r"\b(ns|us|µs|ms|mins?|minutes|h|hrs|hours|days)\b")
 
@@ -61,6 +61,11 @@ class Column:
     quantity: str
     factor: float
     items: tuple[Item | None, ...]
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it holds seconds, by its header or its numbers."""
+        return self.quantity == "seconds" or any(item.number.unit == "s" for item in self.items if item)
 
     @property
     def is_exact(self) -> bool:

@@ -193,3 +193,9 @@ def test_a_long_table(fault, tmp_path):
 def test_units_that_differ_are_not_compared():
     rows = [("48.2 MB", 12.1, 3.98), ("330 KB", 20.4, 0.016), ("91.7 MB", 11.3, 8.12), ("15.5 MB", 14.9, 1.04)]
     assert found("|Size|Files|Size / Files|\n|-|-|-|\n" + "".join(f"|{a}|{b}|{c}|\n" for a, b, c in rows)) == []
+
+
+def test_a_time_and_a_rate_that_changed_places():
+    text = "|Tool|Time (ms)|req/s|vs a|\n|-|-|-|-|\n|a|197|508|-|\n|b|159|629|-19.3%|\n"
+    text += "|c|535|187|-5.1%|\n|d|160|625|-18.8%|\n"
+    assert sorted(places(text)) == [(5, "Time (ms)"), (5, "req/s")]

@@ -119,7 +119,8 @@ def _chosen(
     if named:
         yield "named", named[0]
     yield "first", rows[0]
-    yield "last", rows[-1]
+    if not counted:
+        yield "last", rows[-1]
 
 
 def _numbers(columns: Sequence[Column], row: int) -> tuple[float | None, ...]:

@@ -63,6 +63,7 @@ RELATIONS = (
     Relation("speedup", "speedup = rate / rate0", 4),
     Relation("speedup", "speedup = seconds0 / seconds", 4),
     Relation("speedup", "speedup = each * devices / each0 / devices0", 1),
+    Relation("scaling", "speedup = rate / rate0 / devices * devices0", -1),
     Relation("efficiency", "efficiency = speedup / devices", 4),
     Relation("efficiency", "efficiency = rate / rate0 / devices * devices0", 4),
     Relation("efficiency", "efficiency = seconds0 / seconds / devices * devices0", 2),
@@ -73,6 +74,8 @@ RELATIONS = (
     Relation("rate", "rate = global_batch / seconds", 1),
     Relation("rate", "rate = work / seconds", 2),
     Relation("same work", "rate = seconds0 / seconds", 1),
+    Relation("bandwidth", "algbw = bytes / seconds", 2),
+    Relation("bus bandwidth", "busbw = algbw / algbw0", 3),
     Relation("devices x time", "cost = seconds * devices", 1),
 )
 

@@ -20,6 +20,7 @@ _FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
             "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
 _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
+_PER = {r"(?:/|\bper) ?min": 1 / 60, r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600, r"(?:/|\bper) ?day": 1 / 86400}
 _UNITS = ("", "%", "x")  # that every column may mix
 _BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
 _UNIT = re.compile(r"\b(ns|us|µs|ms|mins?|minutes|h|hrs|hours|days)\b")
@@ -153,7 +154,10 @@ def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:
         return 0.01 if has_sign or middle > least else 1.0
     unit = _UNIT.search(name.lower().replace("_", " "))
     if meaning.quantity in ("rate", "each"):
-        return 1 / 60 if re.search(r"/ ?min|per min", name.lower()) else 1.0
+        return next((factor for word, factor in _PER.items() if re.search(word, name.lower())), 1.0)
+    if meaning.quantity in ("algbw", "bytes"):
+        prefix = re.search(r"\b([kmgt])(i?)b(?:/s|ps)?\b", name.lower())
+        return (1024.0 if prefix[2] else 1000.0) ** ("kmgt".index(prefix[1]) + 1) if prefix else 1.0
     if unit and meaning.quantity == "seconds":
         return _SECONDS[unit[1]]
     return 1.0

@@ -33,6 +33,8 @@ def readings(view: View) -> list[Reading]:
             best = believed[0]
             close = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
             found += close[:1] if best.missed and close else _agreeing(believed)
+            if best.relation.is_generic:  # what the header states holds too, but for faults
+                found += [r for r in believed if not r.relation.is_generic and r.bits >= candidates.CLEAR][:1]
         least = EXPLICIT if believed else _LIKELY
         weak += [r for r in ranked if r.relation.bits >= least and r.missed and not (believed and r.rule)]
     found = _without_repeats([*found, *_of_one_fault(found, weak)])

@@ -16,6 +16,7 @@ EXPLICIT = 4.0  # prior bits of a relation that the header words state
 TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unprinted ones, and its price in bits
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
+_GUESS = -4.0  # prior bits of a relation that no header suggests; of those one number may be wrong, not more
 _LIKELY = 1.0  # prior bits from which exchanges are tried
 _MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are tried
 
@@ -62,7 +63,8 @@ class Reading:
                 self.relation.sources == ("rate",) and self.rule == "fewest devices"
             )  # times may be weak scaling
             return not self.missed or (is_stated and is_far)
-        return self.bits >= LEAST
+        is_guess = self.relation.is_generic and self.relation.has_baseline and self.relation.bits <= _GUESS
+        return self.bits >= LEAST and not (is_guess and len(self.missed) > 1)
 
 
 def scored(column: Column, reading: Reading, price: float = 0.0, spread: float = 0.0) -> Reading:

@@ -147,10 +147,10 @@ def _are_round(values: Sequence[Printed]) -> bool:
 
 def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:
     """To seconds, items per second and fractions; percent only where the values are no fractions already."""
-    if meaning.quantity in ("efficiency", "share", "change") and values:
+    if meaning.quantity in ("efficiency", "share", "change", "speedup") and values:
         middle = sorted(abs(number.value) for number in values)[len(values) // 2]
-        has_sign = any(number.unit == "%" for number in values)
-        least = 3 if meaning.is_percent else math.inf if meaning.quantity == "share" else 8
+        has_sign = 2 * sum(number.unit == "%" for number in values) > len(values)
+        least = 3 if meaning.is_percent else math.inf if meaning.quantity in ("share", "speedup") else 8
         return 0.01 if has_sign or middle > least else 1.0
     unit = _UNIT.search(name.lower().replace("_", " "))
     if meaning.quantity in ("rate", "each"):

@@ -113,7 +113,8 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
     for fault in filter(_is_material, repairs.faults(believed, items)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         yield refs, _of_fault(view, fault)
-    for reading in (*readings.mistakes(view, believed), *readings.contradictions(view, believed)):
+    of_columns = (readings.mistakes, readings.contradictions, readings.other_baselines)
+    for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
         column = view.columns[reading.target]
         refs = tuple(item.ref for item in column.items if item)
         yield refs, _of_column(view, reading)

@@ -152,7 +152,7 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
     spread = 0.0 if is_derived else min(_CLOSE, _inner_range(column))
     if not is_derived and spread < _NARROW:
         return
-    barred = (*COUNTS, *DERIVED) if is_derived else COUNTS
+    barred = DERIVED if is_derived else ()
     sources = [
         k for k, other in enumerate(view.columns) if k != target
         and other.quantity not in barred and sum(map(bool, other.items)) > 1
@@ -163,8 +163,9 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
         sources = [k for k in sources if view.columns[k].quantity not in MEASURES]
     may_change = column.quantity == "change" or (column.quantity in ("", "share", "speedup") and column.factor == 0.01)
     for relation in GENERIC:
+        usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
         choices = itertools.combinations if relation.is_symmetric else itertools.permutations
-        chosen = list(choices(sources, len(relation.sources)))
+        chosen = list(choices(usable, len(relation.sources)))
         price = math.log2(max(1, len(chosen) / 2))
         if column.quantity == "speedup" and relation.text == "target = a / b" and len(chosen) == 2:
             price = -_ONLY  # of the only two columns
@@ -225,8 +226,8 @@ def _prior(column: Column, sources: Sequence[Column], is_derived: bool, relation
 
 def _is_stated(column: Column, a: Column, b: Column) -> bool:
     """Whether headers say that a column is a / b: it names both, or only one of them is called a baseline."""
-    compared, baseline = (b, a) if column.quantity == "speedup" and a.is_time else (a, b)
-    is_compared = column.quantity in ("speedup", "change") and all(c.is_time or c.quantity == "rate" for c in (a, b))
+    compared, baseline = (b, a) if column.quantity == "speedup" and a.quantity == "seconds" else (a, b)
+    is_compared = column.quantity in ("speedup", "change") and {a.quantity, b.quantity} <= {"seconds", "rate"}
     is_known = headers.is_baseline(baseline.name) and not headers.is_baseline(compared.name)
     return (is_compared and is_known) or _names_both(column.name, a, b)
 
@@ -271,6 +272,7 @@ def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
     runs = [alike, [k for k in alike if words & view.columns[k].meaning.words]]
     runs += [list(range(start, target)) for start in range(max(0, target - 8), target - 1)]
     runs += [list(range(target + 1, end)) for end in range(target + 3, min(len(view.columns), target + 9) + 1)]
+    runs += [run[:k] + run[k + 1 :] for run in runs[:1] if len(run) <= NEAREST for k in range(len(run))]
     near = sorted(sorted(alike, key=lambda k: abs(k - target))[:NEAREST])
     runs += [list(pair) for pair in itertools.combinations(near, 2)]
     tried = sorted({tuple(run) for run in runs if len(run) > 1 and set(run) <= set(alike)})

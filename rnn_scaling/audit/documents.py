@@ -110,7 +110,9 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
 
 def _is_framed(text: str, kind: str) -> bool:
     return (
-        "|" in text and kind == "pipes" or text.startswith("+-") or ("|" in text and _RULE.fullmatch(text) is not None)
+        (kind == "pipes" and ("|" in text or _RULE.fullmatch(text) is not None))
+        or text.startswith("+-")
+        or ("|" in text and _RULE.fullmatch(text) is not None)
     )
 
 

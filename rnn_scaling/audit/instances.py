@@ -14,7 +14,7 @@ from rnn_scaling.audit.relations import CUMULATIVE, Relation
 from rnn_scaling.audit.tables import Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
-_PART = 0.01  # of the largest number of a sum, below which a part proves nothing
+_PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
 _SMALLEST, _LOWEST = 1e-300, math.log(1e-300)
 SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
@@ -134,8 +134,9 @@ class Sum(Instance):
 
     @property
     def is_trivial(self) -> bool:
-        """Whether one part is so small that the others make the sum."""
-        return min(max(abs(end) for end in term.ends) for term in self.terms) < _PART * _size(self.relation, self.terms)
+        """Whether one part is so small that the sum would hold without it."""
+        smallest = min(max(abs(end) for end in term.ends) for term in self.terms)
+        return smallest < _PART * (self.high - self.low) * _size(self.relation, self.terms)
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term, size = self._term(ref), _size(self.relation, self.terms)

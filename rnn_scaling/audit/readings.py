@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.audit import candidates, groups, long_tables
-from rnn_scaling.audit.candidates import products, same_rows, stated, sums, totals
+from rnn_scaling.audit.candidates import products, same_rows, sums, totals
 from rnn_scaling.audit.instances import MISS
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SUM
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.audit.tables import HEAD, View
 
+_FEW = 2  # misses of a weak reading
 _LIKELY = 1.0  # prior bits of a weak reading that shares its misses with others
 _SAME_BASELINE = 6.0  # bits of a baseline that another column confirms
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
@@ -34,9 +36,11 @@ def readings(view: View) -> list[Reading]:
             close = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
             found += close[:1] if best.missed and close else _agreeing(believed)
             if best.relation.is_generic:  # what the header states holds too, but for faults
-                found += [r for r in believed if not r.relation.is_generic and r.bits >= candidates.CLEAR][:1]
+                stated = [r for r in believed if not r.relation.is_generic and r.bits >= candidates.CLEAR]
+                found += [reading for reading in stated if len(reading.missed) == 1][:1]
         least = EXPLICIT if believed else _LIKELY
-        weak += [r for r in ranked if r.relation.bits >= least and r.missed and not (believed and r.rule)]
+        few = [r for r in ranked if 0 < len(r.missed) <= _FEW and r.relation.bits >= least]
+        weak += [reading for reading in few if not (believed and reading.rule)]
     found = _without_repeats([*found, *_of_one_fault(found, weak)])
     if head is not view:
         found = _applied_to(view, found)
@@ -44,10 +48,16 @@ def readings(view: View) -> list[Reading]:
 
 
 def _without_repeats(found: Sequence[Reading]) -> list[Reading]:
-    """Of generic readings that connect the same columns only the best, none where a stated one does."""
+    """Of generic readings that connect the same columns only the best, none where a stated one does.
+
+    Of two columns that would be the same number, one with faults is another one ("efficiency vs ceiling").
+    """
     kept: list[Reading] = []
+    clean = {(r.relation.text, r.sources) for r in found if not r.missed}
     for reading in sorted(found, key=lambda reading: (reading.relation.is_generic, -reading.bits)):
         columns = {reading.target, *reading.sources}
+        if reading.missed and (reading.relation.text, reading.sources) in clean:
+            continue
         if not reading.relation.is_generic or not any(columns <= {r.target, *r.sources} for r in kept):
             kept.append(reading)
     return kept
@@ -90,7 +100,7 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     for target in range(len(view.columns)):
         if target in right_targets:
             continue
-        made = [reading for reading in stated(view, target, MISTAKES) if not reading.missed]
+        made = [reading for reading in candidates.stated(view, target, MISTAKES) if not reading.missed]
         made = [reading for reading in made if is_parallel or reading.relation.name == "inverse"]
         best = max(made, key=lambda reading: reading.bits, default=None)
         if best is None or best.bits < LEAST + CLOSE:
@@ -101,6 +111,26 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     return found
 
 
+def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
+    """Readings that hold for another baseline than the row that the header names ("relative to ARCHER")."""
+    found = []
+    for reading in believed:
+        name = view.columns[reading.target].name.lower()
+        rows = [row for row, labels in enumerate(view.labels) if labels and _is_named(labels[0].lower(), name)]
+        items = [item for row in rows if (item := view.columns[reading.target].items[row])]
+        is_single = reading.rule and len(rows) == len(items) == 1 and not reading.missed
+        if is_single and not groups.is_one(items[0], reading.relation.shift):
+            relation = dataclasses.replace(reading.relation, name="other baseline")
+            found.append(dataclasses.replace(reading, relation=relation))
+    return found
+
+
+def _is_named(label: str, header: str) -> bool:
+    """Whether a header names a row, by all of its words."""
+    words = re.findall(r"\w+", label)
+    return len(label) > 2 and not set(words) - set(re.findall(r"\w+", header))
+
+
 def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Columns that follow from confirmed ones by their header, and from nothing by their numbers."""
     view = view.head(HEAD)
@@ -109,7 +139,7 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     for target, column in enumerate(view.columns):
         if target in confirmed or column.quantity not in ("efficiency", "speedup"):
             continue
-        for reading in stated(view, target, RELATIONS):
+        for reading in candidates.stated(view, target, RELATIONS):
             is_due = reading.relation.bits >= EXPLICIT and set(reading.sources) <= confirmed
             if is_due and len(reading.instances) > 2 and len(reading.missed) > 0.6 * len(reading.instances):
                 found.append(reading)

@@ -17,6 +17,7 @@ TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unpr
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
 _GUESS = -4.0  # prior bits of a relation that no header suggests; of those one number may be wrong, not more
+_MOST_MISSED = 0.25  # of the rows, unless all that are missed have a number in common
 _LIKELY = 1.0  # prior bits from which exchanges are tried
 _MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are tried
 
@@ -64,7 +65,8 @@ class Reading:
             )  # times may be weak scaling
             return not self.missed or (is_stated and is_far)
         is_guess = self.relation.is_generic and self.relation.has_baseline and self.relation.bits <= _GUESS
-        return self.bits >= LEAST and not (is_guess and len(self.missed) > 1)
+        most = 1 if is_guess else max(2, _MOST_MISSED * len(self.instances))
+        return self.bits >= LEAST and (len(self.missed) <= most or (bool(self.suspects) and not is_guess))
 
 
 def scored(column: Column, reading: Reading, price: float = 0.0, spread: float = 0.0) -> Reading:

@@ -23,7 +23,7 @@ _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  
 _PER = {r"(?:/|\bper) ?min": 1 / 60, r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600, r"(?:/|\bper) ?day": 1 / 86400}
 _UNITS = ("", "%", "x")  # that every column may mix
 _BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
-_UNIT = re.compile(r"\b(ns|us|µs|ms|mins?|minutes|h|hrs|hours|days)\b")
+_UNIT = re.compile(r"\b(ns|us|µs|ms|mins?\b(?! \w)|minutes|h|hrs|hours|days)\b")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +62,6 @@ class Column:
     quantity: str
     factor: float
     items: tuple[Item | None, ...]
-
-    @property
-    def is_time(self) -> bool:
-        """Whether it holds seconds, by its header or its numbers."""
-        return self.quantity == "seconds" or any(item.number.unit == "s" for item in self.items if item)
 
     @property
     def is_exact(self) -> bool:
@@ -116,6 +111,8 @@ def _numeric(column: Sequence[Printed | None], texts: Sequence[str]) -> bool:
 
 def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | None]) -> Column:
     values = [item[0] for item in items if item]
+    if not meaning.quantity and 2 * sum(number.unit == "s" for number in values) > len(values):
+        meaning = dataclasses.replace(meaning, quantity="seconds")
     units = collections.Counter(number.unit for number in values if number.unit not in _UNITS)
     foreign = {unit for unit in units if unit != units.most_common(1)[0][0]}  # "4 B" below "1 MiB"
     factor = _factor(name, meaning, values)
@@ -205,11 +202,13 @@ def _bracketed(table: Table, k: int) -> list[Column]:
         return []
     found = [_BRACKETS.search(numbers.plain(texts[k])) for _, texts in table.rows]
     parsed = [numbers.parse(match[1]) if match else None for match in found]
-    units = {number.unit for number in parsed if number}
-    if sum(number is not None for number in parsed) < 2 or not units <= {"x", "%"} or len(units) != 1:
+    if not any(parsed):
         return []
-    quantity = "speedup" if units == {"x"} else "efficiency"
-    items = [(number, (row, k)) if number else None for row, number in enumerate(parsed)]
+    unit, count = collections.Counter(number.unit for number in parsed if number).most_common(1)[0]
+    if count < 2 or unit not in ("x", "%"):
+        return []
+    quantity = "speedup" if unit == "x" else "efficiency"
+    items = [(number, (row, k)) if number and number.unit == unit else None for row, number in enumerate(parsed)]
     meaning = dataclasses.replace(headers.read(table.header[k]), quantity=quantity)
     return [_column(table.header[k], meaning, items)]
 

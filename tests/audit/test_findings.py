@@ -119,11 +119,18 @@ def test_sums_and_totals():
 
 
 def test_a_new_relation_is_one_line(monkeypatch):
-    text = "|GPUs|Time (s)|GPU seconds|\n|-|-|-|\n|1|100.0|100.0|\n|2|60.0|120.0|\n|4|35.0|140.0|\n|8|20.0|16.0|\n"
-    assert (6, "GPU seconds") in places(text)
-    without = tuple(relation for relation in relations.RELATIONS if relation.target != "cost")
+    text = "|GPUs|Time (s)|Efficiency|\n|-|-|-|\n|1|100.2|100%|\n|2|52.1|96.2%|\n|4|27.4|91.4%|\n|8|15.3|38.9%|\n"
+    assert (6, "Efficiency") in places(text)
+    without = tuple(relation for relation in relations.RELATIONS if relation.target != "efficiency")
     monkeypatch.setattr("rnn_scaling.audit.candidates.RELATIONS", without)
     assert found(text) == []
+
+
+def test_a_baseline_that_the_header_does_not_name():
+    rows = [("Archer", 3.12), ("Cirrus", 5.44), ("Thomas", 4.07), ("Athena", 8.91)]
+    for base, expected in ((3.12, []), (4.07, [("column", "other baseline")])):
+        text = "|System|runs/s|Relative to Archer|\n|-|-|-|\n" + "".join(f"|{k}|{r}|{r / base:.3f}|\n" for k, r in rows)
+        assert [(finding.kind, finding.relation) for finding in found(text)] == expected
 
 
 OTHERS = {

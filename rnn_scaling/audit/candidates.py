@@ -60,10 +60,14 @@ def unstated(view: View, target: int, connected: Set[frozenset[int]]) -> Iterato
 
 def stated(view: View, target: int, relations: Sequence[Relation]) -> Iterator[Reading]:
     """Readings of the relations for the quantity of a column."""
+    is_clear = False
     for relation in relations:
-        if relation.target == view.columns[target].quantity and _is_possible(view.columns[target], relation):
-            for sources in _assignments(view, target, relation):
-                yield from _applied(view, target, relation, sources)
+        if relation.target != view.columns[target].quantity or not _is_possible(view.columns[target], relation):
+            continue
+        for sources in _assignments(view, target, relation) if relation.bits >= 0 or not is_clear else ():
+            for reading in _applied(view, target, relation, sources):
+                is_clear |= reading.bits >= CLEAR and not reading.missed
+                yield reading
 
 
 def _is_possible(column: Column, relation: Relation) -> bool:

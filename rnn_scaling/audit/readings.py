@@ -113,6 +113,7 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
 
 def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Readings that hold for another baseline than the row that the header names ("relative to ARCHER")."""
+    view = view.head(HEAD)
     found = []
     for reading in believed:
         name = view.columns[reading.target].name.lower()

@@ -15,6 +15,7 @@ from rnn_scaling.audit.numbers import Printed
 
 Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header
 MOST_COLUMNS = 64  # of a table that are compared with each other
+MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
 HEAD = 60  # rows that show what a column holds
 _FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", "core", "thread", "node")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
@@ -104,7 +105,7 @@ def views(table: Table) -> list[View]:
 
 
 def _numeric(column: Sequence[Printed | None], texts: Sequence[str]) -> bool:
-    filled = sum(bool(re.search(r"\w", text)) for text in texts)
+    filled = sum(any(map(str.isalnum, text)) for text in texts)
     count = sum(number is not None for number in column)
     return count > 0 and 2 * count >= filled
 
@@ -180,7 +181,7 @@ def _plain(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: S
     for k in range(len(table.header)):
         column = [row[k] for row in parsed]
         columns += _bracketed(table, k)
-        if not _numeric(column, [texts[k] for _, texts in table.rows]):
+        if not _numeric(column[:MOST_LOOKED_AT], [texts[k] for _, texts in table.rows[:MOST_LOOKED_AT]]):
             label_columns.append(k)
         elif len(columns) < MOST_COLUMNS:
             items = [(number, (row, k)) if number else None for row, number in enumerate(column)]

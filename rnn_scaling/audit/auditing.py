@@ -123,7 +123,9 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
     items = {item.ref: item for column in reversed(view.columns) for item in column.items if item}
     for fault in filter(_is_material, repairs.faults(believed, items)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
-        yield refs, _of_fault(view, fault)
+        of_fault = [reading for reading in believed if fault.broken[0] in reading.instances]
+        other = next((reading for reading in of_fault if readings.is_other_row(view, reading, fault)), None)
+        yield refs, _of_column(view, readings.of_other_baseline(other)) if other else _of_fault(view, fault)
     of_columns = (readings.mistakes, readings.contradictions, readings.other_baselines)
     for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
         column = view.columns[reading.target]

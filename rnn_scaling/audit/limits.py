@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit.tables import Column, Item, Ref, View
 
-SUPERLINEAR = 1.25  # times the work per device of any other row, above which a point is out of line
+SUPERLINEAR = 1.2  # times the work per device of any other row, above which a point is out of line
+_LEAST_GROWTH = 0.5  # times the devices
 SLIPPED = 4.0  # times below both neighbours
 MEASURES = ("rate", "speedup", "seconds")
 LONG = 4  # significant digits that two measurements do not share by chance
@@ -45,12 +46,20 @@ def series(view: View) -> Iterator[tuple[Column, Points]]:
         for row, labels in enumerate(view.labels):  # "Run 1", "Run 2"
             groups.setdefault(tuple(_DIGITS.sub("", label) for label in labels), []).append(row)
     for column in view.columns:
-        if column.quantity in MEASURES:
+        if column.quantity in MEASURES or not (column.quantity or column.is_exact):
             for rows in groups.values():
                 pairs = [(devices.items[row], column.items[row]) for row in rows]
                 points = [(n, item) for n, item in pairs if n and item and n.low > 0 and item.low > 0]
-                if len(points) > 2 and len({n.low for n, _ in points}) == len(points):
-                    yield column, sorted(points, key=lambda point: point[0].low)
+                points = sorted(points, key=lambda point: point[0].low)
+                is_series = len(points) > 2 and len({n.low for n, _ in points}) == len(points)
+                if is_series and (column.quantity or _grows(points)):
+                    yield column, points
+
+
+def _grows(points: Points) -> bool:
+    """Whether numbers without a header that says what they are grow about as the devices do."""
+    (n, first), (m, last) = points[0], points[-1]
+    return _LEAST_GROWTH < last.low / first.low / (m.low / n.low) < SUPERLINEAR
 
 
 def outliers(view: View, checked: frozenset[Ref] = frozenset()) -> Iterator[Outlier]:

@@ -10,6 +10,7 @@ from rnn_scaling.audit import candidates, groups, long_tables
 from rnn_scaling.audit.candidates import products, same_rows, sums, totals
 from rnn_scaling.audit.instances import MISS
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SUM
+from rnn_scaling.audit.repairs import Fault
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.audit.tables import HEAD, View
 
@@ -121,9 +122,24 @@ def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
         items = [item for row in rows if (item := view.columns[reading.target].items[row])]
         is_single = reading.rule and len(rows) == len(items) == 1 and not reading.missed
         if is_single and not groups.is_one(items[0], reading.relation.shift):
-            relation = dataclasses.replace(reading.relation, name="other baseline")
-            found.append(dataclasses.replace(reading, relation=relation))
+            found.append(of_other_baseline(reading))
     return found
+
+
+def of_other_baseline(reading: Reading) -> Reading:
+    """The reading, named as one for another baseline than it seems."""
+    return dataclasses.replace(reading, relation=dataclasses.replace(reading.relation, name="other baseline"))
+
+
+def is_other_row(view: View, reading: Reading, fault: Fault) -> bool:
+    """Whether the number that the baseline should have stands in another row that prints 1, too."""
+    (ref, *more), (fit, *_) = fault.changes[0].places, fault.changes[0].fits
+    if more or len(fault.changes) > 1 or not reading.rule or len(fault.broken) <= _FEW:
+        return False
+    target, shift = view.columns[reading.target], reading.relation.shift
+    rows = [row for row, item in enumerate(target.items) if item and row != ref[0] and groups.is_one(item, shift)]
+    numbers = [view.columns[k].items[row] for k in reading.sources for row in rows]
+    return any(item and item.ref[1] == ref[1] and fit[0] <= item.high and item.low <= fit[1] for item in numbers)
 
 
 def _is_named(label: str, header: str) -> bool:

@@ -8,7 +8,7 @@ TEMPLATES = {
     "audit-column-per-device": "{column} follows from rates of all devices, but the rates printed are of one device.",
     "audit-column-inverse": "{column} is the inverse of what its header says.",
     "audit-column-not-divided": "{column} equals the speedup: it is not divided by the number of devices.",
-    "audit-column-other-baseline": "{column} is relative to another row than the one that its header names.",
+    "audit-column-other-baseline": "{column} is relative to another row than its header or its first 1 says.",
     "audit-column": "{column} does not follow from the other columns: {relation} fails in most rows.",
     "audit-superlinear": "{column} is {printed} in {row}: more per device than any other row, which suggest {fits}.",
     "audit-below": "{column} is {printed} in {row}, far below the rows before and after it, {fits}.",

@@ -36,7 +36,8 @@ def is_hit(finding: Finding, fault: dict[str, Any]) -> bool:
     columns = {numbers.plain(cell["column"]) for cell in fault["cells"]}
     if finding.kind == "column":
         return len(cells) > 1 and any(place.column.endswith(tuple(columns)) for place in finding.places)
-    return any((place.line if is_line else 0, place.printed) in cells for place in finding.places)
+    shown = [(place.line if is_line else 0, place.printed) for place in finding.places]
+    return any(line == at and printed.startswith(text) for line, printed in shown for at, text in cells)
 
 
 def main(folder: Path, show: bool) -> None:

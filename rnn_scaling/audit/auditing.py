@@ -174,7 +174,7 @@ def _formula(instance: Instance) -> str:
 def _excerpt(view: View, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """The header and the first MOST_SHOWN rows of some places, with the columns of these and the first."""
     table = view.table
-    columns = sorted({0, *(column for _, column in refs)})[:MOST_COLUMNS]
+    columns = sorted({0, *(column % len(table.header) for _, column in refs)})[:MOST_COLUMNS]
     rows = sorted({row for row, _ in refs[:1] if row >= 0} | {row for row, _ in [*refs][:MOST_SHOWN] if row >= 0})
     shown = [(table.line, table.header), *(table.rows[row] for row in rows)]
     return tuple((line, tuple(numbers.plain(texts[k]) for k in columns)) for line, texts in shown)
@@ -190,7 +190,7 @@ def _of_column(view: View, reading: Reading) -> Finding:
 
 def _place(view: View, ref: Ref, low: float, high: float) -> Place:
     """A cell with the bounds of what fits, in the unit in which it is printed."""
-    row, column = ref
+    row, column = ref[0], ref[1] % len(view.table.header)
     line, texts = view.table.rows[row]
     item = next(c.items[k] for c in view.columns for k, i in enumerate(c.items) if i and i.ref == ref)
     assert item

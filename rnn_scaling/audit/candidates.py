@@ -101,7 +101,8 @@ def _applied(
             instances = products(view, target, relation, sources, baselines)
             firsts = [item for row in set(baselines.values()) if (item := column.items[row])]
             is_one = all(groups.is_one(item, relation.shift) for item in firsts)
-            price = groups.RULES[rule] + (0.0 if not firsts else -_IS_PRINTED if is_one else _IS_PRINTED)
+            is_known = firsts and (column.quantity in DERIVED or is_one)
+            price = groups.RULES[rule] + (0.0 if not is_known else -_IS_PRINTED if is_one else _IS_PRINTED)
             yield scored(column, Reading(relation, target, sources, instances, 0.0, grouping, rule), price, spread)
 
 
@@ -343,7 +344,11 @@ def totals(view: View) -> list[Reading]:
             continue
         for target, column in enumerate(view.columns):
             total, members = column.items[row], [item for item in column.items[:row] if item]
-            if total and len(members) == row and column.quantity not in (*DERIVED, "devices", "batch"):
+            if (
+                total
+                and len(members) == row
+                and column.quantity not in ("speedup", "efficiency", "change", "devices", "batch")
+            ):
                 relation = Relation(f"{column.name} = sum of the rows above", SUM, 2.0)
                 instance = Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row)
                 found.append(scored(column, Reading(relation, target, (), (instance,), 0.0)))

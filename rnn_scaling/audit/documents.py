@@ -29,8 +29,10 @@ _BOXES = str.maketrans(
     }
 )
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_FIELDS = (re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
+_FIELDS = (re.compile(r"\s*,\s*"), re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
 _REMARK = re.compile(r"\s+\([^()]*\)$")  # at the end of a line, which has no header
+_COMMENTED = re.compile(r"#\s*\S+(?:\s{2,}\S+){3}")  # the header of nccl-tests
+_UNITS = re.compile(r"[#\s]*(?:\([\w/%]+\)\s*)+")  # a line below a header
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.*?)[\s#]*")
 
 Row = tuple[int, tuple[str, ...]]
@@ -94,7 +96,7 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
         if "<table" in line.lower():
             yield from _html(source, number, line, stream, title)
             continue
-        heading = _HEADING.fullmatch(line) if text[:1] == "#" else None
+        heading = _HEADING.fullmatch(line) if text[:1] == "#" and not _COMMENTED.match(text) else None
         now = "" if heading or not text else "pipes" if text.count("|") > 1 or _is_framed(text, kind) else "columns"
         if block and (now != kind or len(block) > MOST_ROWS):
             yield from _cut(source, block, kind, title, before)
@@ -132,6 +134,7 @@ def _split(text: str) -> tuple[str, ...]:
 
 def _columns(source: str, block: Sequence[tuple[int, str]], title: str, caption: str) -> Iterator[Table]:
     """Plain columns: a header, then lines of the same number of fields with numbers in most."""
+    block = [(number, text.lstrip("# ")) for number, text in block if not _UNITS.fullmatch(text)]
     rows = [(number, text) for number, text in block if not _RULE.fullmatch(text.strip())]
     for split in _FIELDS:
         start = 0

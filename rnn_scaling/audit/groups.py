@@ -33,7 +33,7 @@ def groupings(view: View) -> Groups:
     for k in range(min(width, 4) if width > 1 else 0):
         keys[f"label {k}"] = lambda row, k=k: view.labels[row][k]  # type: ignore[misc]
     for k, column in enumerate(view.columns):
-        if column.quantity != "devices" and _is_repeated(column):
+        if _is_repeated(column):
             keys[f"column {k}"] = lambda row, column=column: _value(column, row)  # type: ignore[misc]
     runs = _runs(view)
     keys["runs"] = lambda row: runs[row]

@@ -84,9 +84,12 @@ class Instance:
         """What it proves if it holds, and costs otherwise."""
         if not self.holds_within(tolerance):
             return -MISS
-        if isinstance(self, Sum) and self.is_trivial:
-            return 0.0
-        return bits_of_width(self.high - self.low + 2 * tolerance, spread)
+        width = self.high - self.low + 2 * tolerance
+        if isinstance(self, Sum):
+            if self.is_trivial:
+                return 0.0
+            width = max(width, self.is_whole / _size(self.relation, self.terms))  # counts can hit by one in so many
+        return bits_of_width(width, spread)
 
     def _term(self, ref: Ref) -> Term:
         return next(term for term in self.terms if term.item.ref == ref)

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.audit import candidates, groups, long_tables
+from rnn_scaling.audit import candidates, groups, long_tables, numbers
 from rnn_scaling.audit.candidates import products, same_rows, sums, totals
 from rnn_scaling.audit.instances import MISS
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SUM
@@ -15,7 +15,7 @@ from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.audit.tables import HEAD, View
 
 _FEW = 2  # misses of a weak reading
-_LIKELY = 1.0  # prior bits of a weak reading that shares its misses with others
+_LIKELY = 2.0  # prior bits of a weak reading that shares its misses with others
 _SAME_BASELINE = 6.0  # bits of a baseline that another column confirms
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
 
@@ -115,13 +115,20 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
 def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Readings that hold for another baseline than the row that the header names ("relative to ARCHER")."""
     view = view.head(HEAD)
+    clean = [reading for reading in believed if reading.rule and not reading.missed]
     found = []
     for reading in believed:
-        name = view.columns[reading.target].name.lower()
-        rows = [row for row, labels in enumerate(view.labels) if labels and _is_named(labels[0].lower(), name)]
-        items = [item for row in rows if (item := view.columns[reading.target].items[row])]
-        is_single = reading.rule and len(rows) == len(items) == 1 and not reading.missed
-        if is_single and not groups.is_one(items[0], reading.relation.shift):
+        target, relation = view.columns[reading.target], reading.relation
+        firsts = {line: numbers.plain(texts[0]).lower() for line, texts in view.table.rows[: 2 * HEAD]}
+        rows = [k for k, line in enumerate(view.lines) if _is_named(firsts.get(line, ""), target.name.lower())]
+        if reading not in clean or len(rows) != 1:
+            continue
+        named = products(
+            view, reading.target, relation, reading.sources, dict.fromkeys(range(len(view.lines)), rows[0])
+        )
+        item = target.items[rows[0]]
+        is_other = item is not None and not groups.is_one(item, relation.shift)
+        if is_other or sum(not instance.holds for instance in named) > max(_FEW, len(named) / 2):
             found.append(of_other_baseline(reading))
     return found
 
@@ -138,14 +145,16 @@ def is_other_row(view: View, reading: Reading, fault: Fault) -> bool:
         return False
     target, shift = view.columns[reading.target], reading.relation.shift
     rows = [row for row, item in enumerate(target.items) if item and row != ref[0] and groups.is_one(item, shift)]
-    numbers = [view.columns[k].items[row] for k in reading.sources for row in rows]
-    return any(item and item.ref[1] == ref[1] and fit[0] <= item.high and item.low <= fit[1] for item in numbers)
+    items = [view.columns[k].items[row] for k in reading.sources for row in rows]
+    return any(item and item.ref[1] == ref[1] and fit[0] <= item.high and item.low <= fit[1] for item in items)
 
 
 def _is_named(label: str, header: str) -> bool:
     """Whether a header names a row, by all of its words."""
-    words = re.findall(r"\w+", label)
-    return len(label) > 2 and not set(words) - set(re.findall(r"\w+", header))
+    words = re.findall(r"\w+", label.partition("(")[0])
+    return (
+        len(words) > 0 and len(label) > 1 and not label.isdigit() and not set(words) - set(re.findall(r"\w+", header))
+    )
 
 
 def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:

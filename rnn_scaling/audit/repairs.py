@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit.instances import Instance, Sum
@@ -19,7 +20,8 @@ MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
 MOST_MISCOUNTED = 4.0  # times by which a count of devices may be wrong
 FARTHEST = 1e4  # times by which a number may be wrong
 MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
-_OUTSIDE, _INSIDE = 1.5, 3.0  # times around the numbers of a column: beyond lies no other, within may lie one
+_SLIPS = (10.0, 0.1, 100.0, 0.01, 1e3, 1e-3, 60.0, 1 / 60)  # of units and decimal points
+_INSIDE = 3.0  # times around the numbers of a column: within may lie another one
 MOST_SWAPS = 400  # pairs of numbers that are tried
 
 
@@ -171,16 +173,32 @@ def _single(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
         confirmed = {ref: sum(i.holds for i in by_ref[ref]) for ref, _ in fitting}
         least = min(confirmed.values())
         fitting = [(ref, fit) for ref, fit in fitting if confirmed[ref] == least]
-    if len(fitting) > MOST_ALTERNATIVES:  # a sum is named by its total
+    if len(fitting) > MOST_ALTERNATIVES:  # of a sum a slip, or its total
+        items = {term.item.ref: term.item for instance in broken for term in instance.terms}
+        slips = [(ref, fit) for ref, fit in fitting if _is_slip(items[ref], *fit)]
+        if len(slips) == 1:
+            return [Change("number", slips[0][:1], slips[0][1:])]
         totals = {term.item.ref for instance in broken if isinstance(instance, Sum) for term in instance.terms[:1]}
         fitting = [(ref, fit) for ref, fit in fitting if ref in totals]
     return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
 
 
+def _is_slip(item: Item, low: float, high: float) -> bool:
+    """Whether a number that fits differs by one digit, or by a unit of another size."""
+    if not item.number.value or not item.high:
+        return False
+    factor = item.high / item.number.high
+    low, high = low / factor, high / factor
+    value, decimals = 0.5 * (low + high), len(item.number.text.partition(".")[2].rstrip("%x× msuµ"))
+    digits = [re.sub(r"\D", "", text) for text in (f"{item.number.value:.{decimals}f}", f"{value:.{decimals}f}")]
+    is_digit = len(digits[0]) == len(digits[1]) and sum(a != b for a, b in zip(*digits)) == 1
+    return is_digit or any(low <= item.number.value * times <= high for times in _SLIPS)
+
+
 def _misplaced(
     broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], items: Mapping[Ref, Item]
 ) -> list[Change]:
-    """Two numbers of a row that each lie outside of their own column and inside of the other one, and satisfy all."""
+    """Two numbers of a row, each of which lies among those of the other one's column, that satisfy all exchanged."""
     rows = {ref[0] for instance in broken for ref in _refs(instance)}
     found = []
     for row in rows:
@@ -192,13 +210,14 @@ def _misplaced(
 
 
 def _lies_in(item: Item, at: Ref, items: Mapping[Ref, Item]) -> bool:
-    """Whether a number is among those of the column at another place, which is not so for the number there."""
-    others = [other.number.value for ref, other in items.items() if ref[1] == at[1] and ref != at]
-    if len(others) < 2:
+    """Whether a number is among those of the column at another place, and not among those of its own."""
+    of_columns = [
+        [i.number.value for ref, i in items.items() if ref[1] == k and ref[0] != at[0]] for k in (at[1], item.ref[1])
+    ]
+    if min(map(len, of_columns)) < 2:
         return False
-    low, high = min(others), max(others)
-    is_inside = low / _INSIDE <= item.number.value <= high * _INSIDE
-    return is_inside and not low / _OUTSIDE <= items[at].number.value <= high * _OUTSIDE
+    (low, high), (a, b) = ((min(values), max(values)) for values in of_columns)
+    return (b < low or high < a) and low / _INSIDE <= item.number.value <= high * _INSIDE
 
 
 def _exchange(

@@ -17,8 +17,8 @@ TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unpr
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
 _GUESS = -4.0  # prior bits of a relation that no header suggests; of those one number may be wrong, not more
+_WEAK = 1.0  # and of a stated one that many tables break
 _MOST_MISSED = 0.25  # of the rows, unless all that are missed have a number in common
-_LIKELY = 1.0  # prior bits from which exchanges are tried
 _MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are tried
 
 
@@ -64,7 +64,7 @@ class Reading:
                 self.relation.sources == ("rate",) and self.rule == "fewest devices"
             )  # times may be weak scaling
             return not self.missed or (is_stated and is_far)
-        is_guess = self.relation.is_generic and self.relation.has_baseline and self.relation.bits <= _GUESS
+        is_guess = self.relation.has_baseline and self.relation.bits <= (_GUESS if self.relation.is_generic else _WEAK)
         most = 1 if is_guess else max(2, _MOST_MISSED * len(self.instances))
         return self.bits >= LEAST and (len(self.missed) <= most or (bool(self.suspects) and not is_guess))
 
@@ -92,7 +92,7 @@ def _gained(instances: Sequence[Instance], tolerance: float, spread: float) -> f
     repaired = [gained + (MISS if len(missed) == 2 else 0.0)]
     if 2 * len(missed) >= len(instances):
         repaired += [_with_baseline(instances, ref, spread) for ref in shared]
-    if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits >= _LIKELY:
+    if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits > _GUESS:
         repaired += [_with_exchange(instances, one, other, spread) for one, other in _pairs(missed, shared)]
     return max(repaired)
 

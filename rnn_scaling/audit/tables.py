@@ -13,18 +13,21 @@ from rnn_scaling.audit import headers, numbers
 from rnn_scaling.audit.headers import Meaning
 from rnn_scaling.audit.numbers import Printed
 
-Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header
+Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header; brackets count as columns behind the last
 MOST_COLUMNS = 64  # of a table that are compared with each other
 MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
 HEAD = 60  # rows that show what a column holds
 _FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", "core", "thread", "node")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0,
-            "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "millis": 1e-3, "milliseconds": 1e-3,
+            "micros": 1e-6, "microseconds": 1e-6, "nanos": 1e-9, "nanoseconds": 1e-9, "min": 60.0, "minutes": 60.0,
+            "h": 3600.0, "hours": 3600.0, "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
 _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
 _PER = {r"(?:/|\bper) ?min": 1 / 60, r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600, r"(?:/|\bper) ?day": 1 / 86400}
 _UNITS = ("", "%", "x")  # that every column may mix
 _BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
-_UNIT = re.compile(r"\b(ns|us|µs|ms|mins?\b(?! \w)|minutes|h|hrs|hours|days)\b")
+_UNIT = re.compile(
+    r"\b(ns|us|µs|ms|millis(?:econds)?|micros(?:econds)?|nanos(?:econds)?|mins?\b(?! \w)|minutes|h|hrs|hours|days)\b"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +119,7 @@ def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | N
         meaning = dataclasses.replace(meaning, quantity="seconds")
     units = collections.Counter(number.unit for number in values if number.unit not in _UNITS)
     foreign = {unit for unit in units if unit != units.most_common(1)[0][0]}  # "4 B" below "1 MiB"
+    foreign |= {""} if units["s"] else set()  # "2.1" below "349 µs"
     factor = _factor(name, meaning, values)
     is_count = meaning.quantity in _COUNTS or not meaning.quantity and _are_round(values)
     cells: list[Item | None] = []
@@ -208,8 +212,9 @@ def _bracketed(table: Table, k: int) -> list[Column]:
     unit, count = collections.Counter(number.unit for number in parsed if number).most_common(1)[0]
     if count < 2 or unit not in ("x", "%"):
         return []
-    quantity = "speedup" if unit == "x" else "efficiency"
-    items = [(number, (row, k)) if number and number.unit == unit else None for row, number in enumerate(parsed)]
+    quantity = "share" if unit == "x" else "efficiency"
+    at = k + len(table.header)  # as if it stood in a column of its own
+    items = [(number, (row, at)) if number and number.unit == unit else None for row, number in enumerate(parsed)]
     meaning = dataclasses.replace(headers.read(table.header[k]), quantity=quantity)
     return [_column(table.header[k], meaning, items)]
 

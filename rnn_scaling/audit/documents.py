@@ -284,6 +284,8 @@ def _delimited(source: str, lines: Iterable[tuple[int, str]], delimiter: str) ->
     header: Row | None = None
     rows: list[Row] = []
     for number, line in lines:
+        if header is None and line.startswith("#") and delimiter not in line:
+            continue  # a comment
         row = tuple(itertools.chain.from_iterable(_parsed([line], delimiter)))
         if not any(cell.strip() for cell in row) or len(rows) >= MOST_ROWS:
             if header:

@@ -121,6 +121,8 @@ def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
         target, relation = view.columns[reading.target], reading.relation
         firsts = {line: numbers.plain(texts[0]).lower() for line, texts in view.table.rows[: 2 * HEAD]}
         rows = [k for k, line in enumerate(view.lines) if _is_named(firsts.get(line, ""), target.name.lower())]
+        if reading in clean and _is_odd(view, reading, clean):
+            found.append(of_other_baseline(reading))
         if reading not in clean or len(rows) != 1:
             continue
         named = products(
@@ -131,6 +133,23 @@ def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
         if is_other or sum(not instance.holds for instance in named) > max(_FEW, len(named) / 2):
             found.append(of_other_baseline(reading))
     return found
+
+
+def _is_odd(view: View, reading: Reading, clean: Sequence[Reading]) -> bool:
+    """Whether the row that prints 1 is not the baseline, and another column prints 1 at the baseline."""
+
+    def is_one(other: Reading, row: int) -> bool:
+        item = view.columns[other.target].items[row]
+        return item is not None and groups.is_one(item, other.relation.shift)
+
+    alike = [other for other in clean if (other.grouping, other.rule) == (reading.grouping, reading.rule)]
+    if reading.grouping != "all" or reading.rule != "fewest devices":
+        return False
+    rows = range(len(view.lines))
+    compared = {instance.row for instance in reading.instances}
+    baselines = [row for row in rows if row not in compared and view.columns[reading.target].items[row]]
+    is_moved = len(baselines) == 1 and not is_one(reading, baselines[0]) and any(is_one(reading, row) for row in rows)
+    return is_moved and any(is_one(other, baselines[0]) for other in alike)
 
 
 def of_other_baseline(reading: Reading) -> Reading:

@@ -21,6 +21,7 @@ MOST_MISCOUNTED = 4.0  # times by which a count of devices may be wrong
 FARTHEST = 1e4  # times by which a number may be wrong
 MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
 _SLIPS = (10.0, 0.1, 100.0, 0.01, 1e3, 1e-3, 60.0, 1 / 60)  # of units and decimal points
+_NEAR = 0.05  # relative: how far from a slip a number may be
 _INSIDE = 3.0  # times around the numbers of a column: within may lie another one
 MOST_SWAPS = 400  # pairs of numbers that are tried
 
@@ -152,7 +153,9 @@ def _fit(ref: Ref, instances: Sequence[Instance]) -> tuple[float, float] | None:
         low, high = max(low, a), min(high, b)
     term = next(term for term in instances[0].terms if term.item.ref == ref)
     item = term.item
-    if low > high + MATERIAL * abs(high) or (high <= 0 and not term.shift and not isinstance(instances[0], Sum)):
+    if low > high + MATERIAL * abs(high) or (
+        high <= 0 and not term.shift and (item.low >= 0 or not isinstance(instances[0], Sum))
+    ):
         return None
     low, high = min(low, high), max(low, high)
     if max(-low, high) > FARTHEST * max(abs(item.low), abs(item.high)):
@@ -192,7 +195,8 @@ def _is_slip(item: Item, low: float, high: float) -> bool:
     value, decimals = 0.5 * (low + high), len(item.number.text.partition(".")[2].rstrip("%x× msuµ"))
     digits = [re.sub(r"\D", "", text) for text in (f"{item.number.value:.{decimals}f}", f"{value:.{decimals}f}")]
     is_digit = len(digits[0]) == len(digits[1]) and sum(a != b for a, b in zip(*digits)) == 1
-    return is_digit or any(low <= item.number.value * times <= high for times in _SLIPS)
+    near = (item.number.value * times for times in _SLIPS)
+    return is_digit or any(low - _NEAR * abs(low) <= scaled <= high + _NEAR * abs(high) for scaled in near)
 
 
 def _misplaced(

@@ -286,7 +286,8 @@ def _turned(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: 
     names = [numbers.plain(texts[0]) for _, texts in table.rows]
     of_rows = [headers.read(name) for name in names]
     understood = sum(meaning.quantity not in ("", "aside") for meaning in of_rows)
-    if understood < 2 or understood <= sum(meaning.quantity not in ("", "aside") for meaning in meanings[1:]):
+    least = 1 if any(meaning.quantity in ("speedup", "efficiency") for meaning in of_rows) else 2
+    if understood < least or understood <= sum(meaning.quantity not in ("", "aside") for meaning in meanings[1:]):
         return []
     counts = _counts(table, meanings)
     wide = range(1, len(table.header))

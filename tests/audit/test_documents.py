@@ -62,3 +62,27 @@ def test_long_tables_are_checked_to_the_end(tmp_path):
     (tmp_path / "x.csv").write_text("\n".join(lines))
     (finding,) = auditing.audit(tmp_path / "x.csv", max_numbers=10**6).findings
     assert {place.line for place in finding.places} == {30_002}
+
+
+NCCL = """\
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+   536870912     134217728     float     sum      -1   2432.7  220.69  413.79      0   2382.4  225.35  422.54      0
+  1073741824     268435456     float     sum      -1   4523.3  237.38  445.09      0   4518.9  237.61  445.52      0
+  2147483648     536870912     float     sum      -1   8785.8  244.43  458.30      0   8787.2  244.39  458.23      0
+# Out of bounds values : 0 OK
+"""
+
+
+def test_output_of_nccl_tests():
+    (table,) = documents.of_text("x", enumerate(NCCL.splitlines(), 1))
+    assert table.header[5:9] == ("time", "algbw", "busbw", "#wrong") and len(table.rows) == 3
+
+
+def test_comments_above_csv_and_csv_within_text(tmp_path):
+    rows = "ranks,time,speedup\n1,10.2,1.00\n2,5.4,1.89\n4,3.1,3.29\n"
+    for name, text in (("a.csv", f"# Results\n# T1 = 10.2 s\n{rows}"), ("a.md", f"# Results\n\n```\n{rows}```\n")):
+        (tmp_path / name).write_text(text)
+        (table,) = documents.tables(tmp_path / name)
+        assert table.header == ("ranks", "time", "speedup") and len(table.rows) == 3

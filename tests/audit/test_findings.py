@@ -206,3 +206,26 @@ def test_a_time_and_a_rate_that_changed_places():
     rows = ["a|0.80|1246|1", "b|2.81|356.1|3.50", "c|2.62|381.6|3.26", "d|95.2|10.51|13.10", "e|5.42|184.7|6.75"]
     text = "\n".join(["Tool|Latency (ms)|op/s|Relative (latency)", "-|-|-|-", *rows])
     assert sorted(places(text)) == [(6, "Latency (ms)"), (6, "op/s")]
+
+
+def test_ratios_in_brackets_have_a_column_of_their_own():
+    cells = ["0.082s (1.00x)", "0.167s (2.04x)", "0.443s (5.40x)", "0.639s (7.79x)", "2.670s (32.6x)"]
+    text = "|Tool|Time|\n|-|-|\n" + "".join(f"|{name}|{cell}|\n" for name, cell in zip("abcde", cells))
+    assert found(text) == []
+    assert places(text.replace("7.79x", "9.77x")) == [(6, "Time"), (6, "Time")]
+
+
+def test_part_of_a_total_that_has_a_wrong_unit():
+    text = "|Step|A|B|\n|-|-|-|\n|a|4.752s|2.31s|\n|b|3.529s|1.20s|\n|c|0.184s|0.41s|\n|Total|8.465s|3.92s|\n"
+    assert found(text) == [] and (5, "A") in places(text.replace("0.184s", "184s"))
+
+
+def test_small_counts_that_add_up_by_chance():
+    assert found("|Graph|Vertices|Edges|Parts|\n|-|-|-|-|\n|a|4|3|1|\n|b|10|8|2|\n|c|6|5|1|\n|d|20|29|4|\n") == []
+
+
+def test_a_speedup_relative_to_another_row_than_the_efficiency():
+    rows = [(1, 0.494), (2, 0.253), (4, 0.133), (8, 0.079)]
+    lines = [f"|{n}|{t}|{0.253 / t:.2f}|{0.494 / t / n:.2f}|" for n, t in rows]
+    text = "\n".join(["|Threads|Time (s)|Speedup|Efficiency|", "|-|-|-|-|", *lines])
+    assert [(finding.kind, finding.relation) for finding in found(text)] == [("column", "other baseline")]

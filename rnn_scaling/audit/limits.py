@@ -76,10 +76,10 @@ def _of_series(column: Column, points: Sequence[tuple[Item, Item]], checked: fro
     each = [speed / n.low for speed, (n, _) in zip(speeds, points)]
     if is_time and speeds[-1] < 1.5 * speeds[0]:
         return  # weak scaling, or nothing gained
+    second, best = sorted(each)[-2:]
     for k in range(1, len(points)):
         n, item = points[k]
-        others = [each[j] for j in range(len(each)) if j != k]
-        most = max(others)
+        most = second if each[k] == best else best
         neighbours = [speeds[j] for j in (k - 1, k + 1) if j < len(speeds)]
         if len(points) > 3 and item.ref not in checked and each[k] > SUPERLINEAR * most:
             likely = n.low * min(each[k - 1], most), n.low * most

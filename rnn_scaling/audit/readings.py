@@ -180,14 +180,15 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Columns that follow from confirmed ones by their header, and from nothing by their numbers."""
     view = view.head(HEAD)
     confirmed = {reading.target for reading in believed} | set(view.of("devices"))
-    clean = {(reading.relation.text, reading.sources) for reading in believed if not reading.missed}
     found = []
     for target, column in enumerate(view.columns):
         if target in confirmed or column.quantity not in ("efficiency", "speedup"):
             continue
         for reading in candidates.stated(view, target, RELATIONS):
             is_due = reading.relation.bits >= EXPLICIT and set(reading.sources) <= confirmed
-            is_due = is_due and (reading.relation.text, reading.sources) not in clean  # "speedup_low"
+            is_due = is_due and not any(
+                _is_named(view.columns[k].name, column.name) for k in confirmed
+            )  # "speedup_low"
             if is_due and len(reading.instances) > 2 and len(reading.missed) > 0.6 * len(reading.instances):
                 found.append(reading)
                 break

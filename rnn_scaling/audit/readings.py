@@ -169,11 +169,10 @@ def is_other_row(view: View, reading: Reading, fault: Fault) -> bool:
 
 
 def _is_named(label: str, header: str) -> bool:
-    """Whether a header names a row, by all of its words."""
-    words = re.findall(r"\w+", label.partition("(")[0])
-    return (
-        len(words) > 0 and len(label) > 1 and not label.isdigit() and not set(words) - set(re.findall(r"\w+", header))
-    )
+    """Whether a header has all words of another text."""
+    words = re.findall(r"[a-z0-9]+", label.lower().partition("(")[0])
+    is_name = len(words) > 0 and len(label) > 1 and not label.isdigit()
+    return is_name and not set(words) - set(re.findall(r"[a-z0-9]+", header.lower()))
 
 
 def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:

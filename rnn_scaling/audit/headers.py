@@ -28,6 +28,7 @@ _COUNT = _compiled(
 )
 _WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
 _TOTAL, _PARTS, _BASELINE = (_compiled(_DATA[key]) for key in ("total", "parts", "baseline"))
+_PATH = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _STEM = re.compile(r"[a-z0-9]+|%|δ")
 _COMMON = frozenset(_DATA["common"].split())
 
@@ -57,7 +58,8 @@ def read(header: str) -> Meaning:
     if count:
         devices = _number(count)
         rest = f"{text[: count.start()]} {text[count.end() :]}".strip(" ,()-:")
-    quantity = quantity_of(text)
+    keys = text.split(".") if _PATH.fullmatch(header) else [text]  # of JSON; the last says most
+    quantity = next((name for key in reversed(keys) if (name := quantity_of(key))), "")
     if quantity == "devices" and devices is not None:
         quantity = ""
     if not quantity and rest != text:

@@ -12,14 +12,13 @@ from rnn_scaling.audit import groups, headers
 from rnn_scaling.audit.instances import Instance, Product, Sum, Term
 from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, GENERIC, RELATIONS, SUM, Relation
 from rnn_scaling.audit.scoring import Reading, scored
-from rnn_scaling.audit.tables import Column, Item, Ref, View
+from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View
 
 MOST_SOURCES = 6  # columns of one quantity that are tried
 NEAREST = 10  # columns that are tried as sources of any other, the nearest ones
 _WORD = re.compile(r"\w+")
 COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
 MEASURES = ("rate", "each", "seconds", "speedup")
-DERIVED = ("speedup", "efficiency", "share", "change")
 CLEAR = 10.0  # bits of a reading that leaves nothing to explain
 _CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
 _NARROW = 0.02  # range of a column that is as good as constant
@@ -153,39 +152,51 @@ def _printed_baseline(item: Item | None, relation: Relation) -> tuple[tuple[str,
 
 def _generic(view: View, target: int, column: Column, connected: Set[frozenset[int]]) -> Iterator[Reading]:
     """A column as the ratio or product of others, relative to a row, or in proportion to others."""
-    is_derived = column.quantity in DERIVED or sum(bool(i and i.number.unit == "x") for i in column.items) > 1
-    spread = 0.0 if is_derived else min(_CLOSE, _inner_range(column))
-    if not is_derived and spread < _NARROW:
+    spread = 0.0 if column.is_derived else min(_CLOSE, _inner_range(column))
+    if not column.is_derived and spread < _NARROW:
         return
-    barred = DERIVED if is_derived else ()
-    sources = [
+    sources = _sources(view, target, column, connected)
+    for relation in GENERIC:
+        usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
+        for columns, form, prior in _forms(view, column, usable, relation):
+            inner = _inner_range(column, form.shift) if form.shift[0] else spread
+            if inner > _NARROW or not form.shift[0]:
+                yield from _applied(view, target, form, columns, inner if prior < 0 else 0.0)
+
+
+def _sources(view: View, target: int, column: Column, connected: Set[frozenset[int]]) -> list[int]:
+    """The nearest columns that may explain another one."""
+    barred: set[str] = set(DERIVED) if column.is_derived else set()
+    if column.quantity == "efficiency":  # what its header states says more
+        barred |= set(MEASURES)
+    found = [
         k for k, other in enumerate(view.columns) if k != target
         and other.quantity not in barred and sum(map(bool, other.items)) > 1
         and frozenset((k, target)) not in connected and not _is_copy(column, other)
     ]  # fmt: skip
-    sources = sorted(sorted(sources, key=lambda k: abs(k - target))[:NEAREST])
-    if column.quantity == "efficiency":  # what its header states says more
-        sources = [k for k in sources if view.columns[k].quantity not in MEASURES]
+    return sorted(sorted(found, key=lambda k: abs(k - target))[:NEAREST])
+
+
+def _forms(
+    view: View, column: Column, sources: Sequence[int], relation: Relation
+) -> Iterator[tuple[tuple[int, ...], Relation, float]]:
+    """(columns, relation of these, its prior bits) of all that fit roughly."""
+    choices = itertools.combinations if relation.is_symmetric else itertools.permutations
+    chosen = list(choices(sources, len(relation.sources)))
+    price = math.log2(max(1, len(chosen) / 2))
+    if column.quantity == "speedup" and relation.text == "target = a / b" and len(chosen) == 2:
+        price = -_ONLY  # of the only two columns
     may_change = column.quantity == "change" or (column.quantity in ("", "share", "speedup") and column.factor == 0.01)
-    for relation in GENERIC:
-        usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
-        choices = itertools.combinations if relation.is_symmetric else itertools.permutations
-        chosen = list(choices(usable, len(relation.sources)))
-        price = math.log2(max(1, len(chosen) / 2))
-        if column.quantity == "speedup" and relation.text == "target = a / b" and len(chosen) == 2:
-            price = -_ONLY  # of the only two columns
-        for columns in chosen:
-            named = [view.columns[k] for k in columns]
-            if column.quantity == "speedup" and _is_inverse(relation, named):
-                continue
-            prior = _prior(column, named, is_derived, relation)
-            for shift in CHANGES if may_change else CHANGES[:1]:
-                names = dict(zip(("target", *relation.sources), (column.name, *(source.name for source in named))))
-                form = dataclasses.replace(relation, name=_named(relation.name, names), bits=prior - price, shift=shift)
-                if _is_close(column, named, form):
-                    inner = _inner_range(column, shift) if shift[0] else spread
-                    if inner > _NARROW or not shift[0]:
-                        yield from _applied(view, target, form, columns, inner if prior < 0 else 0.0)
+    for columns in chosen:
+        named = [view.columns[k] for k in columns]
+        if column.quantity == "speedup" and _is_inverse(relation, named):
+            continue
+        prior = _prior(column, named, relation)
+        names = dict(zip(("target", *relation.sources), (column.name, *(source.name for source in named))))
+        for shift in CHANGES if may_change else CHANGES[:1]:
+            form = dataclasses.replace(relation, name=_named(relation.name, names), bits=prior - price, shift=shift)
+            if _is_close(column, named, form):
+                yield columns, form, prior
 
 
 def _is_copy(column: Column, other: Column) -> bool:
@@ -214,15 +225,15 @@ def _inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
     return min(1.0, math.log(values[-1] / values[0])) if values else 0.0
 
 
-def _prior(column: Column, sources: Sequence[Column], is_derived: bool, relation: Relation) -> float:
+def _prior(column: Column, sources: Sequence[Column], relation: Relation) -> float:
     """How much the header words speak for a relation."""
     words, quantities = column.meaning.words, {source.quantity for source in sources}
-    bits = _FAR_FETCHED if column.quantity == "aside" else 0.0 if is_derived else _PRIOR
+    bits = _FAR_FETCHED if column.quantity == "aside" else 0.0 if column.is_derived else _PRIOR
     if len(sources) == 2:
         a, b = sources
         bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
         bits += _NAMED if relation.text == "target = a / b" and _is_stated(column, a, b) else 0.0
-        if is_derived and len(quantities - {""}) > 1:
+        if column.is_derived and len(quantities - {""}) > 1:
             bits -= 3.0
     elif words & sources[0].meaning.words:
         bits += 2.0

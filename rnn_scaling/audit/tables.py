@@ -23,6 +23,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "millis": 1e-3, "mi
             "h": 3600.0, "hours": 3600.0, "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
 _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
 _PER = {r"(?:/|\bper) ?min": 1 / 60, r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600, r"(?:/|\bper) ?day": 1 / 86400}
+DERIVED = ("speedup", "efficiency", "share", "change")
 _UNITS = ("", "%", "x")  # that every column may mix
 _BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
 _UNIT = re.compile(
@@ -66,6 +67,11 @@ class Column:
     quantity: str
     factor: float
     items: tuple[Item | None, ...]
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is made from others, by its header or its numbers."""
+        return self.quantity in DERIVED or sum(bool(i and i.number.unit == "x") for i in self.items) > 1
 
     @property
     def is_exact(self) -> bool:

@@ -15,6 +15,7 @@ from rnn_scaling.audit.scoring import Reading, scored
 from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View
 
 MOST_SOURCES = 6  # columns of one quantity that are tried
+MOST_NAMED = 3  # parts of a sum that are named
 NEAREST = 10  # columns that are tried as sources of any other, the nearest ones
 _WORD = re.compile(r"\w+")
 COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
@@ -192,8 +193,9 @@ def _forms(
         if column.quantity == "speedup" and _is_inverse(relation, named):
             continue
         prior = _prior(column, named, relation)
-        names = dict(zip(("target", *relation.sources), (column.name, *(source.name for source in named))))
+        names = dict(zip(relation.sources, (source.name for source in named)))
         for shift in CHANGES if may_change else CHANGES[:1]:
+            names["target"] = f"1 {'+' if shift[1] > 0 else '-'} {column.name}" if shift[0] else column.name
             form = dataclasses.replace(relation, name=_named(relation.name, names), bits=prior - price, shift=shift)
             if _is_close(column, named, form):
                 yield columns, form, prior
@@ -294,7 +296,9 @@ def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
     tried = sorted({tuple(run) for run in runs if len(run) > 1 and set(run) <= set(alike)})
     for parts in tried:
         if _adds_up(column, [view.columns[k] for k in parts]):
-            relation = Relation(f"{column.name} = sum of {len(parts)} columns", SUM, prior - math.log2(len(tried)) / 2)
+            names = [view.columns[k].name for k in parts]
+            formula = " + ".join(names) if len(names) <= MOST_NAMED else f"sum of {len(names)} columns"
+            relation = Relation(f"{column.name} = {formula}", SUM, prior - math.log2(len(tried)) / 2)
             instances = sums(view, target, relation, parts, range(len(view.lines)))
             if len(instances) > 1:
                 yield scored(column, Reading(relation, target, parts, instances, 0.0), 0.0, spread)

@@ -26,19 +26,11 @@ def readings(view: View) -> list[Reading]:
     weak: list[Reading] = []
     head = view.head(HEAD)
     by_target = candidates.of_all(head)
-    clean = [[r for r in tried if r.rule and r.is_believed and not r.missed] for tried in by_target]
-    best_clean = [max(tried, key=lambda reading: reading.bits) for tried in clean if tried]
-    baselines = {(reading.grouping, reading.rule) for reading in best_clean}
+    baselines = _confirmed_baselines(by_target)
     for tried in by_target:
         ranked = sorted(tried, key=lambda r: -r.bits - _SAME_BASELINE * ((r.grouping, r.rule) in baselines))
         believed = [reading for reading in ranked if reading.is_believed]
-        if believed:
-            best = believed[0]
-            close = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
-            found += close[:1] if best.missed and close else _agreeing(believed)
-            if best.relation.is_generic:  # what the header states holds too, but for faults
-                stated = [r for r in believed if not r.relation.is_generic and r.bits >= candidates.CLEAR]
-                found += [reading for reading in stated if len(reading.missed) == 1][:1]
+        found += _best(believed)
         least = EXPLICIT if believed else _LIKELY
         few = [r for r in ranked if 0 < len(r.missed) <= _FEW and r.relation.bits >= least]
         weak += [reading for reading in few if not (believed and reading.rule)]
@@ -46,6 +38,26 @@ def readings(view: View) -> list[Reading]:
     if head is not view:
         found = _applied_to(view, found)
     return [*found, *totals(view)]
+
+
+def _confirmed_baselines(by_target: Sequence[Sequence[Reading]]) -> set[tuple[str, str]]:
+    """The grouping and rule of the best reading without a miss of each column."""
+    clean = [[r for r in tried if r.rule and r.is_believed and not r.missed] for tried in by_target]
+    best = [max(tried, key=lambda reading: reading.bits) for tried in clean if tried]
+    return {(reading.grouping, reading.rule) for reading in best}
+
+
+def _best(believed: Sequence[Reading]) -> list[Reading]:
+    """Of readings of one column, the best first, those that go together."""
+    if not believed:
+        return []
+    best = believed[0]
+    close = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
+    kept = close[:1] if best.missed and close else _agreeing(believed)
+    if best.relation.is_generic:  # what the header states holds too, but for a fault
+        stated = [r for r in believed if not r.relation.is_generic and r.bits >= candidates.CLEAR]
+        kept += [reading for reading in stated if len(reading.missed) == 1][:1]
+    return kept
 
 
 def _without_repeats(found: Sequence[Reading]) -> list[Reading]:

@@ -92,10 +92,10 @@ MISTAKES = (
 GENERIC = (
     Relation("{target} = {a} / {b}", "target = a / b"),
     Relation("{target} = {a} x {b}", "target = a * b"),
-    Relation("{target} follows {a}", "target = a / a0"),
-    Relation("{target} falls as {a} rises", "target = a0 / a"),
-    Relation("{target} follows {a} / {b}", "target = a / b / a0 * b0"),
-    Relation("{target} follows {a} x {b}", "target = a * b / a0 / b0"),
+    Relation("{target} = constant x {a}", "target = a / a0"),
+    Relation("{target} = constant / {a}", "target = a0 / a"),
+    Relation("{target} = constant x {a} / {b}", "target = a / b / a0 * b0"),
+    Relation("{target} = constant x {a} x {b}", "target = a * b / a0 / b0"),
 )
 CHANGES = (0.0, 1), (1.0, 1), (1.0, -1)  # shifts: a ratio, a change, a saving
 SUM, CUMULATIVE = "sum", "running sum"

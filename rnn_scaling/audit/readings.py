@@ -200,7 +200,8 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
             is_due = is_due and not any(
                 _is_named(view.columns[k].name, column.name) for k in confirmed
             )  # "speedup_low"
-            if is_due and len(reading.instances) > 2 and len(reading.missed) > 0.6 * len(reading.instances):
+            is_broken = len(reading.missed) > 0.6 * len(reading.instances) and not reading.suspects
+            if is_due and len(reading.instances) > 2 and is_broken:
                 found.append(reading)
                 break
     return found

@@ -206,7 +206,7 @@ def _misplaced(
     rows = {ref[0] for instance in broken for ref in _refs(instance)}
     found = []
     for row in rows:
-        refs = sorted(ref for ref in items if ref[0] == row)
+        refs = sorted(ref for ref, item in items.items() if ref[0] == row and item.low < item.high)
         for a, b in itertools.islice(itertools.combinations(refs, 2), MOST_SWAPS):
             if _lies_in(items[a], b, items) and _lies_in(items[b], a, items):
                 found += _exchange(a, b, items, broken, by_ref)

@@ -14,6 +14,8 @@ from rnn_scaling.audit.relations import CUMULATIVE, Relation
 from rnn_scaling.audit.tables import Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
+_SLIP = 8.0  # bits that a missed number costs if a usual slip explains it; what it would prove counts, too
+_SLIPS = tuple(sign * math.log(factor) for factor in (10.0, 60.0, 100.0, 1000.0) for sign in (1, -1))
 _PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
 _SMALLEST, _LOWEST = 1e-300, math.log(1e-300)
@@ -82,14 +84,18 @@ class Instance:
 
     def bits(self, tolerance: float, spread: float) -> float:
         """What it proves if it holds, and costs otherwise."""
-        if not self.holds_within(tolerance):
-            return -MISS
         width = self.high - self.low + 2 * tolerance
+        if not self.holds_within(tolerance):
+            return bits_of_width(width, spread) - _SLIP if self.is_slip(tolerance) else -MISS
         if isinstance(self, Sum):
             if self.is_trivial:
                 return 0.0
             width = max(width, self.is_whole / _size(self.relation, self.terms))  # counts can hit by one in so many
         return bits_of_width(width, spread)
+
+    def is_slip(self, tolerance: float) -> bool:
+        """Whether it would hold if the target were another unit, a percentage or inverse."""
+        return False
 
     def _term(self, ref: Ref) -> Term:
         return next(term for term in self.terms if term.item.ref == ref)
@@ -103,6 +109,11 @@ class Product(Instance):
         """The instance of some terms."""
         logs = [term.logs() for term in terms]
         return Product(relation, tuple(terms), row, sum(a for a, _ in logs), sum(b for _, b in logs))
+
+    def is_slip(self, tolerance: float) -> bool:
+        a, b = self.terms[0].logs()
+        is_factor = any(self.low - tolerance <= log <= self.high + tolerance for log in _SLIPS)
+        return is_factor or (a * b > 0 and self.low - 2 * b <= tolerance and self.high - 2 * a >= -tolerance)
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term = self._term(ref)

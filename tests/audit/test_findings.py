@@ -229,3 +229,9 @@ def test_a_speedup_relative_to_another_row_than_the_efficiency():
     lines = [f"|{n}|{t}|{0.253 / t:.2f}|{0.494 / t / n:.2f}|" for n, t in rows]
     text = "\n".join(["|Threads|Time (s)|Speedup|Efficiency|", "|-|-|-|-|", *lines])
     assert [(finding.kind, finding.relation) for finding in found(text)] == [("column", "other baseline")]
+
+
+@pytest.mark.parametrize("slip", ["0.94", "9380%"])
+def test_a_usual_slip_counts_as_evidence(slip):
+    text = f"|GPUs|img/s|Scaling efficiency|\n|-|-|-|\n|1|21|100%|\n|2|39.4|{slip}|\n|4|75|89%|\n"
+    assert (4, "Scaling efficiency") in places(text)

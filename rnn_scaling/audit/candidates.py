@@ -117,6 +117,7 @@ def products(
     """A product for every row that has all numbers."""
     columns = {relation.target: view.columns[target]}
     columns |= {name: view.columns[k] for name, k in zip(relation.sources, sources)}
+    devices = next((view.columns[k] for k in view.of("devices")), None)
     found = []
     for row, baseline in baselines.items():
         factors = relation.factors
@@ -124,7 +125,8 @@ def products(
             factors = (*factors, *_printed_baseline(columns[relation.target].items[baseline], relation))
         terms = _terms(columns, relation, factors, row, baseline)
         if len(terms) > 1:
-            found.append(Product.of(relation, tuple(terms.values()), row))
+            count = devices.items[row] if devices else None
+            found.append(Product.of(relation, tuple(terms.values()), row, count.low if count else 1.0))
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ from rnn_scaling.audit.relations import CUMULATIVE, Relation
 from rnn_scaling.audit.tables import Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
-_SLIP = 8.0  # bits that a missed number costs if a usual slip explains it; what it would prove counts, too
+_SLIP = 8.0  # bits that a missed number costs if a usual slip explains it
 _SLIPS = tuple(sign * math.log(factor) for factor in (10.0, 60.0, 100.0, 1000.0) for sign in (1, -1))
 _PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
@@ -58,7 +58,7 @@ class Instance:
     """Numbers of one row, and of its baseline, that a relation connects.
 
     low, high: bounds of what must be 0, relative to the numbers. tolerance: relative slack of the relation.
-    spread: range of the target in its column: a column of equal numbers proves little.
+    spread: range of the target in its column: a column of equal numbers proves little. devices: of the row.
     """
 
     relation: Relation
@@ -68,6 +68,7 @@ class Instance:
     high: float
     tolerance: float = 0.0
     spread: float = SPREAD
+    devices: float = 1.0
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         """Bounds of the number at `ref`, in the unit of its column, that satisfy the relation given all others."""
@@ -86,15 +87,20 @@ class Instance:
         """What it proves if it holds, and costs otherwise."""
         width = self.high - self.low + 2 * tolerance
         if not self.holds_within(tolerance):
-            return bits_of_width(width, spread) - _SLIP if self.is_slip(tolerance) else -MISS
+            return -MISS
         if isinstance(self, Sum):
             if self.is_trivial:
                 return 0.0
             width = max(width, self.is_whole / _size(self.relation, self.terms))  # counts can hit by one in so many
         return bits_of_width(width, spread)
 
+    def slip_bits(self, tolerance: float, spread: float) -> float:
+        """What a missed number gives back if a usual slip explains it: what it would prove counts, too."""
+        bits = bits_of_width(self.high - self.low + 2 * tolerance, spread)
+        return max(0.0, MISS + bits - _SLIP) if self.is_slip(tolerance) else 0.0
+
     def is_slip(self, tolerance: float) -> bool:
-        """Whether it would hold if the target were another unit, a percentage or inverse."""
+        """Whether it would hold if the target were of one or all devices, in another unit, a percentage or inverse."""
         return False
 
     def _term(self, ref: Ref) -> Term:
@@ -105,14 +111,17 @@ class Product(Instance):
     """The product of all terms is 1."""
 
     @staticmethod
-    def of(relation: Relation, terms: Sequence[Term], row: int) -> Product:
+    def of(relation: Relation, terms: Sequence[Term], row: int, devices: float = 1.0) -> Product:
         """The instance of some terms."""
         logs = [term.logs() for term in terms]
-        return Product(relation, tuple(terms), row, sum(a for a, _ in logs), sum(b for _, b in logs))
+        low, high = sum(a for a, _ in logs), sum(b for _, b in logs)
+        return Product(relation, tuple(terms), row, low, high, devices=devices)
 
     def is_slip(self, tolerance: float) -> bool:
         a, b = self.terms[0].logs()
-        is_factor = any(self.low - tolerance <= log <= self.high + tolerance for log in _SLIPS)
+        is_relative = self.relation.target in ("speedup", "efficiency")
+        of_devices = (math.log(self.devices), -math.log(self.devices)) if is_relative and self.devices > 1 else ()
+        is_factor = any(self.low - tolerance <= log <= self.high + tolerance for log in (*_SLIPS, *of_devices))
         return is_factor or (a * b > 0 and self.low - 2 * b <= tolerance and self.high - 2 * a >= -tolerance)
 
     def fits(self, ref: Ref) -> tuple[float, float]:

@@ -86,7 +86,9 @@ def _gained(instances: Sequence[Instance], tolerance: float, spread: float) -> f
     """Bits that the numbers gain after the smallest repair; a wrong baseline or an exchange costs one miss."""
     gained = sum(instance.bits(tolerance, spread) for instance in instances)
     missed = [instance for instance in instances if not instance.holds_within(tolerance)]
-    if len(missed) < 2 or tolerance:
+    if len(missed) < 2:
+        return gained + sum(instance.slip_bits(tolerance, spread) for instance in missed)
+    if tolerance:
         return gained + (MISS if len(missed) == 2 else 0.0)
     shared = _shared(missed)
     repaired = [gained + (MISS if len(missed) == 2 else 0.0)]

@@ -231,7 +231,7 @@ def test_a_speedup_relative_to_another_row_than_the_efficiency():
     assert [(finding.kind, finding.relation) for finding in found(text)] == [("column", "other baseline")]
 
 
-@pytest.mark.parametrize("slip", ["0.94", "9380%"])
+@pytest.mark.parametrize("slip", ["0.94", "9380%", "187.6%"])
 def test_a_usual_slip_counts_as_evidence(slip):
     text = f"|GPUs|img/s|Scaling efficiency|\n|-|-|-|\n|1|21|100%|\n|2|39.4|{slip}|\n|4|75|89%|\n"
     assert (4, "Scaling efficiency") in places(text)

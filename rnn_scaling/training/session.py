@@ -95,6 +95,7 @@ class Session:
                 return self._interrupt()
             self._cluster.report(self._state)
             self._tell_of_losses()
+        self._tell_of_losses()  # the last may have been found since
         if self._is_others_fault:
             return self._give_up()
         if self._table:

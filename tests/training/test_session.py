@@ -32,17 +32,33 @@ class Others(Alone):
         self.told.append(line)
 
 
-def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(monkeypatch, capsys):
+def _session(monkeypatch, others, work=lambda self: None):
+    """A session that runs `work` instead of a benchmark."""
     monkeypatch.setattr(sessions.signal, "signal", lambda *_: None)
     monkeypatch.setattr(sessions, "prepare_process", lambda *_: None)
     monkeypatch.setattr(sessions, "NativeLog", lambda: None)
-    monkeypatch.setattr(Session, "_work", lambda self: None)
+    monkeypatch.setattr(Session, "_work", work)
     session = Session(configs.resolve({}, num_gpus=0, num_cores=1), 0.0, lambda *_: None, None)
-    session._cluster = others = Others(has_failed=True)
+    session._cluster = others
+    return session
+
+
+def test_the_rank_that_failed_is_named_where_the_launcher_then_ends_the_others(monkeypatch, capsys):
+    others = Others(has_failed=True)
+    session = _session(monkeypatch, others)
     others.failure = "rank 1 (host b, process 7) ended: killed or crashed"
     session._on_signal(sessions.signal.SIGTERM, None)
     assert session.run() == 1
     assert capsys.readouterr().err == f"error: {others.failure}\n"
+
+
+def test_a_rank_that_is_lost_just_before_the_end_is_reported(monkeypatch, capsys):
+    others = Others(has_failed=False)
+    lost = "rank 1 (host b, process 7) has ended: killed or crashed"
+    monkeypatch.setattr(others, "lost", lambda: [lost] if session._finished.is_set() else [])
+    session = _session(monkeypatch, others, work=lambda self: self._finished.set())
+    session.run()
+    assert capsys.readouterr().err.startswith(f"warning: {lost};")
 
 
 @pytest.mark.parametrize("has_failed", [True, False])

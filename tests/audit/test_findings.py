@@ -233,5 +233,5 @@ def test_a_speedup_relative_to_another_row_than_the_efficiency():
 
 @pytest.mark.parametrize("slip", ["0.94", "9380%", "187.6%"])
 def test_a_usual_slip_counts_as_evidence(slip):
-    text = f"|GPUs|img/s|Scaling efficiency|\n|-|-|-|\n|1|21|100%|\n|2|39.4|{slip}|\n|4|75|89%|\n"
+    text = f"|GPUs|img/s|Scaling efficiency|\n|-|-|-|\n|1|21.0|100%|\n|2|39.4|{slip}|\n|4|75.2|89.5%|\n"
     assert (4, "Scaling efficiency") in places(text)

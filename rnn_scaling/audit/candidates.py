@@ -369,5 +369,6 @@ def totals(view: View) -> list[Reading]:
                 relation = Relation(f"{column.name} = sum of the rows above", SUM, 2.0)
                 instance = Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row)
                 found.append(scored(column, Reading(relation, target, (), (instance,), 0.0)))
-    held = [reading for reading in found if not reading.missed]
-    return found if 2 * len(held) >= len(found) else []
+    held = [r for r in found if not r.missed and r.bits >= r.relation.bits and r.instances[0].terms[0].item.number.value]
+    missed = [reading for reading in found if reading.missed]
+    return found if len(held) >= len(missed) else []

@@ -31,6 +31,7 @@ _MARKS = re.compile(
 )
 _NOTE = re.compile(r"<sup>.{0,40}?</sup>|\[\^?\w{1,2}\](?!\()|[†‡§¶¹²³⁴]|(?<=[\w%])\*+$|^\*+|\*+$")
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]*\)")
+_SLOWER = re.compile(r"(?:[x×]|times)(?: faster| (slower))")
 LONGEST = 200  # characters of a cell that are looked at
 SLACK = 1e-9  # of the arithmetic
 
@@ -107,6 +108,10 @@ def parse(text: str) -> Printed | None:
         return Printed(value * seconds, step * seconds, text, "s", bool(match["rough"]))
     if unit.lower() in ("percent", "pct") or unit.startswith("%"):
         unit = "%"
+    if slower := _SLOWER.fullmatch(unit.lower()):
+        unit = "x"
+        if slower[1] and value:  # as a speedup; a number that was cut off lies lower
+            value, step = 1.0 / value, step / value**2
     if unit.lower() in ("x", "×", "times", "fold") or re.match(r"[xX×]", bare.lstrip("~≈")):
         unit = "x"
     return Printed(value, step, text, unit, bool(match["rough"]))

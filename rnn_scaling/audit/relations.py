@@ -74,6 +74,7 @@ RELATIONS = (
     Relation("rate", "rate = global_batch / seconds", 1),
     Relation("rate", "rate = work / seconds", 2),
     Relation("same work", "rate = seconds0 / seconds", 1.5),
+    Relation("same work", "each = seconds0 / seconds", 1.5),
     Relation("bandwidth", "algbw = bytes / seconds", 2),
     Relation("bus bandwidth", "busbw = algbw / algbw0", 3),
     Relation("devices x time", "cost = seconds * devices", 1),

@@ -369,6 +369,8 @@ def totals(view: View) -> list[Reading]:
                 relation = Relation(f"{column.name} = sum of the rows above", SUM, 2.0)
                 instance = Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row)
                 found.append(scored(column, Reading(relation, target, (), (instance,), 0.0)))
-    held = [r for r in found if not r.missed and r.bits >= r.relation.bits and r.instances[0].terms[0].item.number.value]
+    held = [
+        r for r in found if not r.missed and r.bits >= r.relation.bits and r.instances[0].terms[0].item.number.value
+    ]
     missed = [reading for reading in found if reading.missed]
     return found if len(held) >= len(missed) else []

@@ -235,3 +235,15 @@ def test_a_speedup_relative_to_another_row_than_the_efficiency():
 def test_a_usual_slip_counts_as_evidence(slip):
     text = f"|GPUs|img/s|Scaling efficiency|\n|-|-|-|\n|1|21.0|100%|\n|2|39.4|{slip}|\n|4|75.2|89.5%|\n"
     assert (4, "Scaling efficiency") in places(text)
+
+
+def test_work_per_device_is_the_same_in_rows_of_other_settings():
+    rows = [(5.04, 3253), (4.39, 3732), (4.10, 3998), (3.93, 4168)]
+    lines = [f"|run {k}|{seconds}|{rate}|" for k, (seconds, rate) in enumerate(rows)]
+    text = "\n".join(["|run|s/step|tokens/s/GPU|", "|-|-|-|", *lines])
+    assert found(text) == [] and (4, "tokens/s/GPU") in places(text.replace("3732", "3232"))
+
+
+def test_percentages_above_a_total_that_are_no_parts_of_it():
+    text = "|Kind|Time (s)|Hidden|Time 2 (s)|\n|-|-|-|-|\n|TP|42.5|34%|0.0|\n|DP|14.2|7%|0.0|\n|**Total**|54|28%|0|\n"
+    assert found(text) == []

@@ -79,7 +79,8 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
             if report.numbers >= max_numbers:
                 line = table.rows[-1][0]
                 report.error = (
-                    f"{path}: only the {report.numbers} numbers up to line {line} were checked (--max_numbers)"
+                    f"{path}: checked only the first {report.numbers:,} numbers, up to the table at line {line}; "
+                    "raise --max_numbers"
                 )
                 break
     except OSError as e:
@@ -91,7 +92,7 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
         report.error = f"{path}: no table in it; --help says what is read"
     elif report.is_empty:
         report.error = (
-            f"{path}: nothing to compare: no two columns of its {report.tables} tables follow from each other"
+            f"{path}: nothing to compare: no relation between columns of its tables is known; see docs/audit.md"
         )
     return report
 
@@ -168,7 +169,8 @@ def _formula(instance: Instance) -> str:
     """The relation in words: "speedup = rate / baseline rate"."""
     relation = instance.relation
     is_named = relation.is_sum or relation.target == "target"
-    return relation.name if is_named else re.sub(r"([a-z]+)0", r"baseline \1", relation.text)
+    text = re.sub(r"([a-z]+)0", r"baseline \1", relation.text).replace("each", "rate per device")
+    return relation.name if is_named else text.replace("*", "x")
 
 
 def _excerpt(view: View, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...]], ...]:

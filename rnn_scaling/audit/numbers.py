@@ -110,7 +110,7 @@ def parse(text: str) -> Printed | None:
         unit = "%"
     if slower := _SLOWER.fullmatch(unit.lower()):
         unit = "x"
-        if slower[1] and value:  # as a speedup; a number that was cut off lies lower
+        if slower[1] and value > 1:  # as a speedup; a number that was cut off lies lower
             value, step = 1.0 / value, step / value**2
     if unit.lower() in ("x", "×", "times", "fold") or re.match(r"[xX×]", bare.lstrip("~≈")):
         unit = "x"

@@ -38,7 +38,10 @@ def read(path: Path) -> list[tuple[Path, RunRecord]]:
             except RecordError:
                 continue
         if not found:
-            raise RecordError(str(path), ["a folder without run records"])
+            raise RecordError(
+                str(path),
+                ["a folder without run records, and without documents that are read (docs/audit.md lists their kinds)"],
+            )
         return found
     if path.suffix != ".json" or not is_own(path):
         return []

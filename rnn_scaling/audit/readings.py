@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from rnn_scaling.audit import candidates, groups, long_tables, numbers
 from rnn_scaling.audit.candidates import products, same_rows, sums, totals
 from rnn_scaling.audit.instances import MISS
-from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SUM
+from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SAME_WORK, SUM
 from rnn_scaling.audit.repairs import Fault
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.audit.tables import HEAD, View
@@ -66,7 +66,7 @@ def _without_repeats(found: Sequence[Reading]) -> list[Reading]:
     Of two columns that would be the same number, one with faults is another one ("efficiency vs ceiling").
     """
     kept: list[Reading] = []
-    clean = {(r.relation.text, r.sources) for r in found if not r.missed}
+    clean = {(r.relation.text, r.sources) for r in found if not r.missed and r.relation.name != SAME_WORK}
     for reading in sorted(found, key=lambda reading: (reading.relation.is_generic, -reading.bits)):
         columns = {reading.target, *reading.sources}
         if reading.missed and (reading.relation.text, reading.sources) in clean:

@@ -59,6 +59,7 @@ class Relation:
         return "0" in self.text
 
 
+SAME_WORK = "same work"  # of any two columns of rates, while a speedup or an efficiency is one number
 RELATIONS = (
     Relation("speedup", "speedup = rate / rate0", 4),
     Relation("speedup", "speedup = seconds0 / seconds", 4),
@@ -73,8 +74,8 @@ RELATIONS = (
     Relation("global batch", "global_batch = batch * devices", 4),
     Relation("rate", "rate = global_batch / seconds", 1),
     Relation("rate", "rate = work / seconds", 2),
-    Relation("same work", "rate = seconds0 / seconds", 1.5),
-    Relation("same work", "each = seconds0 / seconds", 1.5),
+    Relation(SAME_WORK, "rate = seconds0 / seconds", 1.5),
+    Relation(SAME_WORK, "each = seconds0 / seconds", 1.5),
     Relation("bandwidth", "algbw = bytes / seconds", 2),
     Relation("bus bandwidth", "busbw = algbw / algbw0", 3),
     Relation("devices x time", "cost = seconds * devices", 1),

@@ -17,13 +17,14 @@ speedups that are not the ratio of their rates, efficiencies that are not speedu
 sum of their parts, exchanged numbers, rates of one device printed as totals, and points that no machine reaches.
 
     ./run.sh audit README.md results.csv             each finding with the rows of its table
-    ./run.sh audit docs                              every document in a folder
+    ./run.sh audit docs                              every such document in a folder
     ./run.sh audit results/default --format=json     a folder of run records
 
 It reads tables in Markdown, HTML, CSV, TSV, JSON, JSON Lines and plain columns, and this suite's records and reports.
 docs/audit.md lists the header words and the relations.
 
-Exit status: 0 compared and nothing found, 1 findings, 2 nothing to compare, an unreadable file, or wrong use."""
+Exit status: 0 compared and nothing found, 1 findings, even if another file could not be read, 2 nothing to compare, an
+unreadable file, or wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,26 +30,32 @@ def fits(place: Place) -> str:
     """What fits in a cell, with the digits that its bounds agree on: "3.78", "0.372 to 0.398"."""
     if not math.isfinite(place.low + place.high):
         return "another number"
+    unit = "%" if place.printed.endswith("%") else ""
     for digits in range(2, 8):
-        low, high = f"{place.low:.{digits}g}", f"{place.high:.{digits}g}"
-        middle = f"{0.5 * (place.low + place.high):.{digits}g}"
-        if place.low <= float(middle) <= place.high:
-            return f"{float(middle):,.10g}" if place.high - place.low < 0.05 * abs(place.high) else f"{low} to {high}"
-    return f"{0.5 * (place.low + place.high):.9g}"
+        low, high, middle = (
+            float(f"{end:.{digits}g}") for end in (place.low, place.high, 0.5 * (place.low + place.high))
+        )
+        if place.low <= middle <= place.high:
+            is_narrow = place.high - place.low < 0.05 * abs(place.high)
+            return f"{middle:,.10g}{unit}" if is_narrow else f"{low:,.10g}{unit} to {high:,.10g}{unit}"
+    return f"{0.5 * (place.low + place.high):.9g}{unit}"
 
 
-def _row(place: Place) -> str:
-    return f'row "{place.row}"' if place.row else f"line {place.line}"
+def _row(place: Place, finding: Finding) -> str:
+    """Its name, which stands in the first column; of a number there the line."""
+    is_first = bool(finding.excerpt) and finding.excerpt[0][1][0] == place.column
+    return f'row "{place.row}"' if place.row and not is_first else f"line {place.line}"
 
 
 def statements(finding: Finding) -> list[Statement]:
     """The finding as one statement, and the likely slip as another."""
     first = finding.places[0]
-    values: dict[str, Any] = {"column": first.column, "printed": first.printed, "row": _row(first), "fits": fits(first)}
-    values |= {"relation": finding.relation, "strength": finding.strength, "line": first.line}
-    values["places"] = [f"{p.column} {p.printed} in {_row(p)} ({fits(p)})" for p in finding.places]
+    values: dict[str, Any] = {"column": first.column, "printed": first.printed, "row": _row(first, finding)}
+    values |= {"relation": finding.relation, "strength": finding.strength, "line": first.line, "fits": fits(first)}
+    places = [f"{p.column} {p.printed} in {_row(p, finding)} (should be {fits(p)})" for p in finding.places]
+    values |= {"places": places, "choices": " or ".join(places)}
     if finding.kind == "copy":
-        values["other"] = _row(finding.places[-1])
+        values["other"] = _row(finding.places[-1], finding)
     kind = f"audit-{finding.kind}"
     if finding.kind == "column" and finding.relation in _COLUMN_KINDS:
         kind = f"audit-column-{_COLUMN_KINDS[finding.relation]}"
@@ -94,7 +100,7 @@ def _excerpt(finding: Finding) -> str:
 def _summary(report: FileReport) -> str:
     found = wording.counted(len(report.findings), "finding")
     tables, numbers = wording.counted(report.tables, "table"), wording.counted(report.numbers, "number")
-    return f"{report.source}: {found} in {tables} with {numbers} ({report.comparisons} comparisons)"
+    return f"{report.source}: {found} in {tables} with {numbers} ({wording.counted(report.comparisons, 'comparison')})"
 
 
 def _summary_of_all(reports: Sequence[FileReport]) -> str:
@@ -105,8 +111,8 @@ def _summary_of_all(reports: Sequence[FileReport]) -> str:
         total.tables += report.tables
         total.numbers += report.numbers
         total.comparisons += report.comparisons
-    empty = sum(report.is_empty for report in reports)
-    return _summary(total) + (f"\n{empty} of them have nothing to compare" if empty else "")
+    empty = [report.source for report in reports if report.is_empty]
+    return _summary(total) + (f"\nnothing to compare in {wording.listed(empty)}" if empty else "")
 
 
 def render_text(reports: Sequence[FileReport]) -> str:
@@ -119,7 +125,7 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
         for finding in report.findings:
             yield f"{_where(finding)}: {finding.strength}: {wording.sentences(statements(finding))}"
             yield _excerpt(finding)
-        if len(reports) > MOST_FILES:
+        if len(reports) > MOST_FILES or (report.error and not report.tables):
             continue
         yield _summary(report)
         for series in report.series[:MOST_SERIES]:

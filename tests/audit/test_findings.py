@@ -247,3 +247,10 @@ def test_work_per_device_is_the_same_in_rows_of_other_settings():
 def test_percentages_above_a_total_that_are_no_parts_of_it():
     text = "|Kind|Time (s)|Hidden|Time 2 (s)|\n|-|-|-|-|\n|TP|42.5|34%|0.0|\n|DP|14.2|7%|0.0|\n|**Total**|54|28%|0|\n"
     assert found(text) == []
+
+
+def test_one_of_two_rates_of_the_same_work():
+    rows = [("23.84", "597.4", "419.5"), ("26.62", "535.0", "375.7"), ("18.98", "750.4", "526.9")]
+    lines = [f"|{2**k}|{'|'.join(row)}|" for k, row in enumerate(rows)]
+    text = "\n".join(["|Workers|Time (s)|chunks/s|docs/s|", "|-|-|-|-|", *lines])
+    assert found(text) == [] and (5, "chunks/s") in places(text.replace("750.4", "187.6"))

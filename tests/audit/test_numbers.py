@@ -15,7 +15,7 @@ from rnn_scaling.audit import headers, numbers
         ("3.2 ms", 0.0032, 0.0001, "s"), ("1.63 ± 0.02", 1.63, 0.01, ""),
         ("29 911", 29911, 1, ""), (".9", 0.9, 0.1, ""),
         ("-5", -5, 1, ""), ("[1.5](https://x)", 1.5, 0.1, ""), ("2e3", 2000, 1000, ""), ("12<sup>a</sup>", 12, 1, ""),
-        ("**25x slower**", 0.04, 0.0016, "x"), ("1.5x faster", 1.5, 0.1, "x"),
+        ("**25x slower**", 0.04, 0.0016, "x"), ("0.52x slower", 0.52, 0.01, "x"), ("1.5x faster", 1.5, 0.1, "x"),
     ],
 )  # fmt: skip
 def test_value_and_last_digit(text, value, step, unit):

@@ -10,9 +10,9 @@ the findings of the originals: {"file": "course/07.md", "line": 14, "column": "S
 
 from __future__ import annotations
 
+import argparse
 import collections
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -85,4 +85,8 @@ def _described(place: Any) -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), "--show" in sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument("--show", action="store_true", help="also each missed fault and each finding")
+    options = parser.parse_args()
+    main(options.folder, options.show)

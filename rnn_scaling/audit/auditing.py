@@ -127,7 +127,7 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
         of_fault = [reading for reading in believed if fault.broken[0] in reading.instances]
         other = next((reading for reading in of_fault if readings.is_other_row(view, reading, fault)), None)
         yield refs, _of_column(view, readings.of_other_baseline(other)) if other else _of_fault(view, fault)
-    of_columns = (readings.mistakes, readings.contradictions, readings.other_baselines)
+    of_columns = (readings.mistakes, readings.inverses, readings.contradictions, readings.other_baselines)
     for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
         column = view.columns[reading.target]
         refs = tuple(item.ref for item in column.items if item)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import candidates, groups, long_tables, numbers
 from rnn_scaling.audit.candidates import products, same_rows, sums, totals
@@ -17,6 +17,7 @@ from rnn_scaling.audit.tables import HEAD, View
 _FEW = 2  # misses of a weak reading
 _LIKELY = 2.0  # prior bits of a weak reading that shares its misses with others
 _SAME_BASELINE = 6.0  # bits of a baseline that another column confirms
+_SLOWED = 0.5  # a table does not list slowdowns alone as speedups
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
 
 
@@ -122,6 +123,18 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
         if best.bits > CLOSE + max(right, 0.0):
             found.append(best)
     return found
+
+
+def inverses(view: View, believed: Sequence[Reading]) -> Iterator[Reading]:
+    """Speedups that are small in every row, as the ratio of two times: new / old instead of old / new."""
+    for reading in believed:
+        column = view.columns[reading.target]
+        times = [view.columns[k] for k in reading.sources if view.columns[k].quantity == "seconds"]
+        is_ratio = reading.relation.text == "target = a / b" and not reading.relation.shift[0] and len(times) == 2
+        is_clean = is_ratio and column.quantity == "speedup" and not reading.missed
+        if is_clean and all(item.high < _SLOWED for item in column.items if item):
+            relation = dataclasses.replace(reading.relation, name="inverse")
+            yield dataclasses.replace(reading, relation=relation, bits=LEAST)
 
 
 def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:

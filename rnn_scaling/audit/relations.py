@@ -86,6 +86,7 @@ MISTAKES = (
     Relation("per device", "speedup = rate * devices / rate0 / devices0"),
     Relation("inverse", "speedup = seconds / seconds0"),
     Relation("inverse", "speedup = rate0 / rate"),
+    Relation("inverse", "speedup = / efficiency / devices"),
     Relation("not divided by devices", "efficiency = speedup"),
     Relation("not divided by devices", "efficiency = rate / rate0"),
 )

@@ -58,6 +58,8 @@ class Reading:
     @property
     def is_believed(self) -> bool:
         """Whether the evidence suffices. Two rows give none; there the header words and a baseline of 1 must do."""
+        if not self.instances:
+            return False
         if len(self.instances) == 1:
             is_far = not self.instances[0].holds_within(_FAR)
             is_stated = (

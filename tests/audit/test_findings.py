@@ -254,3 +254,28 @@ def test_one_of_two_rates_of_the_same_work():
     lines = [f"|{2**k}|{'|'.join(row)}|" for k, row in enumerate(rows)]
     text = "\n".join(["|Workers|Time (s)|chunks/s|docs/s|", "|-|-|-|-|", *lines])
     assert found(text) == [] and (5, "chunks/s") in places(text.replace("750.4", "187.6"))
+
+
+def test_a_baseline_that_is_named_and_has_no_other_row_is_no_evidence():
+    rows = ["Sequential|1|423 ms|1.00x|100%", "OpenMP|2|286 ms|1.48x|73.9%", "OpenMP|4|123 ms|3.44x|86.1%"]
+    text = "\n".join(["|Code|Threads|Time|Speedup|Efficiency|", "|-|-|-|-|-|", *(f"|{row}|" for row in rows)])
+    text += "\n|OpenMP|8|72 ms|5.91x|73.9%|\n"
+    assert found(text) == [] and (5, "Time") in places(text.replace("123 ms", "153 ms"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "|Size|CPU (ms)|GPU (ms)|Speedup|\n|-|-|-|-|\n|1|180|8|0.044x|\n|2|410|15|0.037x|\n|4|1640|42|0.026x|\n"
+        "|8|6580|165|0.025x|\n",
+        "|Threads|Speedup|Efficiency|\n|-|-|-|\n|2|0.40x|125.0%|\n|4|0.28x|90.7%|\n|8|0.26x|47.5%|\n",
+    ],
+)
+def test_speedups_that_are_all_the_inverse(text):
+    assert [(finding.kind, finding.relation) for finding in found(text)] == [("column", "inverse")]
+
+
+def test_a_speedup_in_percent_is_no_inverse():
+    rows = [(180, 201.6), (410, 459.2), (1640, 1836.8)]
+    lines = [f"|{k}|{old}|{new}|+12%|" for k, (old, new) in enumerate(rows)]
+    assert found("\n".join(["|Size|Old (ms)|New (ms)|Speedup|", "|-|-|-|-|", *lines])) == []

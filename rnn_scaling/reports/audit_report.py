@@ -125,7 +125,8 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
         for finding in report.findings:
             yield f"{_where(finding)}: {finding.strength}: {wording.sentences(statements(finding))}"
             yield _excerpt(finding)
-        if len(reports) > MOST_FILES or (report.error and not report.tables):
+        is_unread = bool(report.error) and not report.tables and not report.is_empty
+        if len(reports) > MOST_FILES or is_unread:
             continue
         yield _summary(report)
         for series in report.series[:MOST_SERIES]:

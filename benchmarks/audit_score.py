@@ -37,7 +37,12 @@ def is_hit(finding: Finding, fault: dict[str, Any]) -> bool:
     if finding.kind == "column":
         return len(cells) > 1 and any(place.column.endswith(tuple(columns)) for place in finding.places)
     shown = [(place.line if is_line else 0, place.printed) for place in finding.places]
-    return any(line == at and printed.startswith(text) for line, printed in shown for at, text in cells)
+    return any(line == at and _begin_alike(printed, text) for line, printed in shown for at, text in cells)
+
+
+def _begin_alike(a: str, b: str) -> bool:
+    """Whether one text is the beginning of the other: a remark in brackets may be left out."""
+    return bool(a) and (a.startswith(b) or b.startswith(a))
 
 
 def main(folder: Path, show: bool) -> None:
@@ -59,7 +64,16 @@ def main(folder: Path, show: bool) -> None:
                 verdict = verdicts.get((name, first.line, first.column))
                 natural["not judged" if verdict is None else "right" if verdict else "wrong"] += 1
                 if show and not verdict:
-                    print("FINDING", name, verdict, finding.kind, finding.strength, *map(_described, finding.places))
+                    print(
+                        "FINDING",
+                        name,
+                        verdict,
+                        finding.kind,
+                        finding.strength,
+                        finding.relation,
+                        round(finding.bits),
+                        *map(_described, finding.places),
+                    )
         for fault in _lines(part / "faults.jsonl"):
             findings = audit(part / fault["faulty"], 10**9).findings
             planted[fault["kind"]] += 1

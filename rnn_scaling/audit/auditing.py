@@ -6,10 +6,21 @@ import dataclasses
 import gc
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling.audit import derived, documents, finding, limits, numbers, own_records, readings, repairs
+from rnn_scaling.audit import (
+    derived,
+    documents,
+    headers,
+    limits,
+    numbers,
+    own_records,
+    patterns,
+    readings,
+    repairs,
+    slips,
+)
 from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, Place
 from rnn_scaling.audit.instances import Instance
@@ -22,6 +33,7 @@ MAX_NUMBERS = 500_000  # of a file
 DOCUMENTS = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")  # that are looked for in folders
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
+MOST_JOINED = 200  # rows of tables that are joined
 CERTAIN = 10.0  # bits of a relation that is no accident
 
 
@@ -68,9 +80,9 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
         own = own_records.read(path)
         if own:
             report.comparisons, report.findings = own_records.check(own)
-        for table in [own_records.table(own, str(path))] if own else documents.tables(path):
-            report.tables += 1
-            report.numbers += sum(number is not None for row in table.numbers for number in row)
+        for table in [own_records.table(own, str(path))] if own else joined(documents.tables(path), max_numbers):
+            report.tables += len(set(table.parts)) or 1
+            report.numbers += table.count
             found = views(table)
             compared, findings = check(table, found)
             report.comparisons += compared
@@ -95,6 +107,30 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
             f"{path}: nothing to compare: no relation between columns of its tables is known; see docs/audit.md"
         )
     return report
+
+
+def joined(tables: Iterable[Table], max_numbers: int = MAX_NUMBERS) -> Iterator[Table]:
+    """The tables of a file; those of the same header as one, because what holds in one holds in the others."""
+    waiting: dict[Hashable, list[Table]] = {}
+    numbers_read = 0
+    for table in tables:
+        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns that are named after devices
+        numbers_read += table.count
+        if len(table.rows) > MOST_JOINED or numbers_read >= max_numbers:
+            yield table
+            continue
+        alike = waiting.setdefault((table.header, about), [])
+        alike.append(table)
+        if sum(len(part.rows) for part in alike) > MOST_JOINED:
+            yield _joined(waiting.pop((table.header, about)))
+    for alike in waiting.values():
+        yield _joined(alike)
+
+
+def _joined(tables: Sequence[Table]) -> Table:
+    rows = tuple(itertools.chain.from_iterable(table.rows for table in tables))
+    parts = tuple(k for k, table in enumerate(tables) for _ in table.rows)
+    return dataclasses.replace(tables[0], rows=rows, parts=parts if len(tables) > 1 else ())
 
 
 def _series(found: Sequence[View]) -> Iterator[Series]:
@@ -137,7 +173,8 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
         place = _place(view, outlier.item.ref, *outlier.fits)
         places = (place, _place(view, outlier.like, *outlier.fits)) if outlier.like else (place,)
         excerpt = _excerpt(view, [outlier.item.ref])
-        yield (outlier.item.ref,), Finding(outlier.kind, UNLIKELY, view.table.source, places, "", 0.0, excerpt)
+        strength = IMPOSSIBLE if outlier.kind == "order" else UNLIKELY
+        yield (outlier.item.ref,), Finding(outlier.kind, strength, view.table.source, places, "", 0.0, excerpt)
 
 
 def _is_material(fault: Fault) -> bool:
@@ -153,7 +190,7 @@ def _is_material(fault: Fault) -> bool:
 
 def _of_fault(view: View, fault: Fault) -> Finding:
     changes = fault.changes
-    kind = changes[0].kind if len(changes) == 1 else "one-of"
+    kind = changes[0].kind if len(changes) == 1 or changes[0].kind in patterns.KINDS else "one-of"
     if kind == "number" and len(changes[0].places) > 1:
         kind = "numbers"
     pairs = itertools.chain.from_iterable(zip(change.places, change.fits) for change in changes)
@@ -200,8 +237,11 @@ def _place(view: View, ref: Ref, low: float, high: float) -> Place:
     low, high = low / factor, high / factor
     devices = _devices(view, ref)
     name = next((numbers.plain(text) for k, text in enumerate(texts) if text.strip() and k != column), "")
-    slip = finding.hint(item.number, low, high, devices)
-    return Place(line, name, view.table.header[column], numbers.plain(texts[column]), low, high, slip)
+    values = next(c.values for c in view.columns if item in c.items)
+    slip = slips.cheapest(item.number, low, high, devices, values)
+    return Place(
+        line, name, view.table.header[column], numbers.plain(texts[column]), low, high, slip.name if slip else ""
+    )
 
 
 def _devices(view: View, ref: Ref) -> float | None:

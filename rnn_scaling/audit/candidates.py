@@ -51,7 +51,7 @@ def candidates(view: View, target: int) -> Iterator[Reading]:
 def unstated(view: View, target: int, connected: Set[frozenset[int]]) -> Iterator[Reading]:
     """Readings of relations that no header states, except between columns that others connect."""
     column = view.columns[target]
-    if column.quantity not in COUNTS and not column.is_exact:
+    if column.quantity not in COUNTS and not column.is_exact and not column.meaning.is_statistic:
         yield from _generic(view, target, column, connected)
     if column.quantity not in (*DERIVED, *COUNTS):
         yield from _sums(view, target, column)
@@ -161,7 +161,7 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
     sources = _sources(view, target, column, connected)
     for relation in GENERIC:
         usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
-        for columns, form, prior in _forms(view, column, usable, relation):
+        for columns, form, prior in _forms(view, column, usable, relation, view.before_brackets(target)):
             inner = _inner_range(column, form.shift) if form.shift[0] else spread
             if inner > _NARROW or not form.shift[0]:
                 yield from _applied(view, target, form, columns, inner if prior < 0 else 0.0)
@@ -176,16 +176,17 @@ def _sources(view: View, target: int, column: Column, connected: Set[frozenset[i
         k for k, other in enumerate(view.columns) if k != target
         and other.quantity not in barred and sum(map(bool, other.items)) > 1
         and frozenset((k, target)) not in connected and not _is_copy(column, other)
+        and not other.meaning.is_statistic
     ]  # fmt: skip
     return sorted(sorted(found, key=lambda k: abs(k - target))[:NEAREST])
 
 
 def _forms(
-    view: View, column: Column, sources: Sequence[int], relation: Relation
+    view: View, column: Column, sources: Sequence[int], relation: Relation, own: int | None = None
 ) -> Iterator[tuple[tuple[int, ...], Relation, float]]:
-    """(columns, relation of these, its prior bits) of all that fit roughly."""
+    """(columns, relation of these, its prior bits) of all that fit roughly, and have a column `own` if there is one."""
     choices = itertools.combinations if relation.is_symmetric else itertools.permutations
-    chosen = list(choices(sources, len(relation.sources)))
+    chosen = [columns for columns in choices(sources, len(relation.sources)) if own is None or own in columns]
     price = math.log2(max(1, len(chosen) / 2))
     if column.quantity == "speedup" and relation.text == "target = a / b" and len(chosen) == 2:
         price = -_ONLY  # of the only two columns
@@ -199,7 +200,8 @@ def _forms(
         for shift in CHANGES if may_change else CHANGES[:1]:
             names["target"] = f"1 {'+' if shift[1] > 0 else '-'} {column.name}" if shift[0] else column.name
             form = dataclasses.replace(relation, name=_named(relation.name, names), bits=prior - price, shift=shift)
-            if _is_close(column, named, form):
+            is_ratio = column.is_derived and relation.text == "target = a / b"
+            if is_ratio or _is_close(view, column, named, form):
                 yield columns, form, prior
 
 
@@ -232,7 +234,8 @@ def _inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
 def _prior(column: Column, sources: Sequence[Column], relation: Relation) -> float:
     """How much the header words speak for a relation."""
     words, quantities = column.meaning.words, {source.quantity for source in sources}
-    bits = _FAR_FETCHED if column.quantity == "aside" else 0.0 if column.is_derived else _PRIOR
+    is_aside = column.quantity == "aside" or (not column.is_derived and "aside" in quantities)
+    bits = _FAR_FETCHED if is_aside else 0.0 if column.is_derived else _PRIOR
     if len(sources) == 2:
         a, b = sources
         bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
@@ -262,21 +265,22 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
     )
 
 
-def _is_close(column: Column, sources: Sequence[Column], relation: Relation) -> bool:
-    """Whether half of the rows fit roughly; if there is a baseline, relative to the median row."""
+def _is_close(view: View, column: Column, sources: Sequence[Column], relation: Relation) -> bool:
+    """Whether half of the rows fit roughly; if there is a baseline, whether a third of them fit their neighbours."""
     shift, sign = relation.shift
     exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
-    logs = []
+    logs: list[tuple[int, float]] = []
     for row, item in enumerate(column.items):
         others = [source.items[row] for source in sources]
-        value = shift + sign * item.low if item else 0.0
-        if value > 0 and all(other and other.low > 0 for other in others):
+        value = shift + sign * item.value if item else 0.0
+        if value > 0 and all(other and other.value > 0 for other in others):
             terms = zip(relation.sources, others)
-            logs.append(math.log(value) + sum(exponents[name] * math.log(other.low) for name, other in terms if other))
-    if relation.has_baseline and logs:
-        median = sorted(logs)[len(logs) // 2]
-        logs = [value - median for value in logs]
-    return len(logs) > 0 and 2 * sum(abs(value) < _CLOSE for value in logs) >= len(logs)
+            log = math.log(value) + sum(exponents[name] * math.log(other.value) for name, other in terms if other)
+            logs.append((view.parts[row], log))
+    if not relation.has_baseline:
+        return len(logs) > 0 and 2 * sum(abs(log) < _CLOSE for _, log in logs) >= len(logs)
+    steps = [b - a for (part, a), (other, b) in itertools.pairwise(logs) if part == other]
+    return len(steps) > 0 and 3 * sum(abs(step) < _CLOSE for step in steps) >= len(steps)
 
 
 def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
@@ -343,7 +347,7 @@ def sums(
         total = view.columns[target].items[row]
         places = [(k, row, -1) for k in parts]
         if relation.text == CUMULATIVE:
-            places += [(target, row - 1, -1)] if row else []
+            places += [(target, row - 1, -1)] if row and view.parts[row] == view.parts[row - 1] else []
         members = [(view.columns[k].items[at], sign) for k, at, sign in places]
         if total and all(member for member, _ in members):
             terms = [Term(member, sign) for member, sign in members if member]
@@ -357,13 +361,14 @@ def totals(view: View) -> list[Reading]:
     """Rows that are the sums of the rows above them, a reading for each column."""
     found = []
     for row, labels in enumerate(view.labels):
-        if row < 2 or not any(headers.is_total(label) for label in labels[:1]):
+        first = view.parts.index(view.parts[row])
+        if row < first + 2 or not any(headers.is_total(label) for label in labels[:1]):
             continue
         for target, column in enumerate(view.columns):
-            total, members = column.items[row], [item for item in column.items[:row] if item]
+            total, members = column.items[row], [item for item in column.items[first:row] if item]
             if (
                 total
-                and len(members) == row
+                and len(members) == row - first
                 and column.quantity not in ("speedup", "efficiency", "change", "devices", "batch")
             ):
                 relation = Relation(f"{column.name} = sum of the rows above", SUM, 2.0)

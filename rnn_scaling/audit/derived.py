@@ -57,18 +57,18 @@ def series(view: View) -> Iterator[Series]:
 
 
 def _of_column(view: View, devices: Column, column: Column) -> Iterator[Series]:
-    groups: dict[str, dict[float, list[float]]] = {}
-    first: dict[str, int] = {}
+    groups: dict[tuple[int, str], dict[float, list[float]]] = {}
+    first: dict[tuple[int, str], int] = {}
     for row, labels in enumerate(view.labels):
         n, item = devices.items[row], column.items[row]
         if n and item and n.low > 0 and item.number.value > 0:
-            name = ", ".join(filter(None, (*labels, column.name)))
-            first.setdefault(name, view.lines[row])
+            key = view.parts[row], ", ".join(filter(None, (*labels, column.name)))
+            first.setdefault(key, view.lines[row])
             value = item.number.value * n.low if column.quantity == "each" else item.number.value
-            groups.setdefault(name, {}).setdefault(n.low, []).append(value)
-    for name, points in groups.items():
+            groups.setdefault(key, {}).setdefault(n.low, []).append(value)
+    for key, points in groups.items():
         if len(points) > 1 and all(max(values) <= APART * min(values) for values in points.values()):
-            yield _made(view, first[name], name, column.quantity, points)
+            yield _made(view, first[key], key[1], column.quantity, points)
 
 
 def _made(view: View, line: int, name: str, quantity: str, points: Mapping[float, list[float]]) -> Series:

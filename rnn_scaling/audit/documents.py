@@ -98,6 +98,8 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
             continue
         heading = _HEADING.fullmatch(line) if text[:1] == "#" and not _COMMENTED.match(text) else None
         now = "" if heading or not text else "pipes" if text.count("|") > 1 or _is_framed(text, kind) else "columns"
+        if now == "columns" and kind == "pipes" and len(block) < 3:
+            kind = now  # only the header has frames, as that of benchstat
         if block and (now != kind or len(block) > MOST_ROWS):
             yield from _cut(source, block, kind, title, before)
             before = block[-1][1].strip() if kind == "columns" and len(block) < 3 else ""
@@ -134,19 +136,26 @@ def _split(text: str) -> tuple[str, ...]:
 
 def _columns(source: str, block: Sequence[tuple[int, str]], title: str, caption: str) -> Iterator[Table]:
     """Plain columns: a header, then lines of the same number of fields with numbers in most."""
-    block = [(number, text.lstrip("# ")) for number, text in block if not _UNITS.fullmatch(text)]
+    block = [(number, _spaced(text.lstrip("# "))) for number, text in block if not _UNITS.fullmatch(text)]
     rows = [(number, text) for number, text in block if not _RULE.fullmatch(text.strip())]
     for split in _FIELDS:
         start = 0
         fields = [tuple(split.split(_REMARK.sub("", text.strip()))) for _, text in rows]
         while start + 2 < len(fields):
-            width, end = len(fields[start]), start + 1
+            width, end = len(fields[start + 1]), start + 1
             while end < len(fields) and len(fields[end]) == width and any(map(numbers.parse, fields[end])):
                 end += 1
-            if width > 1 and end > start + 2 and not any(map(numbers.parse, fields[start])):
-                yield from _table(source, [(rows[k][0], fields[k]) for k in range(start, end)], title, caption)
+            head = fields[start] if len(fields[start]) == width else ("", *fields[start])  # names without a header
+            if len(head) == width > 1 and end > start + 2 and not any(map(numbers.parse, head)):
+                body = [(rows[k][0], fields[k]) for k in range(start + 1, end)]
+                yield from _table(source, [(rows[start][0], head), *body], title, caption)
                 return
             start += 1
+
+
+def _spaced(text: str) -> str:
+    """A line without the frames of benchstat, and without blanks in "56.44µ ±  5%"."""
+    return re.sub(r"\s*±\s*", " ± ", text.replace("|", "  ")) if "±" in text or "|" in text else text
 
 
 def _table(source: str, rows: Sequence[Row], title: str, caption: str) -> Iterator[Table]:
@@ -159,8 +168,10 @@ def _table(source: str, rows: Sequence[Row], title: str, caption: str) -> Iterat
         below = [*map(numbers.plain, body[0][1]), *[""] * width]
         header = [top if top == sub else f"{top} {sub}".strip() for top, sub in zip(header, below)]
         body = body[1:]
-    squared = tuple((number, (*texts[:width], *[""] * (width - len(texts)))) for number, texts in body)
-    yield Table(source, rows[0][0], tuple(header), squared, title, caption)
+    squared = [(number, (*texts[:width], *[""] * (width - len(texts)))) for number, texts in body]
+    for is_filled, part in itertools.groupby(squared, lambda row: any(row[1])):  # an empty row ends a series
+        if is_filled:
+            yield Table(source, rows[0][0], tuple(header), tuple(part), title, caption)
 
 
 def _is_second_header(header: Sequence[str], texts: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from rnn_scaling.audit.tables import Column, Item, View
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
 RULES = {
+    "stated": -1.0,
     "fewest devices": 0.0,
     "unit": 1.0,
     "blank": 0.5,
@@ -22,7 +23,7 @@ Groups = dict[str, list[list[int]]]
 
 
 def groupings(view: View) -> Groups:
-    """Ways to put rows into series, by name: all together, by labels, settings, one of them, and runs of devices."""
+    """Ways to put rows into series, by name: all of a table, by labels, settings, one of them, and runs of devices."""
     width = len(view.labels[0]) if view.labels else 0
     settings = [column for column in view.columns if column.quantity in SETTINGS]
     keys: dict[str, Callable[[int], object]] = {"all": lambda row: ()}
@@ -38,10 +39,12 @@ def groupings(view: View) -> Groups:
     runs = _runs(view)
     keys["runs"] = lambda row: runs[row]
     found: Groups = {}
+    if len(set(view.parts)) > 1:
+        found["everything"] = [list(range(len(view.lines)))]
     for name, key in keys.items():
         parts: dict[object, list[int]] = {}
         for row in range(len(view.lines)):
-            parts.setdefault(key(row), []).append(row)
+            parts.setdefault((view.parts[row], key(row)), []).append(row)
         rows = list(parts.values())
         if rows not in found.values() and len(rows) < max(2, len(view.lines)):
             found[name] = rows
@@ -103,6 +106,10 @@ def _chosen(
     """(rule, baseline) of the rows of one series that have all numbers."""
     if not rows:
         return
+    column = next((item.ref[1] for item in target.items if item), 0)
+    stated = [row for row in rows if target.items[row] is None and _is_baseline(view, row, column)]
+    if stated:
+        yield "stated", stated[0]
     counted = [(item.low, row) for row in rows if devices and (item := devices.items[row])]
     if counted:
         yield "fewest devices", min(counted)[1]
@@ -121,6 +128,12 @@ def _chosen(
     yield "first", rows[0]
     if not counted:
         yield "last", rows[-1]
+
+
+def _is_baseline(view: View, row: int, column: int) -> bool:
+    """Whether the text of a cell calls its row the baseline."""
+    texts = view.table.rows[row][1] if len(view.table.rows) == len(view.lines) else ()
+    return column < len(texts) and headers.is_baseline(texts[column])
 
 
 def _numbers(columns: Sequence[Column], row: int) -> tuple[float | None, ...]:

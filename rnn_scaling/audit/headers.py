@@ -27,7 +27,13 @@ _COUNT = _compiled(
     r"|(?:THINGS)[ -]?(?P<after>\d{1,5})\b)(?: ?(?:THINGS)\b)?"
 )
 _WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
-_TOTAL, _PARTS, _BASELINE = (_compiled(_DATA[key]) for key in ("total", "parts", "baseline"))
+_TOTAL, _PARTS, _BASELINE, _STATISTIC = (_compiled(_DATA[key]) for key in ("total", "parts", "baseline", "statistic"))
+_RANK = re.compile(
+    r"\b(?:min(?:imum)?|max(?:imum)?|median|avg|average|mean|p(?P<percent>\d\d(?:\.\d+)?)|(?P<place>\d\d(?:\.\d+)?)(?:th\b|%))"
+)
+_INNER = (1e-9, 100.0 - 1e-9)  # percentiles between which a mean may lie
+_THING = _compiled("THINGS")
+_FASTER = re.compile(r"^vs\b(?!.*(?:linear|ideal))|faster|\bgain|improve")
 _PATH = re.compile(r"[^\s.]+(?:\.[^\s.]+)+")
 _STEM = re.compile(r"[a-z0-9]+|%|δ")
 _COMMON = frozenset(_DATA["common"].split())
@@ -39,7 +45,8 @@ class Meaning:
 
     quantity: a name of headers.json, or "" for none. devices: number in the header ("4 GPUs"), else None.
     rest: the header without that number. is_percent: whether numbers below count hundredths.
-    words: what tells it from other columns.
+    words: what tells it from other columns. is_statistic: whether it is a minimum, a percentile or so of several runs,
+    of which a ratio is not the one of the ratios.
     """
 
     quantity: str
@@ -47,6 +54,7 @@ class Meaning:
     rest: str
     is_percent: bool
     words: frozenset[str]
+    is_statistic: bool = False
 
 
 @functools.lru_cache(maxsize=4096)
@@ -65,7 +73,8 @@ def read(header: str) -> Meaning:
     if not quantity and rest != text:
         quantity = quantity_of(rest)
     words = frozenset(_STEM.findall(rest)) - _COMMON
-    return Meaning(quantity, devices, rest, "%" in text or "percent" in text, words)
+    is_statistic = bool(_STATISTIC.search(text))
+    return Meaning(quantity, devices, rest, "%" in text or "percent" in text, words, is_statistic)
 
 
 def _number(count: re.Match[str]) -> int:
@@ -88,6 +97,36 @@ def devices_in(text: str) -> tuple[int, str] | None:
     if match is None:
         return None
     return _number(match), f"{text[: match.start()]} {text[match.end() :]}".strip(" ,()-:")
+
+
+def is_below(low: str, high: str) -> bool:
+    """Whether a column cannot exceed another one: a percentile a higher one, the minimum the mean, a part the total."""
+    a, b = _statistic(low), _statistic(high)
+    if a and b and a[1] == b[1]:
+        return a[0][1] < b[0][0]
+    parts, whole = (set(_STEM.findall(text.lower())) for text in (low, high))
+    return len(whole) > 1 and "total" in whole and "total" not in parts and whole - {"total"} < parts
+
+
+def _statistic(header: str) -> tuple[tuple[float, float], str] | None:
+    """The percentiles between which a statistic lies, and what it is of; None for no statistic."""
+    text = header.lower().replace("_", " ")
+    match = _RANK.search(text)
+    if match is None:
+        return None
+    name, place = match[0][:3], float(match["percent"] or match["place"] or 0.0)
+    ends = {"min": (0.0, 0.0), "max": (100.0, 100.0), "med": (50.0, 50.0), "avg": _INNER, "ave": _INNER, "mea": _INNER}
+    return ends.get(name, (place, place)), re.sub(r"\W+", " ", text.replace(match[0], " ")).strip()
+
+
+def is_thing(unit: str) -> bool:
+    """Whether a unit is what is counted as devices: "4 GPUs"."""
+    return bool(_THING.fullmatch(unit.lower()))
+
+
+def may_be_speedup(header: str) -> bool:
+    """Whether numbers such as "1.5x" below a header are speedups, though it names a change: "vs baseline"."""
+    return bool(_FASTER.search(header.lower()))
 
 
 def is_total(text: str) -> bool:

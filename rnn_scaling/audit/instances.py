@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from rnn_scaling.audit import slips
 from rnn_scaling.audit.relations import CUMULATIVE, Relation
+from rnn_scaling.audit.slips import Slip
 from rnn_scaling.audit.tables import Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
-_SLIP = 8.0  # bits that a missed number costs if a usual slip explains it
-_SLIPS = tuple(sign * math.log(factor) for factor in (10.0, 60.0, 100.0, 1000.0) for sign in (1, -1))
 _PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
 _SMALLEST, _LOWEST = 1e-300, math.log(1e-300)
+Mark = tuple[tuple[Ref, int], ...]
 SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
 
 
 def bits_of_width(width: float, spread: float = SPREAD) -> float:
     """What a number proves that falls into a range of this width where `spread` was open (natural logarithms)."""
-    return min(MOST_BITS, max(0.0, -math.log2(max(width / spread, 1e-9))))
+    return min(MOST_BITS, max(0.0, -math.log2(max(width / max(spread, 1e-9), 1e-9))))
+
+
+def slip_of(
+    item: Item, low: float, high: float, devices: float | None = None, values: Mapping[float, int] | None = None
+) -> Slip | None:
+    """The likeliest slip by which a number is outside of bounds in the unit of its column; none for counts."""
+    if item.low == item.high or not item.number.high:
+        return None
+    factor = item.high / item.number.high
+    return slips.cheapest(item.number, low / factor, high / factor, devices, values)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +90,12 @@ class Instance:
         return self.low - tolerance <= _EXACT and self.high + tolerance >= -_EXACT
 
     @property
+    def mark(self) -> Mark:
+        """What two instances have in common that say the same."""
+        terms = sorted((term.item.ref, term.exponent) for term in self.terms)
+        return tuple((ref, exponent * terms[0][1]) for ref, exponent in terms)
+
+    @property
     def holds(self) -> bool:
         """Whether the relation holds."""
         return self.holds_within(self.tolerance)
@@ -89,19 +106,27 @@ class Instance:
         if not self.holds_within(tolerance):
             return -MISS
         if isinstance(self, Sum):
-            if self.is_trivial:
+            if self.is_trivial(tolerance):
                 return 0.0
             width = max(width, self.is_whole / _size(self.relation, self.terms))  # counts can hit by one in so many
         return bits_of_width(width, spread)
 
-    def slip_bits(self, tolerance: float, spread: float) -> float:
-        """What a missed number gives back if a usual slip explains it: what it would prove counts, too."""
-        bits = bits_of_width(self.high - self.low + 2 * tolerance, spread)
-        return max(0.0, MISS + bits - _SLIP) if self.is_slip(tolerance) else 0.0
+    def slip_bits(self, tolerance: float, spread: float, values: Mapping[float, int]) -> float:
+        """What a missed number gives back if a slip explains it: then what it would prove counts, too.
 
-    def is_slip(self, tolerance: float) -> bool:
-        """Whether it would hold if the target were of one or all devices, in another unit, a percentage or inverse."""
-        return False
+        values: how often each number stands in the column of the target.
+        """
+        bits = bits_of_width(self.high - self.low + 2 * tolerance, spread)
+        if MISS + bits <= slips.LEAST:
+            return 0.0
+        tried = dataclasses.replace(self, tolerance=tolerance)
+        found = [tried.slip(term, values if term is self.terms[0] else {}) for term in self.terms]
+        price = min((slip.bits for slip in found if slip), default=math.inf) + math.log2(len(self.terms))
+        return max(0.0, MISS + bits - price)
+
+    def slip(self, term: Term, values: Mapping[float, int]) -> Slip | None:
+        """The likeliest slip by which a term breaks the relation."""
+        return slip_of(term.item, *self.fits(term.item.ref), self.devices, values)
 
     def _term(self, ref: Ref) -> Term:
         return next(term for term in self.terms if term.item.ref == ref)
@@ -117,12 +142,14 @@ class Product(Instance):
         low, high = sum(a for a, _ in logs), sum(b for _, b in logs)
         return Product(relation, tuple(terms), row, low, high, devices=devices)
 
-    def is_slip(self, tolerance: float) -> bool:
-        a, b = self.terms[0].logs()
-        is_relative = self.relation.target in ("speedup", "efficiency")
-        of_devices = (math.log(self.devices), -math.log(self.devices)) if is_relative and self.devices > 1 else ()
-        is_factor = any(self.low - tolerance <= log <= self.high + tolerance for log in (*_SLIPS, *of_devices))
-        return is_factor or (a * b > 0 and self.low - 2 * b <= tolerance and self.high - 2 * a >= -tolerance)
+    def bits(self, tolerance: float, spread: float) -> float:
+        if self.relation.is_generic and self.relation.has_baseline:  # a number like that of the baseline proves nothing
+            first, *others = self.terms
+            logs = [
+                sum(term.logs()) / 2 for term in (first, *(t for t in others if t.item.ref[1] == first.item.ref[1]))
+            ]
+            spread = min(spread, 2.0 * abs(sum(logs)))
+        return super().bits(tolerance, spread)
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term = self._term(ref)
@@ -151,15 +178,13 @@ class Sum(Instance):
 
     def without_rounding(self) -> Sum:
         """The same sum of the printed numbers themselves."""
-        values = [(2 * term.item.low + term.item.high) / 3 for term in self.terms]
-        items = [dataclasses.replace(term.item, low=v, high=v) for term, v in zip(self.terms, values)]
+        items = [dataclasses.replace(t.item, low=t.item.value, high=t.item.value) for t in self.terms]
         return Sum.of(self.relation, [dataclasses.replace(t, item=i) for t, i in zip(self.terms, items)], self.row)
 
-    @property
-    def is_trivial(self) -> bool:
+    def is_trivial(self, tolerance: float) -> bool:
         """Whether one part is so small that the sum would hold without it."""
         smallest = min(max(abs(end) for end in term.ends) for term in self.terms)
-        return smallest < _PART * (self.high - self.low) * _size(self.relation, self.terms)
+        return smallest < _PART * (self.high - self.low + 2 * tolerance) * _size(self.relation, self.terms)
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term, size = self._term(ref), _size(self.relation, self.terms)

@@ -6,13 +6,16 @@ Series of one measure over numbers of devices are looked at, as work per device 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
 
+from rnn_scaling.audit import headers
 from rnn_scaling.audit.tables import Column, Item, Ref, View
 
 SUPERLINEAR = 1.2  # times the work per device of any other row, above which a point is out of line
+FEW_SUPERLINEAR = 1.5  # of three rows
 _LEAST_GROWTH = 0.5  # times the devices
 SLIPPED = 4.0  # times below both neighbours
 MEASURES = ("rate", "speedup", "seconds")
@@ -34,17 +37,28 @@ Points = list[tuple[Item, Item]]  # (devices, measure), by devices
 
 
 def series(view: View) -> Iterator[tuple[Column, Points]]:
-    """Yields every series of three points and more of every measure, with its column."""
-    devices = next((view.columns[k] for k in view.of("devices")), None)
-    if devices is None:
-        return
-    groups: dict[tuple[str, ...], list[int]] = {}
+    """Yields every series of three points and more of every measure over every count of devices, with its column."""
+    counts = [k for k, column in enumerate(view.columns) if column.quantity in ("devices", "setting")]
+    for k in view.of("devices"):
+        yield from _over(view, view.columns[k], [()] * len(view.lines))
+    for k in counts if len(counts) > 1 else ():
+        others = [view.columns[j] for j in counts if j != k]
+        settings = [
+            tuple(item.low if (item := c.items[row]) else None for c in others) for row in range(len(view.lines))
+        ]
+        yield from _over(view, view.columns[k], settings)
+
+
+def _over(view: View, devices: Column, settings: Sequence[tuple[float | None, ...]]) -> Iterator[tuple[Column, Points]]:
+    """The series over one count of devices, within rows of the same labels and other counts."""
+    groups: dict[tuple[object, ...], list[int]] = {}
     for row, labels in enumerate(view.labels):
-        groups.setdefault(labels, []).append(row)
+        groups.setdefault((view.parts[row], settings[row], *labels), []).append(row)
     if all(len(rows) < 3 for rows in groups.values()):
         groups = {}
         for row, labels in enumerate(view.labels):  # "Run 1", "Run 2"
-            groups.setdefault(tuple(_DIGITS.sub("", label) for label in labels), []).append(row)
+            key = (view.parts[row], settings[row], *(_DIGITS.sub("", label) for label in labels))
+            groups.setdefault(key, []).append(row)
     for column in view.columns:
         if column.quantity in MEASURES or not (column.quantity or column.is_exact):
             for rows in groups.values():
@@ -64,6 +78,7 @@ def _grows(points: Points) -> bool:
 
 def outliers(view: View, checked: frozenset[Ref] = frozenset()) -> Iterator[Outlier]:
     """Yields the outliers of every series. checked: numbers that relations confirm, which are never outliers."""
+    yield from orders(view)
     for column, points in series(view):
         yield from _of_series(column, points, checked)
         yield from _copies(column, points, checked)
@@ -81,7 +96,8 @@ def _of_series(column: Column, points: Sequence[tuple[Item, Item]], checked: fro
         n, item = points[k]
         most = second if each[k] == best else best
         neighbours = [speeds[j] for j in (k - 1, k + 1) if j < len(speeds)]
-        if len(points) > 3 and item.ref not in checked and each[k] > SUPERLINEAR * most:
+        least = SUPERLINEAR if len(points) > 3 else FEW_SUPERLINEAR
+        if item.ref not in checked and each[k] > least * most:
             likely = n.low * min(each[k - 1], most), n.low * most
             yield Outlier("superlinear", item, _as_printed(likely, is_time))
         elif len(neighbours) == 2 and speeds[k] * SLIPPED < min(neighbours):
@@ -105,3 +121,14 @@ def _copies(column: Column, points: Sequence[tuple[Item, Item]], checked: frozen
         is_long = item.number.digits >= LONG and not math.isclose(item.number.value, round(item.number.value, -2))
         if before is not item and is_long and item.ref not in checked:
             yield Outlier("copy", item, (math.nan, math.nan), before.ref)
+
+
+def orders(view: View) -> Iterator[Outlier]:
+    """Yields the one row in which a minimum is above its mean, a percentile above a higher one, a part above all."""
+    for a, b in itertools.permutations(view.columns, 2):
+        if a.quantity == b.quantity and a.factor == b.factor and headers.is_below(a.name, b.name):
+            pairs = [(low, high) for low, high in zip(a.items, b.items) if low and high]
+            above = [(low, high) for low, high in pairs if low.low > high.high]
+            if len(above) == 1 and len(pairs) > 2 and not above[0][0].number.is_rough:
+                low, high = above[0]
+                yield Outlier("order", low, (-math.inf, high.high), high.ref)

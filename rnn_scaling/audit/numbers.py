@@ -14,6 +14,7 @@ _UNIT_NAMES = {
     **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "min"),
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"), **dict.fromkeys(("d", "day", "days"), "day"),
 }  # fmt: skip
+_BYTES = re.compile(r"([kmgtp]?)(i?)b(?:ytes?)?", re.IGNORECASE)
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _NUMBER = re.compile(
     r"(?P<rough>[~≈∼<>≤≥]|about |approx\.? ?|ca\.? )?\s*[$€]?[xX×]?\s?"
@@ -34,6 +35,7 @@ _LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]*\)")
 _SLOWER = re.compile(r"(?:[x×]|times)(?: faster| (slower))")
 LONGEST = 200  # characters of a cell that are looked at
 SLACK = 1e-9  # of the arithmetic
+ROUGH = 0.1  # by which "~30" may be off
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,12 +55,12 @@ class Printed:
     @property
     def low(self) -> float:
         """The smallest number that prints so, rounded."""
-        return self.value - 0.5 * self.step - abs(self.value) * SLACK
+        return self.value - max(0.5 * self.step, abs(self.value) * (ROUGH if self.is_rough else SLACK))
 
     @property
     def high(self) -> float:
         """The largest number that prints so, rounded or cut off."""
-        return self.value + self.step + abs(self.value) * SLACK
+        return self.value + max(self.step, abs(self.value) * (ROUGH if self.is_rough else SLACK))
 
     @property
     def digits(self) -> int:
@@ -73,8 +75,10 @@ def plain(text: str) -> str:
         return text
     if "<" in text or "&" in text:
         text = html.unescape(re.sub(r"<br\s*/?>", " ", text))
+    if "\\" in text:
+        text = re.sub(r"\\([%*#_~])", r"\1", text)
     text = _NOTE.sub("", _LINK.sub(r"\1", _MARKS.sub("", text)))
-    return re.sub(r"\s+", " ", text.replace("\\%", "%")).strip()
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def parse(text: str) -> Printed | None:
@@ -106,6 +110,9 @@ def parse(text: str) -> Printed | None:
     if unit.lower() in _UNIT_NAMES:
         seconds = _TIME_S[_UNIT_NAMES[unit.lower()]]
         return Printed(value * seconds, step * seconds, text, "s", bool(match["rough"]))
+    if (size := _BYTES.fullmatch(unit)) and unit not in ("b", "B"):
+        times = (1024.0 if size[2] else 1000.0) ** ("kmgtp".index(size[1].lower()) + 1) if size[1] else 1.0
+        return Printed(value * times, step * times, text, "B", bool(match["rough"]))
     if unit.lower() in ("percent", "pct") or unit.startswith("%"):
         unit = "%"
     if slower := _SLOWER.fullmatch(unit.lower()):

@@ -52,13 +52,29 @@ def _best(believed: Sequence[Reading]) -> list[Reading]:
     """Of readings of one column, the best first, those that go together."""
     if not believed:
         return []
-    best = believed[0]
+    best = _widest(believed)
     close = [reading for reading in believed if not reading.missed and reading.bits >= best.bits - CLOSE]
-    kept = close[:1] if best.missed and close else _agreeing(believed)
-    if best.relation.is_generic:  # what the header states holds too, but for a fault
-        stated = [r for r in believed if not r.relation.is_generic and r.bits >= candidates.CLEAR]
+    close = [reading for reading in close if not _is_part(reading, best)]
+    kept = close[:1] if best.missed and close else _agreeing([best, *believed])
+    # What the header states holds too, but for a fault.
+    stated = [r for r in believed if not r.relation.is_generic and r.bits >= candidates.CLEAR]
+    if kept[0].relation.is_generic:
         kept += [reading for reading in stated if len(reading.missed) == 1][:1]
     return kept
+
+
+def _widest(believed: Sequence[Reading]) -> Reading:
+    """The best reading, or one with more rows of which it is a part; a row that prints 1 may begin a series."""
+    best = believed[0]
+    wider = [r for r in believed if len(r.instances) > len(best.instances) and _is_part(best, r)]
+    wider = [r for r in wider if not any(groups.is_one(i.terms[0].item, r.relation.shift) for i in r.missed)]
+    return next(iter(wider), best)
+
+
+def _is_part(reading: Reading, whole: Reading) -> bool:
+    """Whether all that a reading compares holds in another one, which compares more."""
+    held = {instance.mark for instance in whole.instances if instance.holds}
+    return all(instance.mark in held for instance in reading.instances)
 
 
 def _without_repeats(found: Sequence[Reading]) -> list[Reading]:
@@ -220,6 +236,15 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     return found
 
 
+def _baselines(view: View, reading: Reading) -> list[dict[int, int]]:
+    """The baseline row of each row of a long view by the rule of a reading, in its own grouping first."""
+    target, columns = view.columns[reading.target], [view.columns[k] for k in reading.sources]
+    groupings = groups.groupings(view)
+    ordered = sorted(groupings, key=lambda name: name != reading.grouping)
+    by_rule = [groups.baselines(view, target, columns, groupings[name], reading.relation.shift) for name in ordered]
+    return [dict(found[reading.rule]) for found in by_rule if reading.rule in found]
+
+
 def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
     """Readings of a sample, on the sample and on the rows of a long view that break one."""
     rows = set(range(HEAD))
@@ -234,11 +259,10 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
             instances = sums(view, reading.target, relation, reading.sources, range(len(view.lines)))
             broken = {instance.row for instance in instances if not instance.holds_within(tolerance)}
         else:
-            if reading.rule:
-                parts = groups.groupings(view).get(reading.grouping) or [list(range(len(view.lines)))]
-                of_rows = dict(groups.baselines(view, target, columns, parts, relation.shift).get(reading.rule, {}))
             named = {relation.target: target, **dict(zip(relation.sources, columns))}
-            broken = long_tables.broken_rows(relation, named, of_rows, tolerance)
+            tried = _baselines(view, reading) if reading.rule else [of_rows]
+            found_rows = [(long_tables.broken_rows(relation, named, rows_of, tolerance), rows_of) for rows_of in tried]
+            broken, of_rows = min(found_rows, key=lambda pair: len(pair[0]), default=(set(), {}))
         if len(broken) <= max(HEAD, long_tables.MOST_BROKEN * len(of_rows)):
             rows |= broken | (long_tables.siblings(broken, of_rows) if reading.rule else set())
             kept.append((reading, of_rows))

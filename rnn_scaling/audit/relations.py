@@ -79,6 +79,12 @@ RELATIONS = (
     Relation("bandwidth", "algbw = bytes / seconds", 2),
     Relation("bus bandwidth", "busbw = algbw / algbw0", 3),
     Relation("devices x time", "cost = seconds * devices", 1),
+    Relation("energy", "energy = power / rate", 2),
+    Relation("energy", "energy = power * seconds", 2),
+    Relation("saving", "change = / speedup", 1, (1.0, -1)),
+    Relation("gain", "change = speedup", 1, (1.0, 1)),
+    Relation("utilization", "utilization = flops / flops0", 1),
+    Relation("FLOPs per item", "flops = each / each0", 0),
 )
 
 # What people print by mistake in a whole column.

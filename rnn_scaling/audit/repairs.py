@@ -9,19 +9,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from rnn_scaling.audit.instances import Instance, Sum
-from rnn_scaling.audit.scoring import Reading, exchanged
+from rnn_scaling.audit import patterns
+from rnn_scaling.audit.instances import Instance, Mark, Sum, slip_of
+from rnn_scaling.audit.relations import Relation
+from rnn_scaling.audit.scoring import LEAST, MOST_MISSED, Reading, exchanged
 from rnn_scaling.audit.tables import Item, Ref
 
 MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
-MOST_MISCOUNTED = 4.0  # times by which a count of devices may be wrong
-FARTHEST = 1e4  # times by which a number may be wrong
+MOST_MISCOUNTED = 10.0  # times by which a count of devices may be wrong
+FARTHEST = 1e7  # times by which a number may be wrong
+_CONFIRMS = 8.0  # bits of a reading that confirms its numbers
 MATERIAL = 0.005  # relative; smaller differences come from medians and numbers that were not printed
-_SLIPS = (10.0, 0.1, 100.0, 0.01, 1e3, 1e-3, 60.0, 1 / 60)  # of units and decimal points
-_NEAR = 0.05  # relative: how far from a slip a number may be
 _INSIDE = 3.0  # times around the numbers of a column: within may lie another one
 MOST_SWAPS = 400  # pairs of numbers that are tried
 
@@ -46,29 +46,68 @@ class Fault:
 
 def faults(readings: Sequence[Reading], items: Mapping[Ref, Item]) -> list[Fault]:
     """The faults of a table, from the relations of all its believed readings. items: all numbers of the table."""
-    instances = list({_mark(i): i for reading in readings for i in reading.instances}.values())
-    by_ref: dict[Ref, list[Instance]] = {}
-    for instance in instances:
-        for term in instance.terms:
-            by_ref.setdefault(term.item.ref, []).append(instance)
-    bits = {_mark(i): reading.bits for reading in readings for i in reading.instances}
-    found = []
-    for joined in _connected([i for i in instances if not i.holds]):
+    readings = [reading for reading in readings if _is_repairable(reading)]
+    instances = list({i.mark: i for reading in readings for i in reading.instances}.values())
+    by_ref = _by_ref(instances)
+    bits = {i.mark: reading.bits for reading in readings for i in reading.instances}
+    confirming = {mark for mark, found in bits.items() if found >= _CONFIRMS}
+    found = [_of_pattern(reading) for reading in readings if reading.pattern]
+    explained = {ref for fault in found for change in fault.changes for ref in change.places}
+    broken_ones = [i for i in instances if not i.holds and explained.isdisjoint(_refs(i))]
+    for joined in _connected(broken_ones):
         parts = [joined]
         while parts:
             broken = parts.pop()
             changes = (
                 _misplaced(broken, by_ref, items)
-                or _single(broken, by_ref)
+                or _single(broken, by_ref, confirming)
                 or _exchanged(broken, by_ref)
                 or _double(broken, by_ref)
             )
             rows = {instance.row for instance in broken}
             if changes:
-                found.append(Fault(tuple(broken), tuple(changes), max(bits[_mark(i)] for i in broken)))
+                found.append(Fault(tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)))
             elif len(rows) > 1:  # two faults that share a baseline
                 parts += [[i for i in broken if i.row == row] for row in sorted(rows)]
-    return _exchanges(found)
+    found = [fault for fault in found if fault.bits >= LEAST or not _is_guess(fault.broken[0].relation)]
+    return [fault for fault in found if fault.changes[0].kind in patterns.KINDS] + _exchanges(
+        [fault for fault in found if fault.changes[0].kind not in patterns.KINDS]
+    )
+
+
+def _of_pattern(reading: Reading) -> Fault:
+    """The wrong targets of several rows, with what fits there."""
+    assert reading.pattern
+    places = [(instance.terms[0].item.ref, instance) for instance in reading.missed]
+    fits = tuple(instance.fits(ref) for ref, instance in places)
+    changes = [Change(reading.pattern.kind, tuple(ref for ref, _ in places), fits)]
+    if reading.pattern.kind == patterns.SHIFTED and not reading.rule and len(reading.sources) == 1:
+        others = [(instance.terms[1].item.ref, instance) for instance in reading.missed]  # either may have slipped
+        changes.append(
+            Change(patterns.SHIFTED, tuple(ref for ref, _ in others), tuple(i.fits(ref) for ref, i in others))
+        )
+    return Fault(reading.missed, tuple(changes), reading.bits)
+
+
+def _is_repairable(reading: Reading) -> bool:
+    """Whether a reading misses few rows, or one number or exchange mends all that it misses."""
+    missed = reading.missed
+    if reading.pattern or len(missed) <= max(2, MOST_MISSED * len(reading.instances)):
+        return True
+    by_ref = _by_ref(reading.instances)
+    return any(_fit(ref, by_ref[ref]) for ref in reading.suspects) or bool(_exchanged(missed, by_ref))
+
+
+def _by_ref(instances: Iterable[Instance]) -> dict[Ref, list[Instance]]:
+    by_ref: dict[Ref, list[Instance]] = {}
+    for instance in instances:
+        for term in instance.terms:
+            by_ref.setdefault(term.item.ref, []).append(instance)
+    return by_ref
+
+
+def _is_guess(relation: Relation) -> bool:
+    return relation.is_generic and not relation.is_sum
 
 
 def _exchanges(found: Sequence[Fault]) -> list[Fault]:
@@ -97,12 +136,6 @@ def _fit_each_other(a: Fault, b: Fault) -> bool:
 
 def _item(fault: Fault, ref: Ref) -> Item:
     return next(term.item for instance in fault.broken for term in instance.terms if term.item.ref == ref)
-
-
-def _mark(instance: Instance) -> tuple:
-    """What two instances have in common that say the same."""
-    terms = sorted((term.item.ref, term.exponent) for term in instance.terms)
-    return tuple((ref, exponent * terms[0][1]) for ref, exponent in terms)
 
 
 def _refs(instance: Instance) -> list[Ref]:
@@ -169,34 +202,25 @@ def _may_be_count(printed: float, low: float, high: float) -> bool:
     return is_near and math.floor(high * (1 + 1e-9)) >= low * (1 - 1e-9)
 
 
-def _single(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]) -> list[Change]:
+def _single(
+    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], confirming: Set[Mark]
+) -> list[Change]:
     shared = set.intersection(*(set(_refs(instance)) for instance in broken))
-    fitting = [(ref, fit) for ref in sorted(shared) if (fit := _fit(ref, by_ref[ref]))]
+    certain = confirming | {instance.mark for instance in broken}
+    tried = {ref: [instance for instance in by_ref[ref] if instance.mark in certain] for ref in sorted(shared)}
+    fitting = [(ref, fit) for ref, instances in tried.items() if (fit := _fit(ref, instances))]
     if len(fitting) > 1:  # a number that other relations confirm is blamed only if no other is left
-        confirmed = {ref: sum(i.holds for i in by_ref[ref]) for ref, _ in fitting}
+        confirmed = {ref: sum(i.holds and i.mark in confirming for i in by_ref[ref]) for ref, _ in fitting}
         least = min(confirmed.values())
         fitting = [(ref, fit) for ref, fit in fitting if confirmed[ref] == least]
     if len(fitting) > MOST_ALTERNATIVES:  # of a sum a slip, or its total
         items = {term.item.ref: term.item for instance in broken for term in instance.terms}
-        slips = [(ref, fit) for ref, fit in fitting if _is_slip(items[ref], *fit)]
+        slips = [(ref, fit) for ref, fit in fitting if slip_of(items[ref], *fit)]
         if len(slips) == 1:
             return [Change("number", slips[0][:1], slips[0][1:])]
         totals = {term.item.ref for instance in broken if isinstance(instance, Sum) for term in instance.terms[:1]}
         fitting = [(ref, fit) for ref, fit in fitting if ref in totals]
     return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
-
-
-def _is_slip(item: Item, low: float, high: float) -> bool:
-    """Whether a number that fits differs by one digit, or by a unit of another size."""
-    if not item.number.value or not item.high:
-        return False
-    factor = item.high / item.number.high
-    low, high = low / factor, high / factor
-    value, decimals = 0.5 * (low + high), len(item.number.text.partition(".")[2].rstrip("%x× msuµ"))
-    digits = [re.sub(r"\D", "", text) for text in (f"{item.number.value:.{decimals}f}", f"{value:.{decimals}f}")]
-    is_digit = len(digits[0]) == len(digits[1]) and sum(a != b for a, b in zip(*digits)) == 1
-    near = (item.number.value * times for times in _SLIPS)
-    return is_digit or any(low - _NEAR * abs(low) <= scaled <= high + _NEAR * abs(high) for scaled in near)
 
 
 def _misplaced(
@@ -228,9 +252,9 @@ def _exchange(
     a: Ref, b: Ref, items: Mapping[Ref, Item], broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
 ) -> list[Change]:
     """The exchange of two numbers, if it satisfies all instances that have one of them."""
-    touched = {_mark(i): i for i in (*by_ref.get(a, ()), *by_ref.get(b, ()))}
+    touched = {i.mark: i for i in (*by_ref.get(a, ()), *by_ref.get(b, ()))}
     places = {a: _moved(items[a], items[b]), b: _moved(items[b], items[a])}
-    if not all(_mark(i) in touched for i in broken) or not all(
+    if not all(i.mark in touched for i in broken) or not all(
         exchanged(i, places).holds_within(max(i.tolerance, MATERIAL)) for i in touched.values()
     ):
         return []
@@ -262,8 +286,8 @@ def _double(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]
     for a, b in itertools.islice(itertools.combinations(refs, 2), MOST_SWAPS):
         of_a = [i for i in by_ref[a] if not any(t.item.ref == b for t in i.terms)]
         of_b = [i for i in by_ref[b] if not any(t.item.ref == a for t in i.terms)]
-        covered = {_mark(i) for i in (*by_ref[a], *by_ref[b])}
-        if not of_a or not of_b or not all(_mark(i) in covered for i in broken):
+        covered = {i.mark for i in (*by_ref[a], *by_ref[b])}
+        if not of_a or not of_b or not all(i.mark in covered for i in broken):
             continue
         fit_a, fit_b = _fit(a, of_a), _fit(b, of_b)
         if fit_a and fit_b:

@@ -7,18 +7,22 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit.instances import MISS, SPREAD, Instance, bits_of_width
-from rnn_scaling.audit.relations import Relation
+from rnn_scaling.audit import patterns
+from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, bits_of_width
+from rnn_scaling.audit.patterns import Pattern
+from rnn_scaling.audit.relations import SAME_WORK, Relation
 from rnn_scaling.audit.tables import Column, Item, Ref
 
+LEAST_OF_WORK = 7.0  # and of one between rows of the same work, which nothing states
 LEAST = 4.0  # bits of a reading that is believed: it fits by accident once in 16 columns
 EXPLICIT = 4.0  # prior bits of a relation that the header words state
 TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unprinted ones, and its price in bits
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
 _GUESS = -4.0  # prior bits of a relation that no header suggests; of those one number may be wrong, not more
-_WEAK = 1.0  # and of a stated one that many tables break
-_MOST_MISSED = 0.25  # of the rows, unless all that are missed have a number in common
+_FEW = 2  # misses of a relation that is not certain: an exchange
+_WEAK = 1.5  # and of a stated one that many tables break
+MOST_MISSED = 0.25  # of the rows, unless all that are missed have a number in common
 _MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are tried
 
 
@@ -27,7 +31,8 @@ class Reading:
     """A relation of a target column, applied to rows.
 
     sources: columns of the relation's quantities. grouping, rule: of groups.py, "" without a baseline.
-    compared: rows of a long table that were compared, of which only some have an instance.
+    compared: rows of a long table that were compared, of which only some have an instance. pattern: what explains all
+    that is missed.
     """
 
     relation: Relation
@@ -38,6 +43,7 @@ class Reading:
     grouping: str = ""
     rule: str = ""
     compared: int = 0
+    pattern: Pattern | None = None
 
     @property
     def missed(self) -> tuple[Instance, ...]:
@@ -65,18 +71,30 @@ class Reading:
             is_stated = (
                 self.relation.sources == ("rate",) and self.rule == "fewest devices"
             )  # times may be weak scaling
-            return not self.missed or (is_stated and is_far)
-        is_guess = self.relation.has_baseline and self.relation.bits <= (_GUESS if self.relation.is_generic else _WEAK)
-        most = 1 if is_guess else max(2, _MOST_MISSED * len(self.instances))
+            if self.missed:
+                return self.bits >= LEAST or (is_stated and is_far)
+            return self.bits >= LEAST or not self.relation.is_generic
+        if self.pattern:
+            return self.bits >= LEAST
+        if self.relation.name == SAME_WORK:
+            return self.bits >= (LEAST_OF_WORK if self.missed else LEAST) and len(self.missed) <= _FEW
+        is_guess = self.relation.bits <= (_GUESS if self.relation.is_generic else _WEAK * self.relation.has_baseline)
+        most = 1 if is_guess else max(2, MOST_MISSED * len(self.instances))
         return self.bits >= LEAST and (len(self.missed) <= most or (bool(self.suspects) and not is_guess))
 
 
 def scored(column: Column, reading: Reading, price: float = 0.0, spread: float = 0.0) -> Reading:
     """The reading with its bits, at the tolerance that gives most. spread: of the column by default."""
     spread = spread or _spread(column)
-    bits, tolerance = max((_gained(reading.instances, t, spread) - cost, t) for t, cost in TOLERANCES)
+    bits, tolerance = max((_gained(reading.instances, t, spread, column.values) - cost, t) for t, cost in TOLERANCES)
+    pattern = None
+    if column.is_derived and all(isinstance(instance, Product) for instance in reading.instances):
+        for slack, cost in TOLERANCES:
+            found = patterns.best(reading.instances, slack, spread)  # type: ignore[arg-type]
+            if found and found.bits - cost > bits:
+                pattern, bits, tolerance = found, found.bits - cost, slack
     instances = tuple(dataclasses.replace(i, tolerance=tolerance, spread=spread) for i in reading.instances)
-    return dataclasses.replace(reading, instances=instances, bits=bits + reading.relation.bits - price)
+    return dataclasses.replace(reading, instances=instances, bits=bits + reading.relation.bits - price, pattern=pattern)
 
 
 def _spread(column: Column) -> float:
@@ -84,12 +102,12 @@ def _spread(column: Column) -> float:
     return min(SPREAD, max(_NARROWEST, math.log(values[-1] / values[0]))) if values else SPREAD
 
 
-def _gained(instances: Sequence[Instance], tolerance: float, spread: float) -> float:
+def _gained(instances: Sequence[Instance], tolerance: float, spread: float, values: Mapping[float, int]) -> float:
     """Bits that the numbers gain after the smallest repair; a wrong baseline or an exchange costs one miss."""
     gained = sum(instance.bits(tolerance, spread) for instance in instances)
     missed = [instance for instance in instances if not instance.holds_within(tolerance)]
     if len(missed) < 2:
-        return gained + sum(instance.slip_bits(tolerance, spread) for instance in missed)
+        return gained + sum(instance.slip_bits(tolerance, spread, values) for instance in missed)
     if tolerance:
         return gained + (MISS if len(missed) == 2 else 0.0)
     shared = _shared(missed)

@@ -17,15 +17,16 @@ Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header; bracket
 MOST_COLUMNS = 64  # of a table that are compared with each other
 MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
 HEAD = 60  # rows that show what a column holds
-_FINEST = ("gpu", "device", "accelerator", "card", "worker", "process", "rank", "core", "thread", "node")
+_FINEST = ("gpu", "device", "accelerator", "card", "worker", "proc", "rank", "task", "core", "thread", "node")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "millis": 1e-3, "milliseconds": 1e-3,
             "micros": 1e-6, "microseconds": 1e-6, "nanos": 1e-9, "nanoseconds": 1e-9, "min": 60.0, "minutes": 60.0,
             "h": 3600.0, "hours": 3600.0, "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
+_UNDERSTOOD = ("rate", "each", "seconds", "speedup", "efficiency", "work", "global_batch", "cost", "algbw", "busbw")
 _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
 _PER = {r"(?:/|\bper) ?min": 1 / 60, r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600, r"(?:/|\bper) ?day": 1 / 86400}
 DERIVED = ("speedup", "efficiency", "share", "change")
 _UNITS = ("", "%", "x")  # that every column may mix
-_BRACKETS = re.compile(r"\d\S*\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
+_BRACKETS = re.compile(r"\d\S*(?:\s?[A-Za-zµ%/]{1,12})?\s*[(\[/,]\s*([^()\[\]]+?)\s*[)\]]?$")
 _UNIT = re.compile(
     r"\b(ns|us|µs|ms|millis(?:econds)?|micros(?:econds)?|nanos(?:econds)?|mins?\b(?! \w)|minutes|h|hrs|hours|days)\b"
 )
@@ -33,7 +34,10 @@ _UNIT = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of a file: texts of its header and rows; title and caption are what stands above it."""
+    """A table of a file: texts of its header and rows; title and caption are what stands above it.
+
+    parts: of each row the number of its table, if tables of the same header were joined.
+    """
 
     source: str
     line: int
@@ -41,11 +45,17 @@ class Table:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     title: str = ""
     caption: str = ""
+    parts: tuple[int, ...] = ()
 
     @functools.cached_property
     def numbers(self) -> list[list[Printed | None]]:
         """The number of each cell."""
         return [[numbers.parse(text) for text in texts] for _, texts in self.rows]
+
+    @property
+    def count(self) -> int:
+        """Cells with a number."""
+        return sum(number is not None for row in self.numbers for number in row)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,6 +67,11 @@ class Item:
     low: float
     high: float
 
+    @property
+    def value(self) -> float:
+        """The printed number itself; the bounds reach half a digit below, and one above."""
+        return (2.0 * self.low + self.high) / 3.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Column:
@@ -67,6 +82,11 @@ class Column:
     quantity: str
     factor: float
     items: tuple[Item | None, ...]
+
+    @functools.cached_property
+    def values(self) -> collections.Counter[float]:
+        """How often each number stands in it."""
+        return collections.Counter(item.number.value for item in self.items if item)
 
     @property
     def is_derived(self) -> bool:
@@ -84,23 +104,31 @@ class View:
     """Rows of quantities.
 
     labels: the names of each row, a tuple of texts in the order of label_names. lines: line of each row.
+    parts: its table, as of `Table`.
     """
 
     table: Table
     columns: tuple[Column, ...]
     labels: tuple[tuple[str, ...], ...]
     lines: tuple[int, ...]
+    parts: tuple[int, ...]
 
     def head(self, rows: int) -> View:
         """The first rows."""
         if len(self.lines) <= rows:
             return self
         columns = tuple(dataclasses.replace(column, items=column.items[:rows]) for column in self.columns)
-        return View(self.table, columns, self.labels[:rows], self.lines[:rows])
+        return View(self.table, columns, self.labels[:rows], self.lines[:rows], self.parts[:rows])
 
     def of(self, quantity: str) -> list[int]:
         """Indices of the columns of a quantity."""
         return [k for k, column in enumerate(self.columns) if column.quantity == quantity]
+
+    def before_brackets(self, target: int) -> int | None:
+        """Of a column of numbers in brackets that of the numbers before them."""
+        places = {item.ref[1] for item in self.columns[target].items if item}
+        own = {place - len(self.table.header) for place in places}
+        return next((k for k, c in enumerate(self.columns) if own == {item.ref[1] for item in c.items if item}), None)
 
 
 def views(table: Table) -> list[View]:
@@ -109,7 +137,10 @@ def views(table: Table) -> list[View]:
     meanings = [headers.read(text) for text in table.header]
     found = [_plain(table, parsed, meanings)]
     found += _melted(table, parsed, meanings)
-    found += _turned(table, parsed, meanings)
+    for part in dict.fromkeys(table.parts or (0,)):
+        found += _turned(
+            table, parsed, meanings, [k for k, at in enumerate(table.parts or (0,) * len(parsed)) if at == part]
+        )
     return [view for view in found if view is not None and len(view.columns) > 1]
 
 
@@ -121,8 +152,14 @@ def _numeric(column: Sequence[Printed | None], texts: Sequence[str]) -> bool:
 
 def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | None]) -> Column:
     values = [item[0] for item in items if item]
+    if not meaning.quantity and values and all(headers.is_thing(number.unit) for number in values):
+        meaning = dataclasses.replace(meaning, quantity="devices")
+        items = [(dataclasses.replace(item[0], unit=""), item[1]) if item else None for item in items]
     if not meaning.quantity and 2 * sum(number.unit == "s" for number in values) > len(values):
         meaning = dataclasses.replace(meaning, quantity="seconds")
+    is_ratio = 2 * sum(number.unit == "x" for number in values) > len(values)
+    if is_ratio and (not meaning.quantity or headers.may_be_speedup(name)):
+        meaning = dataclasses.replace(meaning, quantity="speedup")
     units = collections.Counter(number.unit for number in values if number.unit not in _UNITS)
     foreign = {unit for unit in units if unit != units.most_common(1)[0][0]}  # "4 B" below "1 MiB"
     foreign |= {""} if units["s"] else set()  # "2.1" below "349 µs"
@@ -158,6 +195,8 @@ def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:
     if meaning.quantity in ("efficiency", "share", "change", "speedup") and values:
         middle = sorted(abs(number.value) for number in values)[len(values) // 2]
         has_sign = 2 * sum(number.unit == "%" for number in values) > len(values)
+        if 2 * sum(number.unit == "x" for number in values) > len(values):
+            return 1.0
         least = 3 if meaning.is_percent else math.inf if meaning.quantity in ("share", "speedup") else 8
         return 0.01 if has_sign or middle > least else 1.0
     unit = _UNIT.search(name.lower().replace("_", " "))
@@ -173,7 +212,7 @@ def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:
 
 def _devices(table: Table, label_columns: Sequence[int]) -> tuple[Column | None, dict[int, list[str]]]:
     """A column of devices out of the names of rows, and the names without them."""
-    for k in label_columns:
+    for k in sorted(label_columns, key=lambda k: headers.read(table.header[k]).quantity != "devices"):
         found = [headers.devices_in(numbers.plain(texts[k])) for _, texts in table.rows]
         counts = [count for count in found if count]
         if 3 * len(counts) >= 2 * len(found) and len({count[0] for count in counts}) > 1:
@@ -204,7 +243,8 @@ def _plain(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: S
         tuple(rests[k][row] if k in rests else numbers.plain(texts[k]) for k in label_columns)
         for row, (_, texts) in enumerate(table.rows)
     )
-    return View(table, _one_devices(columns), labels, tuple(line for line, _ in table.rows))
+    parts = table.parts or (0,) * len(labels)
+    return View(table, _one_devices(columns), labels, tuple(line for line, _ in table.rows), parts)
 
 
 def _bracketed(table: Table, k: int) -> list[Column]:
@@ -216,9 +256,11 @@ def _bracketed(table: Table, k: int) -> list[Column]:
     if not any(parsed):
         return []
     unit, count = collections.Counter(number.unit for number in parsed if number).most_common(1)[0]
-    if count < 2 or unit not in ("x", "%"):
+    in_brackets = sum(match is not None and match[0].endswith(")") for match in found)
+    is_bare = unit == "" and 2 * min(count, in_brackets) > len(table.rows) > 2
+    if count < 2 or not (unit in ("x", "%") or is_bare):
         return []
-    quantity = "share" if unit == "x" else "efficiency"
+    quantity = "efficiency" if unit == "%" else "share"
     at = k + len(table.header)  # as if it stood in a column of its own
     items = [(number, (row, at)) if number and number.unit == unit else None for row, number in enumerate(parsed)]
     meaning = dataclasses.replace(headers.read(table.header[k]), quantity=quantity)
@@ -282,27 +324,30 @@ def _melted(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: 
                 meaning = dataclasses.replace(meaning, quantity=headers.quantity_of(about.lower()))
             made.append(_column(name or about, meaning, items))
     labels = tuple(tuple(numbers.plain(table.rows[row][1][k]) for k in label_columns) for row, _ in rows)
-    return [View(table, tuple(made), labels, tuple(table.rows[row][0] for row, _ in rows))]
+    parts = tuple(table.parts[row] if table.parts else 0 for row, _ in rows)
+    return [View(table, tuple(made), labels, tuple(table.rows[row][0] for row, _ in rows), parts)]
 
 
-def _turned(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning]) -> list[View]:
-    """Quantities in rows: a row for every column."""
-    if len(table.rows) > MOST_COLUMNS or len(table.header) < 3:
+def _turned(
+    table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning], rows: Sequence[int]
+) -> list[View]:
+    """Quantities in some rows: a row for every column."""
+    if len(rows) > MOST_COLUMNS or len(table.header) < 3:
         return []
-    names = [numbers.plain(texts[0]) for _, texts in table.rows]
+    names = [numbers.plain(table.rows[row][1][0]) for row in rows]
     of_rows = [headers.read(name) for name in names]
-    understood = sum(meaning.quantity not in ("", "aside") for meaning in of_rows)
+    understood = sum(meaning.quantity in _UNDERSTOOD for meaning in of_rows)
     least = 1 if any(meaning.quantity in ("speedup", "efficiency") for meaning in of_rows) else 2
-    if understood < least or understood <= sum(meaning.quantity not in ("", "aside") for meaning in meanings[1:]):
+    if understood < least or understood <= sum(meaning.quantity in _UNDERSTOOD for meaning in meanings[1:]):
         return []
     counts = _counts(table, meanings)
     wide = range(1, len(table.header))
     made = [
-        _column(names[row], of_rows[row], [(number, (row, k)) if (number := parsed[row][k]) else None for k in wide])
-        for row in range(len(table.rows))
+        _column(name, meaning, [(number, (row, k)) if (number := parsed[row][k]) else None for k in wide])
+        for row, name, meaning in zip(rows, names, of_rows)
     ]
     if counts and not any(column.quantity == "devices" for column in made):
         items = [(Printed(float(counts[k]), 0.0, str(counts[k])), (-1, k)) if k in counts else None for k in wide]
         made.append(_column("devices", headers.read("devices"), items))
     labels = tuple((numbers.plain(table.header[k]),) for k in wide)
-    return [View(table, _one_devices(made), labels, tuple(table.line for _ in wide))]
+    return [View(table, _one_devices(made), labels, tuple(table.line for _ in wide), (0,) * len(wide))]

@@ -74,7 +74,9 @@ def test_the_slip_is_named():
 def test_a_column_of_one_device_for_all():
     rows = [(1, 100.0, 1.0), (2, 95.0, 1.90), (4, 92.5, 3.70), (8, 88.75, 7.10)]
     text = "| GPUs | img/s | Speedup |\n|--|--|--|\n" + "".join(f"|{n}|{r:.1f}|{s:.2f}|\n" for n, r, s in rows)
-    assert [(finding.kind, finding.relation) for finding in found(text)] == [("column", "per device")]
+    assert [(finding.kind, finding.relation) for finding in found(text)] == [
+        ("per-device", "speedup = rate / baseline rate")
+    ]
 
 
 def test_a_column_that_follows_from_nothing():
@@ -180,7 +182,7 @@ def test_inverse_speedups():
     right = "|Kernel|GB/s|Speedup|\n|-|-|-|\n" + "".join(f"|{k}|{r}|{r / 48.2:.3f}|\n" for k, r in rows)
     inverse = "|Kernel|items/s|Speedup|\n|-|-|-|\n" + "".join(f"|{k}|{r}|{48.2 / r:.3f}|\n" for k, r in rows)
     assert found(right) == [] and [(finding.kind, finding.relation) for finding in found(inverse)] == [
-        ("column", "inverse")
+        ("inverse", "speedup = rate / baseline rate")
     ]
 
 
@@ -238,7 +240,7 @@ def test_a_usual_slip_counts_as_evidence(slip):
 
 
 def test_work_per_device_is_the_same_in_rows_of_other_settings():
-    rows = [("5.04", 3253), ("4.39", 3732), ("4.10", 3998), ("3.93", 4168)]
+    rows = [("5.04", 3253), ("4.39", 3732), ("4.10", 3998), ("3.93", 4168), ("5.91", 2773)]
     lines = [f"|run {k}|{seconds}|{rate}|" for k, (seconds, rate) in enumerate(rows)]
     text = "\n".join(["|run|s/step|tokens/s/GPU|", "|-|-|-|", *lines])
     assert found(text) == [] and (4, "tokens/s/GPU") in places(text.replace("3732", "3232"))
@@ -279,3 +281,70 @@ def test_a_speedup_in_percent_is_no_inverse():
     rows = [(180, 201.6), (410, 459.2), (1640, 1836.8)]
     lines = [f"|{k}|{old}|{new}|+12%|" for k, (old, new) in enumerate(rows)]
     assert found("\n".join(["|Size|Old (ms)|New (ms)|Speedup|", "|-|-|-|-|", *lines])) == []
+
+
+def _kinds(text):
+    return [(finding.kind, sorted(place.line for place in finding.places)) for finding in found(text)]
+
+
+def test_numbers_that_slipped_by_a_row():
+    rows = [(13064.8, 10996.0), (14900.2, 11283.4), (15823.6, 9919.4), (14966.8, 10397.2), (16021.5, 9871.3)]
+    ratios = [f"{old / new:.3f}x" for old, new in rows]
+    head = "|Groups|old_us|new_us|speedup|\n|-|-|-|-|\n"
+    for printed, due in ((ratios, []), ([ratios[0], *ratios[:-1]], [("shifted", [4, 5, 6, 7])])):
+        lines = [f"|{2**k}|{old}|{new}|{text}|" for k, ((old, new), text) in enumerate(zip(rows, printed))]
+        assert _kinds(head + "\n".join(lines)) == due
+
+
+def test_later_rows_with_another_baseline():
+    rows = [("python", 4.2702), ("numba", 0.9970), ("numpy 1", 1.2485), ("numpy 2", 0.8243), ("numpy 3", 0.0900)]
+    head = "|Method|Time (s)|Speedup|\n|-|-|-|\n"
+    for bases, due in (([4.2702] * 5, []), ([4.2702] * 3 + [0.9970] * 2, [("other-baseline", [6, 7])])):
+        lines = [f"|{name}|{seconds:.4f}|{base / seconds:.2f}x|" for (name, seconds), base in zip(rows, bases)]
+        assert _kinds(head + "\n".join(lines)) == due
+
+
+def test_tables_of_the_same_header_prove_a_relation_together():
+    tables = [("0.254", "3975", "1", "3.00", "338", "11.8"), ("1.30", "781", "1", "4.03", "250", "3.10")]
+    tables += [("2.40", "417", "1", "7.92", "126", "3.30"), ("4.10", "244", "1", "12.3", "81.3", "3.00")]
+    head = "|Library|Median (ms)|op/s|Relative (latency)|\n|-|-|-|-|\n"
+    text = "\n".join(f"### {k}\n\n{head}|a|{'|'.join(t[:3])}|\n|b|{'|'.join(t[3:])}|\n" for k, t in enumerate(tables))
+    assert _kinds(text) == []
+    assert {line for _, lines in _kinds(text.replace("|3.10|", "|0.31|")) for line in lines} == {13}
+    alone = text.replace("|3.10|", "|0.31|").split("### ")[2]
+    assert _kinds(alone) == [], "alone it proves nothing"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("Test|Avg TPS|Max TPS", ["a|336.1|344", "b|440.3|410", "c|153.1|157", "d|318.9|331"]),
+        ("Test|p50 (ms)|p99 (ms)", ["a|3.1|7.9", "b|8.2|5.1", "c|3.3|9.9", "d|2.9|8.8"]),
+        ("Model|throughput (out tok/s)|throughput (total tok/s)", ["a|31|69", "b|38|18", "c|29|43", "d|16|34"]),
+    ],
+)
+def test_a_number_above_one_that_it_cannot_exceed(header, rows):
+    text = "\n".join([header, "-|-|-", *rows])
+    assert ("order", [4, 4]) in _kinds(text) and all(
+        kind != "order" for kind, _ in _kinds(text.replace(rows[1], "b|1|9"))
+    )
+
+
+def test_ratios_without_a_unit_in_brackets():
+    rows = [("mkdir", 558, 468, 2042), ("rmdir", 717, 648, 3050), ("mknod", 562, 464, 1547), ("getattr", 87, 86, 530)]
+    rows += [("rename", 728, 627, 2735), ("lookup", 173, 178, 557)]
+    lines = [f"|{name}|{a}|{b} ({b / a:.1f})|{c} ({c / a:.1f})|" for name, a, b, c in rows]
+    text = "|Call|A|B|C|\n|-|-|-|-|\n" + "\n".join(lines)
+    assert found(text) == [] and (6, "C") in places(text.replace("(6.1)", "(1.6)"))
+
+
+def test_output_of_benchstat():
+    text = """
+                 │   old (sec/op)   │     new (sec/op)      │  vs base               │
+List/New-20          56.44µ ±  5%   54.47µ ± 19%        ~ (p=0.589 n=6)
+List/Remove-20       65.04µ ±  3%   52.18µ ±  9%  -19.77% (p=0.002 n=6)
+List/Host-20         16.18µ ± 14%    7.29µ ± 10%  -54.94% (p=0.002 n=6)
+List/Table-20        70.84µ ±  1%   53.86µ ±  6%  -23.97% (p=0.002 n=6)
+List/Space-20        66.28µ ±  8%   51.64µ ± 13%  -22.09% (p=0.002 n=6)
+"""
+    assert found(text) == [] and (5, "vs base") in places(text.replace("-54.94%", "-5.494%"))

@@ -53,7 +53,7 @@ def found(text: str):
     """The findings in a Markdown text."""
     return [
         made
-        for table in documents.of_text("x.md", enumerate(text.splitlines(), 1))
+        for table in auditing.joined(documents.of_text("x.md", enumerate(text.splitlines(), 1)))
         for made in auditing.check(table)[1]
     ]
 

@@ -33,7 +33,7 @@ MAX_NUMBERS = 500_000  # of a file
 DOCUMENTS = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")  # that are looked for in folders
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
-MOST_JOINED = 200  # rows of tables that are joined
+MOST_JOINED = 4_000  # rows of tables that are joined
 CERTAIN = 10.0  # bits of a relation that is no accident
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rnn_scaling.audit.instances import MISS, Product, Term
 from rnn_scaling.audit.tables import Item
@@ -12,6 +12,8 @@ from rnn_scaling.audit.tables import Item
 SHIFTED, OTHER_BASELINE, INVERSE = "shifted", "other-baseline", "inverse"
 NOT_DIVIDED, PER_DEVICE, SCALED = "not-divided", "per-device", "scaled"
 KINDS = (SHIFTED, OTHER_BASELINE, INVERSE, NOT_DIVIDED, PER_DEVICE, SCALED)
+Move = Callable[[Product], Product | None]
+_MOST_BASELINES = 20  # rows that are tried as another baseline
 _FEWEST = 2  # rows that a pattern explains, at least
 _BITS = MISS + 2.0  # price of a pattern
 _CLEAR = 0.05  # natural logarithm: inverse numbers that are closer to 1 are none
@@ -31,50 +33,57 @@ def best(instances: Sequence[Product], tolerance: float, spread: float) -> Patte
     missed = [instance for instance in instances if not instance.holds_within(tolerance)]
     if len(missed) < _FEWEST:
         return None
-    held = sum(instance.bits(tolerance, spread) for instance in instances if instance.holds_within(tolerance))
     found = []
-    for kind, moved in _moves(instances, missed):
+    for kind, move in _moves(instances, missed):
+        probe = move(missed[1 if kind == SHIFTED else 0])  # most patterns fail at once
+        if probe is None or not probe.holds_within(tolerance):
+            continue
+        moved = [instance for instance in map(move, missed) if instance]
         fitting = [instance for instance in moved if instance.holds_within(tolerance)]
         if len(fitting) >= max(_FEWEST, len(missed) - (kind == SHIFTED)):
-            bits = held + sum(instance.bits(tolerance, spread) for instance in fitting)
+            bits = sum(instance.bits(tolerance, spread) for instance in fitting)
             found.append(Pattern(kind, frozenset(i.row for i in missed), bits - _BITS - math.log2(len(instances))))
-    return max(found, key=lambda pattern: pattern.bits, default=None)
+    chosen = max(found, key=lambda pattern: pattern.bits, default=None)
+    if chosen is None:
+        return None
+    held = sum(instance.bits(tolerance, spread) for instance in instances if instance.holds_within(tolerance))
+    return dataclasses.replace(chosen, bits=chosen.bits + held)
 
 
-def _moves(instances: Sequence[Product], missed: Sequence[Product]) -> Iterator[tuple[str, list[Product]]]:
-    """The missed instances as they would be without the fault of each kind."""
+def _moves(instances: Sequence[Product], missed: Sequence[Product]) -> Iterator[tuple[str, Move]]:
+    """For each kind how a missed instance would be without the fault."""
     targets = {instance.row: instance.terms[0].item for instance in instances}
     relation = instances[0].relation
     rows = {instance.row for instance in missed}
     is_run = max(rows) - min(rows) <= len(rows)
     may_slip = is_run and not (relation.is_generic and relation.has_baseline)  # 2, 4, 8 fit shifted, too
     for step in (1, -1) if may_slip else ():
-        moved = [_with_target(i, targets[i.row + step]) for i in missed if i.row + step in targets]
-        if len({instance.terms[0].item.number.value for instance in moved}) >= _FEWEST:
-            yield SHIFTED, moved
-    for other in instances:
+        neighbours = [targets[row + step].number.value for row in rows if row + step in targets]
+        if len(set(neighbours)) >= _FEWEST:
+            yield SHIFTED, lambda i, step=step: _with_target(i, targets.get(i.row + step))  # type: ignore[misc]
+    for other in instances[:_MOST_BASELINES]:
         if other.row not in rows:
             items = {t.item.ref[1]: t.item for t in other.terms[1:] if t.item.ref[0] == other.terms[0].item.ref[0]}
-            yield OTHER_BASELINE, [_rebased(instance, items) for instance in missed]
+            yield OTHER_BASELINE, lambda i, items=items: _rebased(i, items)  # type: ignore[misc]
     if max(max(map(abs, instance.terms[0].logs())) for instance in missed) > _CLEAR:
-        yield INVERSE, [_with_first(i, dataclasses.replace(i.terms[0], exponent=-1)) for i in missed]
+        yield INVERSE, lambda i: _with_first(i, dataclasses.replace(i.terms[0], exponent=-1))
     if all(instance.devices > 1 for instance in missed) and len({instance.devices for instance in instances}) > 1:
         kind = NOT_DIVIDED if relation.target == "efficiency" else PER_DEVICE
-        yield kind, [_scaled(instance, 1.0 / instance.devices) for instance in missed]
-        yield PER_DEVICE, [_scaled(instance, instance.devices) for instance in missed]
+        yield kind, lambda i: _scaled(i, 1.0 / i.devices)
+        yield PER_DEVICE, lambda i: _scaled(i, i.devices)
     for factor in (100.0, 0.01, 10.0, 0.1, 1e3, 1e-3):
-        yield SCALED, [_scaled(instance, factor) for instance in missed]
+        yield SCALED, lambda i, factor=factor: _scaled(i, factor)  # type: ignore[misc]
 
 
 def _with_first(instance: Product, first: Term) -> Product:
     return Product.of(instance.relation, (first, *instance.terms[1:]), instance.row, instance.devices)
 
 
-def _with_target(instance: Product, item: Item) -> Product:
-    return _with_first(instance, dataclasses.replace(instance.terms[0], item=item))
+def _with_target(instance: Product, item: Item | None) -> Product | None:
+    return item and _with_first(instance, dataclasses.replace(instance.terms[0], item=item))
 
 
-def _scaled(instance: Product, factor: float) -> Product:
+def _scaled(instance: Product, factor: float) -> Product | None:
     item = instance.terms[0].item
     return _with_target(instance, dataclasses.replace(item, low=item.low * factor, high=item.high * factor))
 

@@ -327,11 +327,7 @@ IMPORTERS: Mapping[str, Importer] = {
 
 
 def load(table: Table, name: str) -> ModuleType:
-    """Imports and returns the module that `table` names `name`.
-
-    Raises:
-      ValueError: if the table has no such name.
-    """
+    """Imports and returns the module that `table` names `name`. Raises ValueError if the table has no such name."""
     if name not in table:
         raise ValueError(f"expected one of {', '.join(sorted(table))}, got {name!r}")
     return importlib.import_module(table[name].module)

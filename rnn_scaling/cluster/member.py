@@ -195,12 +195,7 @@ class Member:
         raise ClusterError(f"rank {self._launch.rank}: rank 0 {rule}: {problem}; {remedy}")
 
     def _introduced(self, connection: socket.socket, deadline: float) -> socket.socket:
-        """Says who this is and reads whether that is welcome.
-
-        Raises:
-          ClusterError: if it is not.
-          OSError, wire.Rubbish: if something else answers.
-        """
+        """Says who this is and reads whether that is welcome. Raises ClusterError if it is not."""
         launch, hello = self._launch, self._hello
         try:
             connection.settimeout(CONNECT_S)

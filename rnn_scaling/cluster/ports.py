@@ -16,14 +16,7 @@ ENGINE_PORTS = range(25000, 32768)
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT; an IPv6 host stands in brackets.
-
-    Raises:
-      ValueError: if it is none.
-
-    >>> split("[::1]:2222")
-    ('::1', 2222)
-    """
+    """Host and port of HOST:PORT; an IPv6 host stands in brackets. Raises ValueError if it is none."""
     host, _, port = address.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if is_bracketed:

@@ -78,11 +78,7 @@ def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a regular file.
-
-    Raises:
-      OSError: as `open_regular`.
-    """
+    """All bytes of a regular file. Raises OSError as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 

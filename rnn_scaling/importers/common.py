@@ -200,11 +200,7 @@ def positive(text: str, what: str) -> float:
 
 
 def not_negative(text: str, what: str) -> float:
-    """A number of zero or more, up to LARGEST.
-
-    Raises:
-      ValueError: with `what` and the text, for anything else.
-    """
+    """A number of zero or more, up to LARGEST. Raises ValueError with `what` and the text, for anything else."""
     value = _number(text, what)
     if not 0 <= value <= LARGEST:
         raise ValueError(f"expected {what} of 0 or more, got {text!r}")

@@ -47,11 +47,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every size of every copy.
-
-    Raises:
-      LogError: if no number is there.
-    """
+    """Reads every size of every copy. Raises LogError if no number is there."""
     problems = Problems()
     rows: list[tuple] = []
     state = _State()

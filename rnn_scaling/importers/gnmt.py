@@ -69,11 +69,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads one row a run.
-
-    Raises:
-      LogError: if no TRAIN line is there.
-    """
+    """Reads one row a run. Raises LogError if no TRAIN line is there."""
     problems = Problems()
     runs, settings, count = [_GnmtRun()], {}, 0
     for line, rank, text in by_rank(lines):

@@ -67,11 +67,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Sums the events in one pass.
-
-    Raises:
-      LogError: if no activity ended.
-    """
+    """Sums the events in one pass. Raises LogError if no activity ended."""
     problems = Problems()
     trace = _Trace(problems)
     reader = JsonReader(lines)

@@ -23,11 +23,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads a row a training.
-
-    Raises:
-      LogError: if no rate is there.
-    """
+    """Reads a row a training. Raises LogError if no rate is there."""
     problems, rows = Problems(), list[ScalingRow]()
     for line, _, text in by_rank(lines, longest=1 << 20):
         if match := _RATE.search(text) if "train_samples_per_second" in text else None:

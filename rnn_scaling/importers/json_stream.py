@@ -48,11 +48,7 @@ class JsonReader:
                 return ""
 
     def take(self, expected: str) -> None:
-        """Steps over one character.
-
-        Raises:
-          JsonFault: if another one is next.
-        """
+        """Steps over one character. Raises JsonFault if another one is next."""
         got = self.peek()
         if not got:
             raise JsonFault(self.line, f"the file ends early, expected {expected!r}", between=True)
@@ -61,11 +57,7 @@ class JsonReader:
         self._at += 1
 
     def value(self) -> Any:
-        """The next value, whole.
-
-        Raises:
-          JsonFault: if it is no JSON, or the text ends within it.
-        """
+        """The next value, whole. Raises JsonFault if it is no JSON, or the text ends within it."""
         if not self.peek():
             raise JsonFault(self.line, "the file ends early, expected a value", between=True)
         while True:

@@ -91,11 +91,7 @@ def names() -> list[str]:
 
 
 def checked(text: str) -> str:
-    """The value of --log_format with the formats' whole names.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The value of --log_format with the formats' whole names. Raises ValueError, saying what the text must be."""
     formats, pattern = split(text)
     whole = [_whole(name) for name in formats]
     if WALL in whole and (len(whole) > 1 or pattern):

@@ -80,11 +80,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every run; one without run_stop, or aborted, has no time to target.
-
-    Raises:
-      LogError: if no run started.
-    """
+    """Reads every run; one without run_stop, or aborted, has no time to target. Raises LogError if no run started."""
     problems = Problems()
     runs = [_MlperfRun()]
     nothing = "no run_start in this MLPerf log"
@@ -196,11 +192,7 @@ def _stop(run: _MlperfRun, ms: float, metadata: Mapping[str, Any], line: int, pr
 
 
 def _rates(key: str, value: Any) -> dict[str, float]:
-    """The rates that an event reports, by names of _REPORTS.
-
-    Raises:
-      ValueError: for one that is no positive number.
-    """
+    """The rates that an event reports, by names of _REPORTS. Raises ValueError for one that is no positive number."""
     if key != _TRACKED and key not in _RATE_KEYS:
         return {}
     named = value if isinstance(value, dict) else {key: value}

@@ -36,11 +36,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads the one description of a file.
-
-    Raises:
-      LogError: if it is none, or says nothing of accelerators.
-    """
+    """Reads the one description of a file. Raises LogError if it is none, or says nothing of accelerators."""
     text, size = [], 0
     for piece in lines:
         size += len(piece)

@@ -46,11 +46,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every size of every operation.
-
-    Raises:
-      LogError: if no number is there.
-    """
+    """Reads every size of every operation. Raises LogError if no number is there."""
     problems = Problems()
     measurements: list[Measurement] = []
     runs = [_NcclRun()]

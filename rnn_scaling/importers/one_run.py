@@ -145,11 +145,7 @@ def _tried(path: Path, names: Sequence[str]) -> list[str]:
 
 
 def _reading(log: ImportedLog) -> LogReading:
-    """What a log of a known format tells of its one run.
-
-    Raises:
-      ValueError: if it tells no rate, or several.
-    """
+    """What a log of a known format tells of its one run. Raises ValueError if it tells no rate, or several."""
     tables = [table for table in log.tables if isinstance(table, ScalingTable)]
     rows = [row for table in tables for row in table.rows if row.rate]
     if len(rows) != 1:

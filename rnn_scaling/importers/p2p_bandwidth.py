@@ -35,11 +35,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads the devices and every matrix.
-
-    Raises:
-      LogError: if no matrix is there.
-    """
+    """Reads the devices and every matrix. Raises LogError if no matrix is there."""
     problems = Problems()
     devices: list[tuple] = []
     matrices: list[_Matrix] = []

@@ -44,11 +44,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def read(text: str) -> tuple[float, float]:
-    """(a printed number, half of what its last digit counts).
-
-    Raises:
-      ValueError: if it is none, or NaN or infinite.
-    """
+    """(a printed number, half of what its last digit counts). Raises ValueError if it is none, or NaN or infinite."""
     match = _WHOLE.fullmatch(text.strip().rstrip(","))
     if match is None:
         raise ValueError

@@ -29,11 +29,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every row.
-
-    Raises:
-      LogError: if no row is there.
-    """
+    """Reads every row. Raises LogError if no row is there."""
     problems = Problems()
     rows: list[ScalingRow] = []
     header, ones = 0, 0

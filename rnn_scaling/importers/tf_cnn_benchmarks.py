@@ -144,11 +144,7 @@ class _Reader(RankReader[_Stream]):
 
 
 def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
-    """Devices together and processes that print a total each.
-
-    Raises:
-      ValueError: for a batch size that cannot be.
-    """
+    """Devices together and processes that print a total each. Raises ValueError for a batch size that cannot be."""
     listed = settings.get("Devices", "").count("'") // 2
     total, per_device = settings.get("Batch size", "").partition(" ")[0], settings.get("per device", "")
     devices = listed or None

@@ -83,12 +83,7 @@ class Plan:
 
 
 def make(words: Sequence[str]) -> Plan:
-    """What the command line asks for on this machine.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-      DeviceError, OSError: if the system does not tell how much memory is free.
-    """
+    """What the command line asks for on this machine. Raises FlagErrors naming everything that is wrong."""
     num_gpus, cores = visible_gpus(), available_cores()
     lines: list[str] = []
     try:

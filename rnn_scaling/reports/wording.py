@@ -56,11 +56,7 @@ def _begins(statement: Statement) -> bool:
 
 @functools.cache
 def all_templates() -> Mapping[str, str]:
-    """Template by kind, of every file of `templates`.
-
-    Raises:
-      ValueError: two files have a template of the same kind.
-    """
+    """Template by kind, of every file of `templates`. Raises ValueError if two files have a template of the same kind."""
     found: dict[str, str] = {}
     for module in pkgutil.iter_modules(templates.__path__):
         topic = importlib.import_module(f"{templates.__name__}.{module.name}").TEMPLATES

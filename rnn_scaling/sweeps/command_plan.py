@@ -189,11 +189,7 @@ def plan(
     num_gpus: int,
     num_cores: int,
 ) -> list[CommandRun]:
-    """The configurations of a sweep, in order.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-    """
+    """The configurations of a sweep, in order. Raises FlagErrors naming everything that is wrong."""
     command = template.parse(options.trainer)
     given, lines = _with_devices(lists, num_gpus, num_cores)
     lines += [

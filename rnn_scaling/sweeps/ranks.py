@@ -115,11 +115,7 @@ def _counted(config: RunConfig) -> str:
 
 
 def launcher(text: str) -> str:
-    """The value of --launch.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The value of --launch. Raises ValueError, saying what the text must be."""
     if words := template.words_of(text):
         template.require_here(words[0])
     return text

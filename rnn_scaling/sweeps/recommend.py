@@ -61,11 +61,7 @@ class Result:
 
 
 def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions, Result]:
-    """Searches what the command line asks for.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-    """
+    """Searches what the command line asks for. Raises FlagErrors naming everything that is wrong."""
     (options, how), lists = sweep_options.split(words, GROUPS)
     if options.memory_gib and not options.largest_batch:
         raise flags.FlagErrors([f"--memory_gib={options.memory_gib:g} would be ignored; it needs --largest_batch"])

@@ -35,11 +35,7 @@ class Template:
 
 
 def parse(text: str) -> Template:
-    """The template of a text.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The template of a text. Raises ValueError, saying what the text must be."""
     words = words_of(text)
     if not words:
         raise ValueError("a command")
@@ -50,11 +46,7 @@ def parse(text: str) -> Template:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a command line, split as by a shell.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The words of a command line, split as by a shell. Raises ValueError, saying what the text must be."""
     try:
         return shlex.split(text)
     except ValueError as e:
@@ -102,11 +94,7 @@ def _number(text: str) -> float:
 
 
 def places(text: str) -> Iterator[str]:
-    """The names in braces.
-
-    Raises:
-      ValueError: for a single brace without a name.
-    """
+    """The names in braces. Raises ValueError for a single brace without a name."""
     for brace in _PLACE.finditer(text):
         if brace[1]:
             yield brace[1]

@@ -127,11 +127,7 @@ def write(work: Work, file: BinaryIO) -> None:
 
 
 def read(path: str) -> Work:
-    """The work that was written.
-
-    Raises:
-      OSError: if the file cannot be read.
-    """
+    """The work that was written. Raises OSError if the file cannot be read."""
     weights: dict[str, np.ndarray] = {}
     batches: dict[int, dict[str, np.ndarray]] = {}
     with open(path, "rb") as file, np.load(file) as stored:

@@ -108,11 +108,7 @@ def precision_of(work: Work) -> str | None:
 
 
 def devices_of(work: Work) -> list[Any]:
-    """As many devices as towers; those of a CPU are made when JAX starts.
-
-    Raises:
-      ValueError: if there are fewer.
-    """
+    """As many devices as towers; those of a CPU are made when JAX starts. Raises ValueError if there are fewer."""
     if not work.on_gpus:
         jax.config.update("jax_platforms", "cpu")
         if jax.config.jax_num_cpu_devices != work.num_devices:  # else the step of the check was built before

@@ -32,11 +32,7 @@ class Calibration:
 
 
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:
-    """Measures the links of two nodes or more.
-
-    Raises:
-      CallFailed: naming the node.
-    """
+    """Measures the links of two nodes or more. Raises CallFailed naming the node."""
     ((_, round_trip_s),) = _streams([(nodes[0], nodes[1])], IDLE)
     rates = [rate for rate, _ in _streams(list(zip(nodes, [*nodes[1:], nodes[0]])), FULL)]
     return Calibration(tuple(rates), round_trip_s)

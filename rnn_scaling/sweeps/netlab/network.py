@@ -255,11 +255,7 @@ def refusals(has_delay: bool) -> list[str]:
 
 
 def call(*words: str) -> str:
-    """What a program prints.
-
-    Raises:
-      CallFailed: if it ends with another status than 0, or not within CALL_TIMEOUT_S.
-    """
+    """What a program prints. Raises CallFailed if it ends with another status than 0, or not within CALL_TIMEOUT_S."""
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CALL_TIMEOUT_S,
@@ -276,11 +272,7 @@ def call(*words: str) -> str:
 
 
 def _need(feature: str, module: str, *words: str) -> None:
-    """Asks the kernel for something that it may not have.
-
-    Raises:
-      Refusal: naming the feature and what to do.
-    """
+    """Asks the kernel for something that it may not have. Raises Refusal naming the feature and what to do."""
     try:
         call(*words)
     except CallFailed as e:

@@ -30,11 +30,7 @@ PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
 def parse_rate(text: str) -> float:
-    """ "200mbit" -> 2e8 bits a second.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """"200mbit" -> 2e8 bits a second. Raises ValueError, saying what the text must be."""
     rate = _parse(text, RATE_UNITS, "/s")
     if rate is None or not SLOWEST <= rate <= FASTEST:
         raise ValueError(RATE_RULE)

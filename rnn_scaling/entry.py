@@ -162,11 +162,7 @@ def _escape(character: str) -> str:
 
 
 def _unforeseen(error: Exception, name: str) -> int:
-    """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one.
-
-    Raises:
-      OSError: the error itself if printing failed; `leave` handles it.
-    """
+    """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one."""
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         raise error
     if isinstance(error, OSError) and error.filename is not None and error.errno in _STATUS_OF_FILE:

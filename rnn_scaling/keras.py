@@ -81,11 +81,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
         )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins another record if one `fit` has ended.
-
-        Raises:
-          ValueError: if the model's strategy has more replicas than `num_devices` says.
-        """
+        """Begins another record if one `fit` has ended."""
         strategy = getattr(self.model, "distribute_strategy", None)
         replicas = getattr(strategy, "num_replicas_in_sync", 1)
         if replicas > self._num_devices:

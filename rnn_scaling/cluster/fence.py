@@ -82,11 +82,7 @@ def network() -> Iterator[Fenced]:
 
 
 def make() -> None:
-    """Puts this process, which must have one thread, into a network of its own, with a user namespace if need be.
-
-    Raises:
-      OSError: if the system does not let this user.
-    """
+    """Puts this process, which must have one thread, into a network of its own, with a user namespace if need be."""
     user, group = os.geteuid(), os.getegid()
     try:
         _call("unshare", CLONE_NEWNET)
@@ -100,11 +96,7 @@ def make() -> None:
 
 
 def enter(words: list[str]) -> NoReturn:
-    """Becomes a command in a network; words: paths of its namespaces, --, the command.
-
-    Raises:
-      OSError: if it cannot enter.
-    """
+    """Becomes a command in a network; words: paths of its namespaces, --, the command."""
     paths, command = words[: words.index("--")], words[words.index("--") + 1 :]
     descriptors = [os.open(path, os.O_RDONLY) for path in paths]  # before the first is entered, which hides /proc
     for descriptor in descriptors:

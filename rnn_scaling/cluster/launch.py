@@ -41,13 +41,10 @@ class Launch:
     """A process among those that a launcher started.
 
     Attributes:
-      rank: its number among all: coordinator, workers, parameter servers.
       size: how many processes there are, two at least.
-      launcher: what started them.
       meeting: HOST:PORT where rank 0 waits for the others.
       host: of this process, as its launcher or its host calls it.
       local_rank: its number among those on this host.
-      local_size: how many are on this host.
       addresses: HOST:PORT of every rank's engine; empty: each takes a port that is free.
       job: what tells this job from others that meet at the same address.
       num_ps: how many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.

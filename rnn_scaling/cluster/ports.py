@@ -63,9 +63,6 @@ def free(ports: range = ENGINE_PORTS) -> int:
 def host_for_others(meeting: str, rank: int) -> str:
     """The host by which other ranks reach this process.
 
-    Args:
-      meeting: HOST:PORT where rank 0 waits.
-
     Returns:
       For rank 0 the meeting's host, which all others use already; for others the address of the interface that leads
       there. No packet is sent.

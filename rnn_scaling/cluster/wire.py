@@ -120,11 +120,7 @@ class Channel:
         return not self._to_send
 
     def receive(self) -> Iterator[Message] | None:
-        """The messages that have come; None: the other end is closed.
-
-        Raises:
-          Rubbish: where something else has come, also while messages are taken.
-        """
+        """The messages that have come; None: the other end is closed."""
         try:
             content = self._connection.recv(AT_ONCE)
         except (BlockingIOError, InterruptedError):

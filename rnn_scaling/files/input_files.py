@@ -84,11 +84,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """All text of a regular file; bytes that are not UTF-8 become U+FFFD, a byte order mark is no part of it.
-
-    Raises:
-      OSError: as `open_regular`.
-    """
+    """All text of a regular file; bytes that are not UTF-8 become U+FFFD, a byte order mark is no part of it."""
     return read_bytes(path).decode("utf-8-sig", errors="replace")
 
 

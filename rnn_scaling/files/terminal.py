@@ -25,11 +25,7 @@ _CELL_END = re.compile(r"(?<!\\)\|")
 
 
 def tell(text: str, stream: TextIO | None = None) -> None:
-    """Prints a text with Markdown tables; on a terminal these are drawn to fit it, and long lines of prose are wrapped.
-
-    Args:
-      stream: where to; sys.stdout when not given.
-    """
+    """Prints a text with Markdown tables; a terminal has these drawn to fit it, and long lines of prose wrapped."""
     stream = stream or sys.stdout
     stream.write(_fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text)
     stream.flush()

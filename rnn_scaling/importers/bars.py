@@ -31,12 +31,10 @@ class Bar:
     """A kind of bar.
 
     Attributes:
-      format: its name.
       regex: of a line from its beginning; groups step, total, bar (its title), rate, unit (of the rate), loss.
       needs: a text that each line has, for which is looked first.
       has_mean: its last line has the mean rate of the whole bar; else validation follows its first line at the last
         step, and may count in the rates of those after it.
-      notes: what its numbers mean.
     """
 
     format: str
@@ -57,11 +55,7 @@ class Bar:
             yield Event(arrivals[line - 1], step, 0.0 if match["step"].isdigit() else half, loss or None)
 
     def parse(self, lines: Iterable[str], source: str) -> ImportedLog:
-        """One row: the mean rate of the main bar, of several without the first one, which holds the start.
-
-        Raises:
-          LogError: if no bar has a rate.
-        """
+        """One row: the mean rate of the main bar, of several without the first one, which holds the start."""
         bars: list[list[tuple[int, float, float, float]]] = []
         before = 0.0
         for line, match in self._main(lines):

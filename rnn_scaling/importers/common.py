@@ -2,7 +2,7 @@
 
 An importer is one module with two functions:
   detect(head: str) -> bool                                  is this piece of text of the format?
-  parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it, in bounded memory
+  parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it, in bounded memory; LogError: nothing there
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ class ImportedRow(ScalingRow):
 
 
 class LogError(ValueError):
-    """A log without anything usable; the text is "FILE:LINE: reason".
-
-    Args:
-      line: where, the first one being 1.
-    """
+    """A log without anything usable; the text is "FILE:LINE: reason"."""
 
     def __init__(self, source: str, line: int, reason: str) -> None:
         super().__init__(f"{source}:{line}: {reason}")
@@ -92,7 +88,6 @@ class Problems:
         """Notes one.
 
         Args:
-          line: where it is, from 1.
           kind: names the problems that count as the same; "": the reason does.
         """
         kind = kind or reason
@@ -102,11 +97,7 @@ class Problems:
         self._first[kind] = dataclasses.replace(known, more=known.more + 1) if known else Problem(line, reason)
 
     def too_many(self, line: int, count: int, what: str = "results") -> bool:
-        """Whether there are more results than are kept, which is then a problem.
-
-        Args:
-          line: where the log is, from 1.
-        """
+        """Whether there are more results than are kept, which is then a problem."""
         if count > MAX_ROWS:
             self.add(line, f"more than {MAX_ROWS} {what}; the rest is left out")
         return count > MAX_ROWS
@@ -128,11 +119,7 @@ def finish(
     nothing: str,
     remarks: Iterable[str] = (),
 ) -> ImportedLog:
-    """The result; without any row it is an error.
-
-    Raises:
-      LogError: if no table has a row: the first problem, or `nothing` where there is none.
-    """
+    """The result; without any row it is an error."""
     kept = tuple(table for table in tables if table.rows)
     faults = problems.all()
     if not kept:
@@ -212,9 +199,6 @@ def printed(text: str, what: str, check: Callable[[str, str], float] = positive)
 
     Args:
       check: `positive` or `not_negative`.
-
-    Raises:
-      ValueError: with `what` and the text, for anything else.
     """
     check(text, what)
     cell = parse_cell(text)

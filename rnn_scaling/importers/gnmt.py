@@ -102,11 +102,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list[_GnmtRun]:
-    """Takes one TRAIN line into the last run, or begins a new one.
-
-    Raises:
-      ValueError: for a line that is cut or holds a number that cannot be.
-    """
+    """Takes one TRAIN line into the last run, or begins a new one."""
     match = _TRAIN.search(text)
     if match is None:
         raise ValueError(f"expected TRAIN [epoch][step/steps] Time s (mean) ... Tok/s rate (mean), got {text[:60]!r}")

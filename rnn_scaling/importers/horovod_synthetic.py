@@ -64,11 +64,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads one row a run; a run without its total gives ranks * mean of its iterations, and a problem.
-
-    Raises:
-      LogError: if no rate is there.
-    """
+    """Reads one row a run; a run without its total gives ranks * mean of its iterations, and a problem."""
     reader = _HorovodReader(source)
     groups = reader.read_all(lines)
     return reader.log(groups, [*NOTES, *rank_totals.note(groups, UNIT)], "no img/sec in this file")

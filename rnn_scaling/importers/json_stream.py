@@ -13,11 +13,7 @@ MAX_VALUE = 64 << 20  # longest single value, in characters
 
 
 class JsonFault(ValueError):
-    """Text that is no JSON, or ends too early.
-
-    Args:
-      line: where, the first one being 1.
-    """
+    """Text that is no JSON, or ends too early."""
 
     def __init__(self, line: int, reason: str, between: bool = False) -> None:
         super().__init__(reason)
@@ -102,22 +98,14 @@ class JsonReader:
 
 
 def items(reader: JsonReader) -> Iterator[tuple[int, Any]]:
-    """The values of a JSON list one by one, each with its line.
-
-    Raises:
-      JsonFault: where the list is broken off or no JSON.
-    """
+    """The values of a JSON list one by one, each with its line."""
     reader.take("[")
     for line in _lines_until(reader, "]"):
         yield line, reader.value()
 
 
 def members(reader: JsonReader) -> Iterator[str]:
-    """The keys of a JSON object one by one; the caller reads each value with `reader.value` or `items`.
-
-    Raises:
-      JsonFault: where the object is broken off or no JSON.
-    """
+    """The keys of a JSON object one by one; the caller reads each value with `reader.value` or `items`."""
     reader.take("{")
     for _ in _lines_until(reader, "}"):
         key = reader.value()

@@ -113,11 +113,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 def _read_event(text: str) -> Any:
-    """The event of a line in the form of the present release; None if it is none.
-
-    Raises:
-      JsonError: for JSON that is not whole.
-    """
+    """The event of a line in the form of the present release; None if it is none."""
     if text.startswith(TOKEN):
         return input_files.parse_json(text[len(TOKEN) :])
     if match := _V06.match(text):

@@ -95,11 +95,7 @@ def _read(text: str, line: int, runs: list[_NcclRun], problems: Problems) -> lis
 
 
 def _columns(words: list[str]) -> tuple[str, ...]:
-    """The columns that a header names, without the time stamp.
-
-    Raises:
-      ValueError: if the halves out of place and in place differ, or lack a number.
-    """
+    """The columns that a header names, without the time stamp."""
     words = [word for word in words if word != "timestamp"]
     first = next((i for i, word in enumerate(words) if word in ("time", "cputime")), len(words))
     half, other = words[first:][: (len(words) - first) // 2], words[first:][(len(words) - first) // 2 :]

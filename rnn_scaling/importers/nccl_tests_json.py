@@ -38,11 +38,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads the results one by one; of a truncated file, those that are whole.
-
-    Raises:
-      LogError: if no result is there.
-    """
+    """Reads the results one by one; of a truncated file, those that are whole."""
     problems = Problems()
     file = _File()
     reader = JsonReader(lines)

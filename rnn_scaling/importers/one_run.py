@@ -63,11 +63,7 @@ def _wall(terms: Terms) -> LogReading:
 
 
 def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
-    """What a progress bar tells: by the arrival of its lines, or by the rates that it shows where that is too coarse.
-
-    Raises:
-      ValueError: if it tells no rate, or the items of a step are not known.
-    """
+    """What a progress bar tells: by the arrival of its lines, or by its rates where that is too coarse."""
     if terms.items_per_step is None:
         raise ValueError("a progress bar counts only steps; add --items_per_step=PRODUCT (1 to measure steps)")
     module = registry.load(registry.IMPORTERS, name)

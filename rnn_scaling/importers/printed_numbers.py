@@ -30,11 +30,7 @@ _GROUP = r"\(\?P<{}>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern in which TOKEN may stand; alone, without any named group, it is the rate.
-
-    Raises:
-      re.error: if it is none.
-    """
+    """A pattern in which TOKEN may stand; alone, without any named group, it is the rate."""
     if "(?P<" not in pattern:
         pattern = pattern.replace(TOKEN, f"(?P<rate>{TOKEN})", 1)
     try:

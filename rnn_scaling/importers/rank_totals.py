@@ -54,14 +54,7 @@ class RankReader(abc.ABC, Generic[Stream]):
 
     @abc.abstractmethod
     def read(self, line: int, rank: int | None, text: str) -> None:
-        """Takes one line.
-
-        Args:
-          rank: whose output it is; None without a tag.
-
-        Raises:
-          ValueError: for a number that cannot be.
-        """
+        """Takes one line."""
 
     @abc.abstractmethod
     def end_without_total(self, rank: int | None) -> None:
@@ -81,14 +74,7 @@ class RankReader(abc.ABC, Generic[Stream]):
         return runs(self.totals)
 
     def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
-        """The result: a row a run.
-
-        Args:
-          groups: what `read_all` returned.
-
-        Raises:
-          LogError: if no rate is there.
-        """
+        """The result: a row a run."""
         rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
         table = scaling_table(self.source, self.title, rows)
         return finish(self.format, self.source, [table], notes, self.problems, nothing, self.remarks)

@@ -63,11 +63,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads one row a run; a run without its total gives the rate of its last step line, and a problem.
-
-    Raises:
-      LogError: if no rate is there.
-    """
+    """Reads one row a run; a run without its total gives the rate of its last step line, and a problem."""
     reader = _Reader(source)
     groups = reader.read_all(lines)
     notes = [*NOTES, *rank_totals.note(groups, UNIT), *_separate(groups)]

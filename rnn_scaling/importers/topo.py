@@ -35,11 +35,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads matrix, affinities and legend, and groups the GPUs by closeness.
-
-    Raises:
-      LogError: if no row of a matrix is there.
-    """
+    """Reads matrix, affinities and legend, and groups the GPUs by closeness."""
     problems = Problems()
     matrices: list[_TopologyMatrix] = []
     legend: dict[str, str] = {}

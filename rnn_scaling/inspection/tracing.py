@@ -57,9 +57,6 @@ def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
 
     Args:
       log_dir: the folder that keeps the profiler's file; "": it is deleted again.
-
-    Raises:
-      OSError: if the folder cannot be written.
     """
     folder = log_dir or tempfile.mkdtemp(prefix="rnn_scaling_trace_")
     try:

@@ -55,9 +55,6 @@ class XplaneTrace(NamedTuple):
 def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) -> XplaneTrace:
     """The kernels of each traced step.
 
-    Args:
-      nodes: the operators of the partitions that run, by name.
-
     Raises:
       TraceError: if the trace holds no step.
     """

@@ -75,7 +75,6 @@ def measure(
 
     Args:
       shapes: m, k, n of [m, k] x [k, n], by increasing operations.
-      dtypes: "float32", "bfloat16", "float16".
       cores_per_device: of a CPU device; 0 of GPUs.
     """
     work: dict[str, list[ComputeWork]] = {}

@@ -20,7 +20,6 @@ class Fit:
         does not grow with bytes by more than its error.
       largest_residual: largest |line - time| / time over the points.
       from_bytes, to_bytes: sizes of the smallest and the largest transfer that were fitted.
-      num_points: sizes that were fitted.
       traffic: bytes that beta counts for each byte of size.
     """
 
@@ -50,9 +49,6 @@ class Fit:
 
 def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     """Least squares of the relative error, so that 4 bytes count as much as 256 MiB.
-
-    Args:
-      num_bytes: size of each transfer, increasing.
 
     Raises:
       ValueError: for fewer than three points, equal sizes, or a time that is not positive.

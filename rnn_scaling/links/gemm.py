@@ -17,7 +17,6 @@ class Product:
     """One product, by every device at once.
 
     Attributes:
-      shape: m, k, n of [m, k] x [k, n].
       seconds: raw times of one product, each the mean of `calls` in a row.
       calls: products in a row.
     """
@@ -41,12 +40,8 @@ class Gemm:
     """Products of one type by devices that compute at once.
 
     Attributes:
-      dtype: "float32", "bfloat16" or "float16".
-      num_devices: that computed at once.
       cores_per_device: of a CPU device; 0 of GPUs.
       onednn: whether TensorFlow multiplied by oneDNN.
-      products: by shape.
-      notes: what a reader of the numbers must know.
       disturbed: other processes used the cores too, so that the rates are too low to relate runs to.
     """
 

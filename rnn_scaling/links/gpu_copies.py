@@ -35,11 +35,9 @@ class Link:
     """A way for bytes.
 
     Attributes:
-      name: in words.
       lanes: for each direction at once, (device of its stream, what puts one copy into the stream).
       by_events: timed by the GPU; False: by the host's clock, a thread a lane.
       traffic: counted bytes for each byte of size.
-      note: what must be known.
     """
 
     name: str

@@ -27,9 +27,6 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
     """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
 
     Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
-
-    Raises:
-      KeyboardInterrupt: if it came before the first measurement had ended.
     """
     display = LinksDisplay(wanted.options.progress, len(wanted.tasks))
     outcomes: list[tuple[str, WorkerOutcome]] = []

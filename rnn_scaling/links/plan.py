@@ -241,9 +241,6 @@ def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num
 def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[list[str], list[str], list[str]]:
     """Which algorithms to measure.
 
-    Args:
-      device: "cpu" or "gpu".
-
     Returns:
       Names; why others of "all" are left out; what is wrong with those that were named.
     """

@@ -32,12 +32,7 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
     """Measures what `request` asks for.
 
     Args:
-      request: for `worker.main`.
       timeout_s: wall limit in seconds.
-
-    Raises:
-      OSError: if no process can be started, or no temporary file written.
-      KeyboardInterrupt: Ctrl-C; the process is gone then.
     """
     last = {"what": "its start"}
 

@@ -81,11 +81,7 @@ def in_rounds(
     """Measures every job once a round, in another order each round.
 
     Args:
-      measure: returns the seconds of one repeat.
       budget_s: a job whose repeats have taken this long in all has no more, once it has `fewest`.
-
-    Returns:
-      The times of each job.
     """
     times: list[list[float]] = [[] for _ in measure]
     order = list(range(len(measure)))

@@ -46,12 +46,9 @@ class Series:
 
     Attributes:
       kind: MEMORY, COPY or ALL_REDUCE.
-      name: what is measured, in words; of an all-reduce, the algorithm as in --all_reduce_spec.
-      points: by size, increasing.
       traffic: bytes that count for the bandwidth for each byte of size (2: read and written, or both ways; 0: handed
         over without a copy, so that there is no bandwidth).
       ranks: participants of an all-reduce, else 0.
-      notes: what a reader of the numbers must know.
       error: why there are no more or no right numbers; empty when all is well.
     """
 

@@ -105,11 +105,7 @@ class ClockSampler:
 
 
 def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
-    """Begins to sample the devices of a run.
-
-    Args:
-      resolved: the record's part: `device_type`, `devices`, `cpu_affinity`.
-    """
+    """Begins to sample the devices of a run."""
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]
         return ClockSampler(lambda: clock_sources.of_gpus(ids), interval_s)

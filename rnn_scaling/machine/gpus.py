@@ -72,11 +72,7 @@ def prepare_cuda_order() -> None:
 
 
 def free_gpu_memory_mib(gpu: int) -> float:
-    """Free memory of the GPU that TensorFlow calls number `gpu`, in MiB.
-
-    Raises:
-      DeviceError: if nvidia-smi does not tell.
-    """
+    """Free memory of the GPU that TensorFlow calls number `gpu`, in MiB."""
     rows = _visible_gpu_rows("index,uuid,memory.free") or []
     try:
         return float(rows[gpu]["memory.free"].removesuffix(" MiB"))

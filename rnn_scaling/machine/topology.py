@@ -60,9 +60,6 @@ def best_subsets(topology: Topology, count: int) -> Best:
     the links together. With more than EXHAUSTIVE GPUs, only those with consecutive numbers are compared.
 
     An expectation from kinds of links, no measurement: it knows neither bandwidths nor rings that avoid a far link.
-
-    Raises:
-      ValueError: if there are not so many GPUs.
     """
     size = len(topology.devices)
     if not 1 <= count <= size:

@@ -39,7 +39,6 @@ class Task:
     """What one of several children runs.
 
     Attributes:
-      command: program and arguments.
       environment: variables besides this process's own.
       cores: that it is held to; empty: none.
       prefix: stands before each line that it says.
@@ -65,7 +64,6 @@ class Ended:
       returncode: exit status, or minus the signal's number.
       timed_out: the wall limit ended it.
       lines: the last lines of stderr, of all children.
-      task: number of that child.
       returncodes: of all children, also of those that were ended here.
       seconds: from the start of the first to the end of all.
     """

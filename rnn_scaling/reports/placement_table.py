@@ -19,11 +19,7 @@ LARGEST = 3  # tensors of each direction that are named
 
 
 def section(label: str, run: RunRecord, variables: bool = True) -> Section:
-    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable.
-
-    Args:
-      label: name of the run.
-    """
+    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable."""
     title, graph = f"Placement of {label}", run.graph
     if graph is None:
         return Section(title)

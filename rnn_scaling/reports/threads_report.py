@@ -30,9 +30,6 @@ SCHEMA = "rnn_scaling.threads/1"
 def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
     """Prints and writes what the records show.
 
-    Args:
-      defaults: number of devices -> the trainer's own number of threads.
-
     Returns:
       Whether any run measured something and all files were written.
     """
@@ -109,11 +106,7 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
 
 
 def picture(probes: Sequence[Probe]) -> bytes:
-    """PNG: items/s in % of each number of devices' fastest, and towers at once, over threads.
-
-    Raises:
-      ValueError: if no run measured anything.
-    """
+    """PNG: items/s in % of each number of devices' fastest, and towers at once, over threads."""
     from matplotlib.figure import Figure
 
     shown = [probe for probe in probes if probe.best is not None][: figures.MOST_LINES]

@@ -31,11 +31,7 @@ MOST_NAMES = 5  # names of a list; the rest is counted
 
 
 def sentence(statement: Statement) -> str:
-    """The statement in English.
-
-    Raises:
-      KeyError: there is no template of its kind, or a value that the template names is missing.
-    """
+    """The statement in English."""
     return _KIT.format(all_templates()[statement.kind], subject=statement.subject, **statement.values)
 
 
@@ -56,7 +52,7 @@ def _begins(statement: Statement) -> bool:
 
 @functools.cache
 def all_templates() -> Mapping[str, str]:
-    """Template by kind, of every file of `templates`. Raises ValueError if two files have a template of the same kind."""
+    """Template by kind, of every file of `templates`. Raises ValueError if two files have one of the same kind."""
     found: dict[str, str] = {}
     for module in pkgutil.iter_modules(templates.__path__):
         topic = importlib.import_module(f"{templates.__name__}.{module.name}").TEMPLATES

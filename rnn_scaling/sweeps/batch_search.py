@@ -87,11 +87,7 @@ class BatchSearch:
         return [largest_batch.outcome(record, self.limit_bytes) for record in records.values()]
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
-        """The next run, if there is time for it.
-
-        Args:
-          left_s: seconds that are left.
-        """
+        """The next run, if there is time for it."""
         batch_size = largest_batch.next_batch(self.start, self.tries(records))
         if batch_size is None or (records and seconds(self.run(batch_size)) > left_s):
             return []

@@ -111,14 +111,7 @@ def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
 
 
 def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int) -> None:
-    """Writes each configuration's certificate into the records of its timed runs.
-
-    Args:
-      repeats: of each configuration, at most.
-
-    Raises:
-      OSError: if a record cannot be written.
-    """
+    """Writes each configuration's certificate into the records of its timed runs."""
     for run in runs:
         certificate = certified[run.name].certificate if run.name in certified else None
         for repeat in range(1, repeats + 1):

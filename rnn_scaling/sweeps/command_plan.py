@@ -110,11 +110,7 @@ class CommandRun(AnyRun):
 
 
 def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """(values of each --axis:NAME, the other words of a command line, its flag files read).
-
-    Raises:
-      FlagErrors: naming each axis that cannot be.
-    """
+    """(values of each --axis:NAME, the other words of a command line, its flag files read)."""
     try:
         words = flag_files.expanded(words)
     except ValueError as e:
@@ -159,11 +155,7 @@ def _faults(name: str, text: str) -> list[str]:
 
 
 def _value(name: str, text: str) -> Any:
-    """A value of an axis as records hold it: a number if it reads as one, else as the option of that name parses it.
-
-    Raises:
-      FlagErrors: if that does not take it.
-    """
+    """A value of an axis as records hold it: a number if it reads as one, else as the option of that name parses it."""
     if name not in configs.OPTIONS:
         return number(text)
     return flags.parse([f"--{name}={text}"], {name: configs.OPTIONS[name]})[name]

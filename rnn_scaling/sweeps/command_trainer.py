@@ -182,11 +182,7 @@ class CommandTrainer(Trainer[CommandRun]):
         return dataclasses.replace(written, config={**config, **run.options}, resolved=resolved, unit=unit, ended=end)
 
     def _from_log(self, run: CommandRun, reading: LogReading, ended: Ended) -> RunRecord:
-        """The record of a run that left only a log; a failed one where the log contradicts the sweep.
-
-        Raises:
-          RecordError: if the numbers of the log contradict each other.
-        """
+        """The record of a run that left only a log; a failed one where the log contradicts the sweep."""
         of_log = {"num_devices": reading.devices, "batch_size": reading.batch_size}
         of_log = {name: value for name, value in of_log.items() if value is not None}
         if wrong := _contradictions(run, of_log, "its log"):

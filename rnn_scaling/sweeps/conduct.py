@@ -185,11 +185,7 @@ def _run_pending(
     holds: Sequence[Hold],
     before: Sequence[Made],
 ) -> None:
-    """Runs what is pending; fills `records` run by run.
-
-    Raises:
-      GoneError: if a folder was taken away, with what became of the records.
-    """
+    """Runs what is pending; fills `records` run by run."""
     if not survey.pending:
         return
     estimator = _estimator(jobs, survey, trainer)
@@ -226,9 +222,6 @@ def run_job(
     job: Job, limit: Limit, trainer: Trainer[Any], on_line: Callable[[str | None], None] = lambda line: None
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
-
-    Args:
-      on_line: gets each line that the run writes, and None while it is silent.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.

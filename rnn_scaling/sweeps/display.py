@@ -54,11 +54,7 @@ class SweepDisplay:
             self._show()
 
     def end(self, label: str, result: RunRecord, left_s: float) -> None:
-        """A run has ended.
-
-        Args:
-          left_s: seconds of the remaining runs.
-        """
+        """A run has ended."""
         self._done += 1
         self._last = outcome(result) if result.status == "ok" else result.status
         self._left_s, self._since_s, self._share = left_s, self._board.elapsed_s, 0.0

@@ -53,7 +53,6 @@ class Survey:
 
     Attributes:
       finished: records of jobs that need not run, by label.
-      pending: jobs to run, in order.
       conflicts: a line for each record of other flags in a job's place.
       unreadable: path and reason of what is in a job's place but is no record, or is a copy of another.
     """

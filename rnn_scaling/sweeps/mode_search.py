@@ -31,11 +31,7 @@ MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 
 def candidates(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int) -> list[Run]:
-    """The configurations to compare, on all devices: the values in the lists, else every mode that trains one model.
-
-    Raises:
-      FlagErrors: naming every conflict, if a value that the user gave conflicts or none can run.
-    """
+    """The configurations to compare, on all devices: the values in the lists, else every mode that trains one model."""
 
     def resolve(given: Mapping[str, Any]) -> RunConfig:
         return configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
@@ -98,11 +94,7 @@ class ModeSearch:
         self._measured: list[Run] = []  # candidates that found time
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
-        """The runs of the next round; none: nothing more could help, or there is no time for it.
-
-        Args:
-          left_s: seconds that are left.
-        """
+        """The runs of the next round; none: nothing more could help, or there is no time for it."""
         self._measured = self._measured or self._affordable(left_s, seconds)
         for number in range(1, FEWEST + 1):
             runs = self._missing(self._measured, number, records)

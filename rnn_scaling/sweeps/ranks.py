@@ -65,8 +65,6 @@ class Starter:
         """Runs all processes to their ends; errors as in `process.run_together`.
 
         Args:
-          timeout_s: time limit in seconds; 0: none.
-          on_line: gets each line that they write, and None while they are silent.
           is_alive: whether the limit starts anew from a line; None: never.
         """
         if self.launch or config.num_processes == 1:
@@ -84,11 +82,7 @@ class Starter:
         return answer(ended, config)
 
     def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
-        """The processes on this machine.
-
-        Args:
-          has_streams: rank 0 inherits stdout and stderr of this process.
-        """
+        """The processes on this machine."""
         environments = _on_loopback(config.num_processes)
         command = [*self.trainer, *words]
         return each_rank(config, [command] * len(environments), environments, has_streams)
@@ -128,11 +122,7 @@ def names(config: RunConfig) -> list[str]:
 
 
 def _on_loopback(count: int) -> list[dict[str, str]]:
-    """The environment variables with which `count` ranks of this machine find each other.
-
-    Raises:
-      OSError: if no port is free.
-    """
+    """The environment variables with which `count` ranks of this machine find each other."""
     meeting = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
     common = {"RNN_SCALING_LAUNCHER": COMMAND, "RNN_SCALING_SIZE": str(count), "RNN_SCALING_MEETING": meeting}
     return [{**common, "RNN_SCALING_RANK": str(rank)} for rank in range(count)]
@@ -161,11 +151,7 @@ def each_rank(
     environments: Sequence[Mapping[str, str]],
     has_streams: bool,
 ) -> list[Task]:
-    """A task for each rank of a run, all with the same new token.
-
-    Args:
-      has_streams: rank 0 inherits stdout and stderr of this process.
-    """
+    """A task for each rank of a run, all with the same new token."""
     # A coordinator continues when a worker dies; in all other modes the run ends.
     survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
     token = {tokens.VARIABLE: tokens.generate()}

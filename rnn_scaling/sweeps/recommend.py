@@ -52,7 +52,6 @@ class Result:
     Attributes:
       advice: None: there is none, because of the exit status.
       exit_status: None: the search ended by itself.
-      num_records: runs behind the advice.
     """
 
     advice: Advice | None

@@ -55,11 +55,7 @@ class Trainer(abc.ABC, Generic[R]):
 
     @abc.abstractmethod
     def run(self, run: R, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
-        """Makes a run; errors as in `process.run_together`.
-
-        Args:
-          on_line: gets each line that it writes, and None while it is silent.
-        """
+        """Makes a run; errors as in `process.run_together`."""
 
     @abc.abstractmethod
     def shown(self, run: R, result_file: Path) -> str:

@@ -62,11 +62,7 @@ class Made:
     rounds: int = 0
 
     def attach_certificates(self) -> None:
-        """Writes each verdict into the records of its configuration.
-
-        Raises:
-          Refusal: if another process works in the folder.
-        """
+        """Writes each verdict into the records of its configuration."""
         if self.certified is None:
             return
         try:
@@ -91,9 +87,6 @@ class Made:
 
 def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) -> Made:
     """Makes the runs of a command line.
-
-    Args:
-      program: this suite's trainer; verifier: the command that certifies.
 
     Raises:
       FlagErrors: naming everything that is wrong.

@@ -70,11 +70,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def factors(text: str) -> str:
-    """The value of --items_per_step: numbers and places with * between them.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The value of --items_per_step: numbers and places with * between them."""
     for factor in text.split("*"):
         if not list(places(factor)) and not _number(factor) > 0:
             raise ValueError("a number above 0, or a product such as 35*{batch_size}*{num_devices}")

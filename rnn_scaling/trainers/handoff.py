@@ -41,10 +41,7 @@ class Work:
       reference_losses: [20, towers], a row a step from the first on: the mean loss of each tower's words in float32
         with plain SGD at `sgd_learning_rate`, as our own step has it.
       sgd_learning_rate: of these.
-      flops_per_item: of forward and backward.
-      parameters: fields of `records.parts.Parameters`.
       result_file: where the record goes; empty: nowhere.
-      threads: inside an operator, of each device on CPUs.
       cores: of each device; empty on GPUs.
       resolved: fields of `records.environment.Resolved` that are known already.
       started: `time.perf_counter()` when the program started; the clock of all processes of a machine.

@@ -43,11 +43,7 @@ class ProcessGroup(Protocol):
         """Rank 0's, before the others start; the address that they `join`."""
 
     def join(self, address: str, rank: int, work: Work) -> None:
-        """Returns when all ranks have.
-
-        Args:
-          address: that rank 0 has.
-        """
+        """Returns when all ranks have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +51,6 @@ class FrameworkTrainer:
     """One framework.
 
     Attributes:
-      name: in registry.FRAMEWORKS.
       build: (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is
         compiled is compiled here or at the first call. A process that drives all devices has rank 0.
       kernel: what computes the recurrent layers, in a few words, for the record's `encoder_kernel`.

@@ -44,7 +44,6 @@ def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replica
     """The verdict on a run in which nothing is wrong.
 
     Args:
-      difference: the largest of a weight.
       has_replicas: whether there are several copies of the variables.
     """
     within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, difference)) - 1e-9))

@@ -47,8 +47,6 @@ class ReplicaUpdate:
       tower: whose replica it is; None: all towers'.
       parts: each tower's gradient, at the weights that it had.
       shares: each tower's share of the items of all.
-      change: of each variable.
-      before: each variable before the update.
     """
 
     tower: int | None
@@ -68,7 +66,6 @@ class Evidence:
     """An update, and what it is compared with.
 
     Attributes:
-      rule: of the replica's updates.
       previous: the right gradient of the batch before; None: there is none.
       stale: each tower's part at the weights of the batch before.
     """

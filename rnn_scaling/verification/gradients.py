@@ -31,7 +31,6 @@ class Towers:
     """The batches of one step, all towers'.
 
     Attributes:
-      batches: one a tower.
       loss_items: what each tower's loss is a sum over.
     """
 

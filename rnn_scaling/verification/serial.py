@@ -21,8 +21,6 @@ class Training:
     """One set of weights and the towers whose batches train it.
 
     Attributes:
-      towers: their numbers.
-      stale: the weights before the last batch.
       late: the gradient of the last batch, of training that applies it with the next; None: nothing is held back.
       way: how far each variable has gone, the Euclidean norms of all updates added.
       lost: how far each may lag behind because an exchange in fewer bits held back a part.

@@ -29,7 +29,6 @@ class TraceDatabase:
     """A database opened read-only.
 
     Attributes:
-      columns: names of the columns of each table.
       problems: what cannot be read, one line each.
     """
 

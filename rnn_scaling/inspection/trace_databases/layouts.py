@@ -73,8 +73,6 @@ class Layout:
     Attributes:
       schema: "nsys" or "nvprof"; `tool` is its name.
       gpus: (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
-      memory_kinds: kinds of memory by number.
-      models: model of each GPU by number.
     """
 
     schema: str

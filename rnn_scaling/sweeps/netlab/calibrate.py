@@ -63,11 +63,7 @@ def _result(node: NetworkNode, client: subprocess.Popen[str]) -> tuple[float, fl
 
 
 def parse(text: str) -> tuple[float, float]:
-    """(bits a second that arrived, shortest round trip in seconds) of a client's JSON.
-
-    Raises:
-      CallFailed: with iperf3's error, or that there is no result.
-    """
+    """(bits a second that arrived, shortest round trip in seconds) of a client's JSON."""
     try:
         output = json.loads(text)
         if "error" in output:

@@ -82,9 +82,6 @@ class NetworkNode:
 def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNode, ...]]:
     """The nodes of a network; after the block no namespace of it is left, and no process in one.
 
-    Args:
-      names: of the nodes, in rank order.
-
     Raises:
       Refusal: naming what the kernel lacks or this process may not do.
     """

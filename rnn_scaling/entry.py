@@ -4,8 +4,6 @@ python -m rnn_scaling COMMAND -> leave(main)    the process: closed streams, Ctr
 @command main(words)                            the call: an Answer is printed, a Refusal told on stderr
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import functools

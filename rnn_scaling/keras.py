@@ -1,7 +1,5 @@
 """A callback for anybody's `model.fit`: items a second of every epoch, and a run record at the end."""
 
-from __future__ import annotations
-
 import collections
 import math
 import os

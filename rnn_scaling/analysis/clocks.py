@@ -1,7 +1,5 @@
 """What the sampled clocks of a record say of devices that should be equal. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Hashable, Sequence

@@ -3,8 +3,6 @@
 Both ends of the answer are runs: memory grows in blocks, so no line through smaller batches decides what fits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

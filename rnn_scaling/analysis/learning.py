@@ -5,8 +5,6 @@ is reached at the first point from which on no later one misses it, if at least 
 items until there / speed of the measured batches: what is spent once (start, compilation) is left out. N: batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """On which machine a run was made, by what its record says of processor and GPUs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Whether rates changed: the test of a ratio after / before, and what such data could have shown."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

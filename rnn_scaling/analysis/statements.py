@@ -3,8 +3,6 @@
 Whoever knows a fact returns a `Statement`; `reports/wording.py` turns it into a sentence, and JSON gives it as it is.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ Outliers are marked and stay in the rate. Method, sources and simulated error: d
 y: log seconds (of an item where batches differ in items), [n] = batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

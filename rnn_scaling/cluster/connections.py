@@ -3,8 +3,6 @@
 gRPC waits for ever for a peer that is silent: its calls end only with the connection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -12,8 +12,6 @@ Linux lets root make networks, and most distributions let everybody who makes a 
 user stays who he is. Processes, files and memory are as without.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import dataclasses

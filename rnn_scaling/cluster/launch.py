@@ -10,8 +10,6 @@
 The first that is there counts: mpirun starts its own through srun, and all of them run inside Kubernetes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

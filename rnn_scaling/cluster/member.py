@@ -9,8 +9,6 @@
 Addresses, flags, barriers, heartbeats and measurements go this way; gradients never do.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -1,7 +1,5 @@
 """Slurm's lists of nodes and of tasks, written out: "n[1-3,07],gpu5" and "2(x3),1"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

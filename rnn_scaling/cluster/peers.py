@@ -1,7 +1,5 @@
 """What ranks say of themselves when they join, and the lines in which they are spoken of."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import defaultdict

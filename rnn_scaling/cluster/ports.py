@@ -1,7 +1,5 @@
 """Addresses HOST:PORT, ports that no program uses, and by which address other hosts reach this one."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import ipaddress

@@ -1,7 +1,5 @@
 """The secret of a job: its ranks prove to each other that they have it, and never send it."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import os

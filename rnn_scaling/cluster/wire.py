@@ -1,7 +1,5 @@
 """Messages between ranks: one JSON object a line, of bounded length. Nothing else is read; nothing is evaluated."""
 
-from __future__ import annotations
-
 import collections
 import json
 import selectors

@@ -1,7 +1,5 @@
 """./run.sh completion bash|zsh: a script that completes commands, flags and their values."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

@@ -1,7 +1,5 @@
 """python -m rnn_scaling links: rates of memory, copies, matrix products and all-reduces of this machine."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """python -m rnn_scaling local-cluster: one run of several processes, all of them on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling import entry, registry

@@ -1,7 +1,5 @@
 """python -m rnn_scaling recommend: which settings to use for this model on this machine, and the largest batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

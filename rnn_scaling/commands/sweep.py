@@ -1,7 +1,5 @@
 """python -m rnn_scaling sweep: every combination of some flags' values, each run a process of its own."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

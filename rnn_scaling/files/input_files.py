@@ -3,8 +3,6 @@
 Every refusal is an OSError whose `strerror` is the rule and the remedy: a reader that names the file has its one line.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """Tables as data, and as Markdown."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Elsewhere, in a pipe or a file, there are plain lines instead of the bar, and tables stay Markdown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

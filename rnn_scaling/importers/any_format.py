@@ -1,7 +1,5 @@
 """Any log: finds its format and reads it, also where one file holds several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

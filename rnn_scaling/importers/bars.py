@@ -3,8 +3,6 @@
 Of several bars, such as training and validation, the one that grew on the most lines counts: it took the most time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -5,8 +5,6 @@ runs of its global batch size (strong scaling); never with both. Those of its ow
 series that differs in nothing but how values are exchanged serve, which a sentence says.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ An importer is one module with two functions:
   parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it, in bounded memory; LogError: nothing there
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,6 @@ Format: NVIDIA/cuda-samples, Samples/1_Utilities/bandwidthTest (until CUDA 12.8)
 printResultsReadable and printResultsCSV.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Format: mlcommons/training_results_v0.7, NVIDIA/benchmarks/gnmt/.../seq2seq/trai
 NVIDIA/results/*/gnmt/result_*.txt.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -3,8 +3,6 @@
 Format: horovod/horovod, examples/*/*_synthetic_benchmark*.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -4,8 +4,6 @@ Format: horovod/horovod, docs/timeline.rst and horovod/common/timeline.cc; Chrom
 without its closing bracket is whole. A "process" is a tensor; "B" and "E" nest; "X" is a rank that became ready.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -3,8 +3,6 @@
 Format: huggingface/transformers, `speed_metrics` of trainer_utils.py; newer versions print the numbers in quotes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

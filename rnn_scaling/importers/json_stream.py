@@ -1,7 +1,5 @@
 """Reads JSON of any size piece by piece: one value in memory at a time, and what came before a truncation is kept."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any

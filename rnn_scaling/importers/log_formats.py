@@ -1,7 +1,5 @@
 """How the output of a trainer that writes no record is read: --log_format, and what a log can tell. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_
 Release 0.6 wrote ":::MLL SECONDS KEY: {json}", release 0.5 ":::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE".
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """MLPerf's description of a system (systems/NAME.json of a submission): how many accelerators its logs were made on."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence

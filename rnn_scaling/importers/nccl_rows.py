@@ -1,7 +1,5 @@
 """nccl-tests' numbers, from its text or its JSON: the table, and the check of the bandwidths."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

@@ -3,8 +3,6 @@
 Format: NVIDIA/nccl-tests, src/util.cu (writeResultHeader, writeBenchmarkLine*), doc/PERFORMANCE.md for the meanings.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Format: NVIDIA/nccl-tests, src/util.cu, JSON_FILE_VERSION 1 to 3. The file also 
 which is read over and never shown.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

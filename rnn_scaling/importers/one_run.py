@@ -1,7 +1,5 @@
 """The log of one training run, as a sweep of somebody's own trainer reads it: one rate, and what else it tells."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

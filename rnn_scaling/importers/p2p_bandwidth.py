@@ -3,8 +3,6 @@
 Format: NVIDIA/cuda-samples, Samples/5_Domain_Specific/p2pBandwidthLatencyTest, main and output*Matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable

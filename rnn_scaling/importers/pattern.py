@@ -5,8 +5,6 @@ Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of on
 tells the seconds.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Points of a scaling measurement as logs print them: the rows that every importer of rates makes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

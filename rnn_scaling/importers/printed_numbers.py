@@ -1,7 +1,5 @@
 """Numbers as programs print them, 12,345.6, 12.3k, 1.23e+04 or 12_345, and patterns that contain one."""
 
-from __future__ import annotations
-
 import re
 
 TOKEN = "{number}"  # in a pattern: any of these numbers

@@ -1,7 +1,5 @@
 """Logs in which every rank may print the total of the run: reads them, and takes what all ranks repeat as one total."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Hashable, Iterable

@@ -4,8 +4,6 @@ Format: tensorflow/data_parallelism_for_nmt/train.py of that repository: a heade
 `|gpu number|batch_size|total time|speed|speedup ratio|` and a line of the numbers, words/s.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

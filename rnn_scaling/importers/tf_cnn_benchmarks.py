@@ -4,8 +4,6 @@ Format: tensorflow/benchmarks, scripts/tf_cnn_benchmarks/benchmark_cnn.py (print
 get_perf_timing, benchmark_one_step).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ before it.
 The header names no parameter device, precision or XLA; a job's log often holds the command that does.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Format: nvidia-smi's manual, "topo"; the legend that the command prints below the matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping

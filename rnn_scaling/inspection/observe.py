@@ -3,8 +3,6 @@
 docs/record.md describes `graph` and `trace`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ Two kinds of trace, because the profiler's cost depends on what it records:
 - `measure`: the expensive kernels only, which costs little: for durations.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

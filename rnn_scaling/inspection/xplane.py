@@ -8,8 +8,6 @@ Source of the names: xla/tsl/profiler/utils/xplane_schema.cc; tensorflow/core/co
 and tensorflow/core/graph/graph_partition.cc.
 """
 
-from __future__ import annotations
-
 import bisect
 import re
 from collections import defaultdict

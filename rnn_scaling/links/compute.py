@@ -1,7 +1,5 @@
 """The rate of TensorFlow's MatMul on devices as a run has them, all at once: what arithmetic can reach at most."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

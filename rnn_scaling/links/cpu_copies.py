@@ -1,7 +1,5 @@
 """Between TensorFlow's logical CPU devices: whether a tensor is copied at all, and what handing it over takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

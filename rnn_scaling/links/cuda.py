@@ -5,8 +5,6 @@ the CUDA Runtime API reference, "Memory Management", "Stream Management", "Event
 Access".
 """
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import importlib.util

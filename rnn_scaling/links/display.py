@@ -1,7 +1,5 @@
 """How far the measurements are and what each gave, on stderr: one bar on a terminal, else a line for each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TextIO
 

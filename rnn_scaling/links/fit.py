@@ -1,7 +1,5 @@
 """Time of a transfer as alpha + bytes / beta: the fit, its errors, and from which size on it holds. Pure functions."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Matrix products that were timed: the rate of each, the best of them; JSON. Pure functions."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

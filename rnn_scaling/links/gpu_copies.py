@@ -5,8 +5,6 @@ ended. CUDA stages a copy of pageable memory through the host's thread, so both 
 host's clock. No TensorFlow here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import dataclasses

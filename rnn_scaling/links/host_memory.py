@@ -5,8 +5,6 @@ STREAM does: a copy reads and writes each byte, so it counts twice; what caches 
 counted. Source: https://www.cs.virginia.edu/stream/ref.html, "Counting Bytes and FLOPS".
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

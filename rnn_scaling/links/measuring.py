@@ -1,7 +1,5 @@
 """What is to be measured -> every task in a process of its own -> all series, and the files that hold them."""
 
-from __future__ import annotations
-
 import dataclasses
 import platform
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs one measurement in a process of its own, and ends that process if it does not return. No TensorFlow here."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import signal

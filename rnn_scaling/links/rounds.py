@@ -1,7 +1,5 @@
 """Repeats that take turns: every link and size once a round, so that other load on the machine meets all of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import time

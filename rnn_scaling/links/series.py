@@ -1,7 +1,5 @@
 """What was measured: times of one link or algorithm over sizes; JSON, sizes in words, bandwidths. Pure functions."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What was measured, as Markdown that is plain text too."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ REQUEST is what `processes.run` wrote; RESULT is replaced whole whenever more is
 measured before it had to end this process. How far it is goes to stderr, as "progress DONE TOTAL WHAT".
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -11,8 +11,6 @@ A record's `environment.clocks`:
                 from the start of the first batch
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Where clocks are read during a run: NVML, or the CPU's own numbers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What this machine is: cores, GPUs, versions. Read without TensorFlow, since flags are checked before it loads."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import importlib.metadata

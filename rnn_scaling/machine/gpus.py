@@ -1,7 +1,5 @@
 """The NVIDIA GPUs that this process sees, found without loading CUDA or TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence

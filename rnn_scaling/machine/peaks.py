@@ -1,7 +1,5 @@
 """The rate of matrix products that was measured on this machine, kept for its runs in a file of the user's cache."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ Read from `nvidia-smi topo -m`. No bandwidth is in it: what a link carries has t
 Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

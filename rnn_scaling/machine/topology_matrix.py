@@ -3,8 +3,6 @@
 Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Whether the process that wrote something still runs: its number, when it started, and the boot that counts both."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

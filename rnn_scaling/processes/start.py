@@ -4,8 +4,6 @@ It needs no environment variable, so that a user's own program gets the caller's
 caller's folder is taken for a module of this package. PROGRAM is what commands to paste begin with.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -9,8 +9,6 @@ and a progress bar has one. Linux alone has this signal; elsewhere a parent that
 child running to its end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """What a run's record says of whether its mode trains right: the part `certificate`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A part is a dataclass below `Part`. Its fields are numbers, texts, tuples, mappi
 numbers can be. Metadata of a field: `key`, its name in the file; `older`, its name in older files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

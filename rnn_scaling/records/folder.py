@@ -1,7 +1,5 @@
 """A folder of run records: what is good in it, what is left out and why, and which files in it are the report's own."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a run's record says of the run itself: its batches and what follows from them, its phases, its failure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

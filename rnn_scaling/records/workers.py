@@ -1,7 +1,5 @@
 """What a record says of the processes of a distributed run: the part `workers`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping

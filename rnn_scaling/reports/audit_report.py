@@ -1,7 +1,5 @@
 """What the audit found -> text, Markdown, JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a reader must know before trusting a report's numbers, and what its words mean, as statements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning

@@ -3,8 +3,6 @@
 A number whose interval over processes is not known is never weighed against one that has it.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from typing import Any

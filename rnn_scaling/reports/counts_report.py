@@ -1,7 +1,5 @@
 """StepCounts of operators and kernels as sections and data; `report` prints and writes them."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

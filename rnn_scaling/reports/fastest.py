@@ -4,8 +4,6 @@ Two rates are separated by the interval of their ratio; among several, Bonferron
 chance of any false one at 5 %. A number whose interval over processes is not known is never weighed against another.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

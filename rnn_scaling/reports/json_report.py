@@ -1,7 +1,5 @@
 """The whole report as JSON, schema "rnn_scaling.report/1" (docs/report.md): numbers with their intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What runs learned: do several devices reach the target in less time than one device?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval

@@ -1,7 +1,5 @@
 """Traced runs -> where each tower's step goes, and every run's seconds by phase and rank: tables, JSON, a picture."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

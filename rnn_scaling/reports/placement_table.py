@@ -3,8 +3,6 @@
 What `log_device_placement` would print for each operator, added up.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The run records of a folder -> every file of the report."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Sequence

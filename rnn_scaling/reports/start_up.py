@@ -1,7 +1,5 @@
 """Start-up against training: the seconds that more devices do not shorten, and the speedups that follow."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

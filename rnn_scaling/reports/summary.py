@@ -1,7 +1,5 @@
 """Everything that a report says: table.md, CSV, JSON and the page are views of one Summary of summary_builder.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """A folder's runs -> the Summary that all reports are views of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

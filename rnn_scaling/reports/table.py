@@ -1,7 +1,5 @@
 """The seed's table: devices, batch size, seconds, words/s, speedup; as Markdown that also reads well as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST

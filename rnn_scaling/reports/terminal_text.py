@@ -1,7 +1,5 @@
 """What a report prints: one table, the answer and where the page is; or, in full, every table and remark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rnn_scaling.analysis.statements import Statement

@@ -12,8 +12,6 @@ A template is a format string over the statement's values and `subject`:
     {rate:,.1f}         anything else is Python's own format
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib

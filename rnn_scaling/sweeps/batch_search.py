@@ -1,7 +1,5 @@
 """The runs of a search for the largest batch, each within its memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ They are runs of the command verify in a folder inside the sweep's, and resume w
 contains the verdict of its configuration.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

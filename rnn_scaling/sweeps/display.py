@@ -1,7 +1,5 @@
 """The progress of a sweep on stderr: a live bar on a terminal, elsewhere a line per run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import TextIO

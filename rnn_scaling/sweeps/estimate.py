@@ -1,7 +1,5 @@
 """How long runs will take: from finished runs of the same options, else scaled by a rough count of operations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Why a run has no result, in one line of text."""
 
-from __future__ import annotations
-
 import collections
 import math
 import re

@@ -1,7 +1,5 @@
 """Runs from Python: `rnn_scaling.run` and `rnn_scaling.sweep`, each run in its own process."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Time limits of runs: a trainer that hangs must not cost an hour, and one that is only slow must not be killed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling.sweeps.estimate import Estimator, Identity, duration

@@ -1,7 +1,5 @@
 """Which update mode is fastest: all that fit, in interleaved rounds; a third round where it could decide."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence

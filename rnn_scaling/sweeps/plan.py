@@ -1,7 +1,5 @@
 """Lists of values -> the runs of a sweep, each with its name. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

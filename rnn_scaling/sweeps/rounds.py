@@ -1,7 +1,5 @@
 """Runs that are chosen round by round from what was measured, until nothing is left to choose or the time is over."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a sweep needs of a run, and of the program that makes it: this suite's trainer or a command of the user's."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence

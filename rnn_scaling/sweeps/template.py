@@ -1,7 +1,5 @@
 """The command of a user's trainer: words with places, as {num_devices}, for the values of a run. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

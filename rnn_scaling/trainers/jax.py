@@ -6,8 +6,6 @@ added; those of `independent` are sharded like the batch, and nothing is exchang
 T: words of the longest sentence, B: sentence pairs, D: width of the input, U: units of a cell, V: target vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ in an environment of the framework, which needs numpy and nothing else of this s
 `loop.start(loop.Framework(...))`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """The other processes of a trainer with one a device: rank 0 starts them, and none outlives it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What another framework starts from and must reach: initial weights, constant batches, and losses of our own step."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

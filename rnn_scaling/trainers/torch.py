@@ -3,8 +3,6 @@
 Letters as in handoff.py. docs/frameworks.md has a line for each choice.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Mapping
 

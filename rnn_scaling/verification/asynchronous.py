@@ -4,8 +4,6 @@ Which weights a gradient was computed at depends on who came first, so there is 
 with a small learning rate every gradient is nearly that at the first weights, and all add up to what the variables did.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rnn_scaling import entry

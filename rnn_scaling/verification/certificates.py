@@ -1,7 +1,5 @@
 """What came of a verification -> the certificate: its verdict, its statements, its table."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Compares a run with a serial one, batch by batch, and reports whether its mode does what it promises."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -4,8 +4,6 @@ Gradients are parts of the mean loss over all towers, so that their plain sum is
 `Statement`: its subject is the verdict, and a `factor` among its values is how much too far a variable changes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence

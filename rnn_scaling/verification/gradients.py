@@ -3,8 +3,6 @@
 The batches come from a data source of their own, built from the run's flags, so that a tower which got another's shows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a new machine must do before its speeds are believed: kernels, sums, placement, and the clock."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time

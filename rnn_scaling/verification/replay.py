@@ -4,8 +4,6 @@ A diagnosis of one update knows no momentum and no clipping. Here the gradients 
 run really had, go through the update rule once for each candidate.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Serial training of a run's batches: the towers' one after the other at the same weights, then one update."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Records of the same work -> Differences, the grave ones first. What a record doe
 counts as equal. What follows from an option that was changed on purpose is no difference of its own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import statistics

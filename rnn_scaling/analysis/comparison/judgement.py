@@ -1,7 +1,5 @@
 """Two sets of runs -> what changed, whether it is real, and what makes them incomparable."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence

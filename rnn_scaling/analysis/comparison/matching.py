@@ -4,8 +4,6 @@ An option that has one value in all runs before and another in all runs after is
 are the same are the same configuration.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Student's t over pairs or Welch's over processes (significance.py); over several
 the chance of any false alarm at 5 %.
 """
 
-from __future__ import annotations
-
 import bisect
 import collections
 import dataclasses

@@ -1,7 +1,5 @@
 """Run record -> one fact of it, in a form that can be compared and shown; None: the record does not hold it."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable

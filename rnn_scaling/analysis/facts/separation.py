@@ -3,8 +3,6 @@
 Rows of a report and configurations of `compare` are both made by these rules, from the one table of facts.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar

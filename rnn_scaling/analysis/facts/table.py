@@ -1,7 +1,5 @@
 """What a run depended on beside its options: how each fact is read from a record, and what it does to speed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling.analysis.facts import readers

@@ -4,8 +4,6 @@ A count says nothing about a machine's speed and has no spread. So counts are ne
 configuration differ, the difference is the finding.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence

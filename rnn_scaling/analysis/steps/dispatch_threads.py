@@ -1,7 +1,5 @@
 """From how many inter-op threads on does dispatch no longer bound the towers? Runs with several -> an answer. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

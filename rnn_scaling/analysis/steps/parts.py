@@ -1,7 +1,5 @@
 """Traced runs of one configuration -> what each tower's steps consist of, as numbers with their scatter. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

@@ -1,7 +1,5 @@
 """The tower, or the ranks of a cluster, that the others wait for, named where their times give the evidence. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

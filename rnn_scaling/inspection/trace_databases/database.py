@@ -1,7 +1,5 @@
 """Opens a trace database without writing to it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

@@ -4,8 +4,6 @@ Sources: https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_da
 rasolca/profiling_tools writes (scripts/nvprof_db.py); https://docs.nvidia.com/cupti/api/.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping

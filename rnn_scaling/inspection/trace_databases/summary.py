@@ -1,7 +1,5 @@
 """A trace database in numbers; events are read one after another, so memory does not grow with the file."""
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from collections.abc import Iterator, Mapping

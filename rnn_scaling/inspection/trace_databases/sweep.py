@@ -3,8 +3,6 @@
 A union of sorted intervals needs only the latest end so far; an overlap is |A| + |B| - |A or B|.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from collections import Counter

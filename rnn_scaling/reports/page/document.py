@@ -1,7 +1,5 @@
 """One HTML page that opens from disk: nothing in it is fetched, and its words and numbers are those of the Summary."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The page's pictures, each with its numbers in words for who does not see it, and their legends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution

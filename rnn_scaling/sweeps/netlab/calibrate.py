@@ -1,7 +1,5 @@
 """What the links really carry: iperf3 from every node to the next one, all at once, as a ring of gradients goes."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

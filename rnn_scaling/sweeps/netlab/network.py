@@ -7,8 +7,6 @@ Every interface lives in a namespace of this run, so the host's own network gets
 kernels delay frames (netem), so vde's programs do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -178,18 +178,12 @@ def positive(text: str, what: str) -> float:
     Raises:
       ValueError: with `what` and the text, for anything else.
     """
-    value = _number(text, what)
-    if not 1 / LARGEST <= value <= LARGEST:
-        raise ValueError(f"expected {what} above 0, got {text!r}")
-    return value
+    return _number(text, what, 1 / LARGEST, "above 0")
 
 
 def not_negative(text: str, what: str) -> float:
     """A number of zero or more, up to LARGEST. Raises ValueError with `what` and the text, for anything else."""
-    value = _number(text, what)
-    if not 0 <= value <= LARGEST:
-        raise ValueError(f"expected {what} of 0 or more, got {text!r}")
-    return value
+    return _number(text, what, 0.0, "of 0 or more")
 
 
 def printed(text: str, what: str, check: Callable[[str, str], float] = positive) -> Cell:
@@ -216,11 +210,14 @@ def finite(value: object) -> float | None:
     return number if abs(number) <= LARGEST else None
 
 
-def _number(text: str, what: str) -> float:
+def _number(text: str, what: str, least: float, rule: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"expected {what}, got {str(text)[:40]!r}") from None
+    if not least <= value <= LARGEST:
+        raise ValueError(f"expected {what} {rule}, got {text!r}")
+    return value
 
 
 def read_lines(path: Path) -> Iterator[str]:

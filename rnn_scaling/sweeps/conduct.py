@@ -190,7 +190,7 @@ def _run_pending(
         return
     estimator = _estimator(jobs, survey, trainer)
     for job, result in before:
-        _learn(estimator, job, result)
+        estimator.learn(job.identity, result)
     shown = display.SweepDisplay(len(before) + len(jobs), len(survey.finished), begun=len(before))
     pending = [job.identity for job in survey.pending]
     shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
@@ -201,7 +201,7 @@ def _run_pending(
             _require_whole(holds, jobs, records)
             result = run_job(job, limits.for_run(job.identity, estimator, timeout_s), trainer, shown.output)
             records[job.label] = result
-            _learn(estimator, job, result)
+            estimator.learn(job.identity, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
             _require_whole(holds, jobs, records)
     finally:
@@ -271,13 +271,8 @@ def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]
     estimator = trainer.estimator()
     for job in jobs:
         if result := survey.finished.get(job.label):
-            _learn(estimator, job, result)
+            estimator.learn(job.identity, result)
     return estimator
-
-
-def _learn(estimator: Estimator, job: Job, result: RunRecord) -> None:
-    if result.status == "ok" and result.phases.total > 0:
-        estimator.add(job.identity, result.phases.total)
 
 
 def _at(error: OSError) -> str:

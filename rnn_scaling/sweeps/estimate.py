@@ -6,6 +6,7 @@ from typing import Any
 
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import from_flat
 
 # Seconds, measured on small models: TensorFlow loads; a tower is built and runs its first batch; the profile of a
@@ -42,6 +43,11 @@ class Estimator:
         for key in (_towers(dict(options)), None):
             measured_sum, rough_sum = self._sums.get(key, (0.0, 0.0))
             self._sums[key] = measured_sum + seconds, rough_sum + rough
+
+    def learn(self, options: Identity, result: RunRecord) -> None:
+        """Learns from the record of a run with these options, if it ended well."""
+        if result.status == "ok" and result.phases.total > 0:
+            self.add(options, result.phases.total)
 
     def seconds(self, options: Identity) -> float:
         """Seconds that a run with these options will take; NaN: unknown."""

@@ -42,14 +42,12 @@ def opening(summary: Summary) -> list[str]:
     if summary.running:
         notices.insert(0, Statement("runs-going-on", values={"files": list(summary.running)}))
     if len(summary.machines) > 1:
-        machines = [f"machine {k} is {name} ({counted(runs, 'run')})" for k, (name, runs) in _numbered(summary)]
+        machines = [
+            f"machine {k} is {name} ({counted(runs, 'run')})" for k, (name, runs) in enumerate(summary.machines, 1)
+        ]
         notices.insert(0, Statement("several-machines", values={"machines": machines}))
     paragraphs = [*map(sentence, notices), sentences(_terms(summary))]
     return [paragraph for paragraph in paragraphs if paragraph]
-
-
-def _numbered(summary: Summary) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(summary.machines, 1))
 
 
 def _terms(summary: Summary) -> list[Statement]:

@@ -89,7 +89,6 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self._recorder, self._has_started, self.record = self._new_recorder(), False, None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """The clock goes on."""
         if self._has_started:
             self._recorder.resume()
         else:
@@ -126,7 +125,6 @@ class ItemsPerSecond(keras.callbacks.Callback):
         self._recorder.resume()  # a validation was between the last batch and this
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Writes the record."""
         self._finish(None)
 
     def _finish(self, error: BaseException | None) -> None:

@@ -35,7 +35,6 @@ _STARTED = time.perf_counter()
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Runs one configuration; returns the exit status."""
     from rnn_scaling.cluster.launch import ClusterError
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags, naming

@@ -25,7 +25,6 @@ class Machine:
 
 
 def machine(run: RunRecord) -> Machine:
-    """The machine of a run."""
     environment = run.environment
     gpus = tuple(str(gpu.get("name")) for gpu in environment.gpus)
     return Machine(environment.cpu, environment.cpu_cores, gpus)

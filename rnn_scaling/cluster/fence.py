@@ -115,7 +115,6 @@ def _call(name: str, *values: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """As a program; see the top of this file."""
     try:
         if words[0] == "enter":
             enter(words[1:])

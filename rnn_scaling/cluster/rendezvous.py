@@ -259,7 +259,6 @@ class Rendezvous:
         self._let_rank_0_leave()
 
     def _let_rank_0_leave(self) -> None:
-        """The last of all."""
         if 0 in self._left and self._live.keys() == {0}:
             self._drop(self._live[0])
             self._ends.set()

@@ -13,7 +13,6 @@ SHORTEST, LONGEST = 16, 4096  # characters
 
 
 def generate() -> str:
-    """A random token."""
     return secrets.token_hex(16)
 
 

@@ -109,7 +109,6 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether this end has not been closed."""
         return self._is_open
 
     @property

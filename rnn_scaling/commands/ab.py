@@ -38,7 +38,6 @@ when the flags conflict or the folder cannot be used, 130 interrupted."""
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Runs both sides and compares them; returns the exit status."""
     flags.answer(words, USAGE, pairs.GROUPS, "ab")
     own, how, sides = pairs.split_sides(words)
     a, b = pairs.runs(sides)

@@ -32,7 +32,6 @@ Exit status: 0 everything was measured and correct, 1 a measurement failed, a su
 
 @entry.command
 def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
-    """Measures; returns the exit status."""
     flags.answer(words, USAGE, [plan.LinkOptions], "links")
     try:
         wanted = plan.make(words)

@@ -49,7 +49,6 @@ class TensorBoardOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Serves until Ctrl-C; returns the exit status."""
     if "--helpfull" not in words:
         flags.answer(words, USAGE, [TensorBoardOptions], "tensorboard")
     options, passed_on = split(words)

@@ -33,7 +33,6 @@ Exit status: 0 everything was read, 1 something could not be used, 2 wrong use, 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Prints the summary and returns the exit status."""
     options = flags.read(words, USAGE, TraceDbOptions, "trace-db")
     try:
         text, problems = look(options)

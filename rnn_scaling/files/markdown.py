@@ -18,7 +18,6 @@ class Table:
     rows: tuple[tuple[Value, ...], ...]
 
     def column(self, name: str) -> tuple[Value, ...]:
-        """One column."""
         return tuple(row[self.columns.index(name)] for row in self.rows)
 
 

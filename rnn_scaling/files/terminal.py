@@ -79,7 +79,6 @@ def _block(columns: Sequence[Sequence[str]], fewest: Sequence[int], width: int) 
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool], *, at_end: bool) -> list[str]:
-    """One row as lines."""
     broken = [textwrap.wrap(cell, n, break_on_hyphens=False) or [""] for cell, n in zip(cells, widths)]
     height = max(map(len, broken))
     filled = [[""] * (height - len(part)) + part if at_end else part + [""] * (height - len(part)) for part in broken]

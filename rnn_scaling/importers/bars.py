@@ -42,7 +42,6 @@ class Bar:
     notes: tuple[str, ...]
 
     def detect(self, head: str) -> bool:
-        """A line with a rate."""
         return any(match["rate"] for _, _, match in self._matches(head.splitlines(keepends=True)))
 
     def events(self, lines: Iterable[str], arrivals: Sequence[float]) -> Iterator[Event]:

@@ -53,7 +53,6 @@ class Problem:
     more: int = 0
 
     def text(self, source: str) -> str:
-        """The one line that the user sees."""
         further = f" (and {self.more} more such line{'s' if self.more > 1 else ''})" if self.more else ""
         return f"{source}:{self.line}: {self.reason}{further}"
 

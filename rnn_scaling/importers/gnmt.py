@@ -62,7 +62,6 @@ class _GnmtRun:
 
 
 def detect(head: str) -> bool:
-    """A TRAIN line."""
     return "TRAIN [" in head and bool(_TRAIN.search(head))
 
 

@@ -57,7 +57,6 @@ class _HorovodStream:
 
 
 def detect(head: str) -> bool:
-    """A line of an iteration, of the mean or of the total."""
     return ("img/sec" in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 

@@ -60,7 +60,6 @@ class _Rank:
 
 
 def detect(head: str) -> bool:
-    """A JSON list of trace events with Horovod's names."""
     return head.lstrip()[:1] == "[" and bool(_DETECT.search(head))
 
 
@@ -214,5 +213,4 @@ class _Trace:
         return Table("Ranks in negotiation", columns, tuple(rows))
 
     def notes(self) -> list[str]:
-        """Notes on what the tables do not show."""
         return [f"{self.cycles} cycles of Horovod's background thread were marked."] if self.cycles else []

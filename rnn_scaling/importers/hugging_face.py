@@ -16,7 +16,6 @@ NOTES = ("The rate is samples of all devices over the whole of train(): its firs
 
 
 def detect(head: str) -> bool:
-    """The rate at the end."""
     return "train_samples_per_second" in head and bool(_RATE.search(head))
 
 

@@ -73,7 +73,6 @@ class _MlperfRun:
 
 
 def detect(head: str) -> bool:
-    """A line of the log."""
     return ":::ML" in head and bool(_DETECT.search(head))
 
 

@@ -29,7 +29,6 @@ NOTES = ("Accelerators = number_of_nodes x accelerators_per_node.",)
 
 
 def detect(head: str) -> bool:
-    """A description's keys."""
     return '"system_name"' in head and '"number_of_nodes"' in head and bool(_DETECT.search(head))
 
 

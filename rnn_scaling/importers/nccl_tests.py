@@ -39,7 +39,6 @@ class _NcclRun:
 
 
 def detect(head: str) -> bool:
-    """The line of the settings, or the header of the numbers."""
     return ("nThread" in head or "algbw" in head) and bool(_DETECT.search(head))
 
 

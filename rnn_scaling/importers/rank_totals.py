@@ -72,7 +72,6 @@ class RankReader(abc.ABC, Generic[Stream]):
         return runs(self.totals)
 
     def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
-        """The result: a row a run."""
         rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
         table = scaling_table(self.source, self.title, rows)
         return finish(self.format, self.source, [table], notes, self.problems, nothing, self.remarks)

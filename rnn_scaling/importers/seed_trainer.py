@@ -22,7 +22,6 @@ NOTES = (
 
 
 def detect(head: str) -> bool:
-    """The header of the row."""
     return HEADER in head
 
 

@@ -56,7 +56,6 @@ _NONE = _Stream()  # of ranks that have printed nothing of this format; never ch
 
 
 def detect(head: str) -> bool:
-    """A step line, their header, or a total."""
     return ("images/sec: " in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 

@@ -108,7 +108,6 @@ class Cuda:
 
     @contextmanager
     def stream(self, device: int) -> Iterator[int]:
-        """A stream of a device."""
         self.use(device)
         with self._owned("cudaStreamCreateWithFlags", "cudaStreamDestroy", NON_BLOCKING) as stream:
             yield stream

@@ -22,7 +22,6 @@ class LinksDisplay:
         self._total, self._started = total, 0
 
     def start(self, what: str) -> None:
-        """The next measurement starts."""
         self._started += 1
         if self._board.has_bar:
             self._board.move(self._started - 1, what)
@@ -30,7 +29,6 @@ class LinksDisplay:
             self._board.line(f"{self._started}/{self._total}: {what}")
 
     def rounds(self, done: int, total: int, what: str) -> None:
-        """Rounds of the measurement have been made."""
         self._board.move(self._started - 1 + done / max(total, 1), what)
 
     def rows(self, lines: Iterable[str]) -> None:

@@ -61,7 +61,6 @@ class Buffers:
             ctypes.memset(address, 1, num_bytes)
 
     def copy(self, target: int, source: int, kind: int) -> Enqueue:
-        """A copy by cudaMemcpyAsync."""
         return lambda size, stream: self.cuda.call("cudaMemcpyAsync", target, source, size, kind, stream)
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:

@@ -64,7 +64,6 @@ class Crew:
         self._end.wait()
 
     def close(self) -> None:
-        """Ends the threads."""
         self._kernel = ""
         self._start.wait()
         for thread in self._threads:

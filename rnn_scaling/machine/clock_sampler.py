@@ -45,7 +45,6 @@ class ClockSampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the sampling."""
         self._ended.set()
         self._thread.join(timeout=2.0)  # longer only if a driver does not answer: that must not hold up the run's end
 
@@ -103,7 +102,6 @@ class ClockSampler:
 
 
 def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
-    """Begins to sample the devices of a run."""
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]
         return ClockSampler(lambda: clock_sources.of_gpus(ids), interval_s)

@@ -57,7 +57,6 @@ def chosen(present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tup
 
 
 def smi_names(row: Mapping[str, str]) -> tuple[str, str]:
-    """Index and UUID of a GPU in nvidia-smi's answer."""
     return row["index"], row.get("uuid", "")
 
 

@@ -285,10 +285,8 @@ class _Child:
             return False
 
     def signal(self, number: int) -> None:
-        """Sends a signal to its whole group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, only zombies are left
             os.killpg(self._process.pid, number)
 
     def reap(self) -> int:
-        """Waits for its end; returns its return code."""
         return self._process.wait()

@@ -11,7 +11,6 @@ FOLDER = os.path.dirname(os.path.realpath(__file__))
 
 
 def main(words: list[str]) -> None:
-    """Does not return."""
     program, module, *rest = words
     sys.argv = ["rnn-scaling", *rest]  # by which the package's __init__ recognises our program
     packages = os.path.dirname(os.path.dirname(FOLDER))

@@ -35,7 +35,6 @@ def environment() -> dict[str, str]:
 
 
 def main(argv: list[str]) -> None:
-    """Does not return."""
     parent, command = int(argv[0]), argv[1:]
     if sys.platform == "linux":
         _end_with_parent()

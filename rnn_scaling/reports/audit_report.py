@@ -143,7 +143,6 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
 
 
 def render_markdown(reports: Sequence[FileReport]) -> str:
-    """A table of all findings."""
     head = ["Where", "Strength", "Finding"]
     rows = [
         [_where(finding), finding.strength, wording.sentences(statements(finding))]

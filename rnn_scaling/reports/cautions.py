@@ -18,7 +18,6 @@ LEAST_ROUNDING = 0.005  # share of a rate from which on rounding of printed digi
 
 
 def lines(summary: Summary) -> list[str]:
-    """The statements in English."""
     return [sentence(statement) for statement in statements(summary)]
 
 

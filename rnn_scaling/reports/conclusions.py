@@ -27,7 +27,6 @@ MOST_LOADED = 3  # runs that are worth repeating alone; with more the machine is
 
 
 def lead(summary: Summary) -> str:
-    """The answer in English."""
     return sentences(lead_statements(summary))
 
 

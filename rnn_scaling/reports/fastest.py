@@ -56,7 +56,6 @@ def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary
 
 
 def _rated(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
-    """Each with its rate on so many devices."""
     return [
         {"name": member.title, "rate": interval_values(_rate(member, count)), "unit": member.unit} for member in series
     ]

@@ -18,7 +18,6 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 
 def render(summary: Summary) -> bytes:
-    """The summary as JSON text."""
     metrics, options = shown(summary.rows), further_options(summary)
     fields = {
         "schema": REPORT_SCHEMA,

@@ -141,7 +141,6 @@ def _cautions(run: RunRecord) -> list[str]:
 
 
 def as_json(runs: Sequence[TracedRun]) -> str:
-    """The numbers of the runs, for a program."""
     documents: list[dict[str, Any]] = [
         {
             **{"file": str(run.path), "title": run.title},

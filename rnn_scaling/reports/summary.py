@@ -76,7 +76,6 @@ class SeriesSummary:
 
     @property
     def unit(self) -> str:
-        """What its runs count."""
         return self.rows[0].row.unit
 
     def at(self, count: int) -> RowSummary | None:
@@ -142,7 +141,6 @@ class Summary:
 
     @functools.cached_property
     def rows(self) -> list[Row]:
-        """All rows, series by series."""
         return [member.row for series in self.series for member in series.rows]
 
     @functools.cached_property

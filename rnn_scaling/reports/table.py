@@ -41,7 +41,6 @@ def text(summary: Summary) -> str:
 
 
 def rates_of(series: SeriesSummary) -> Section:
-    """Every row of a series."""
     return rates([row.row for row in series.rows], series.title)
 
 

@@ -29,7 +29,6 @@ MOST_NAMES = 5  # names of a list; the rest is counted
 
 
 def sentence(statement: Statement) -> str:
-    """The statement in English."""
     return _KIT.format(all_templates()[statement.kind], subject=statement.subject, **statement.values)
 
 

@@ -74,14 +74,12 @@ class BatchSearch:
         return f"{self.limit_bytes / memory.GIB:.3g} GiB" if self.limit_bytes else "the memory of its devices"
 
     def run(self, batch_size: int) -> Run:
-        """The run of a batch size."""
         given = {**self._flags, "batch_size": batch_size}
         config = configs.resolve(given, num_gpus=self._machine[0], num_cores=self._machine[1])
         read = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
         return Run(name_of({**config.flat(), **given}, read), given, config)
 
     def tries(self, records: Records) -> list[Try]:
-        """The outcome of each run, in their order."""
         return [largest_batch.outcome(record, self.limit_bytes) for record in records.values()]
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
@@ -92,7 +90,6 @@ class BatchSearch:
         return [self.run(batch_size)]
 
     def advice(self, records: Records, launch: str) -> Advice:
-        """What the records say."""
         tries = self.tries(records)
         found = largest_batch.bounds(tries)
         is_finished = largest_batch.next_batch(self.start, tries) is None

@@ -46,7 +46,6 @@ MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
 
 
 def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
-    """The defaults of verify."""
     is_several = has_launcher or given.get("num_workers", 1) > 1
     mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
     defaults = {
@@ -104,7 +103,6 @@ def _rate(given: Mapping[str, Any]) -> dict[str, float]:
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
-    """The verification of each configuration."""
     return [Job(_verification(run), out / FOLDER, run.name) for run in runs]
 
 

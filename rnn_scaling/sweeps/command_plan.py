@@ -100,7 +100,6 @@ class CommandRun(AnyRun):
 
     @property
     def num_devices(self) -> int:
-        """Devices that it trains on."""
         return int(self.config["num_devices"])
 
     @property

@@ -230,7 +230,6 @@ def _template(run: CommandRun) -> str:
 
 
 def command(run: CommandRun, result_file: Path) -> list[str]:
-    """The words of a run."""
     places = {REPEAT: str(run.repeat), RESULT_FILE: str(result_file.absolute())}
     return template.parse(_template(run)).filled({**run.texts, **places})
 

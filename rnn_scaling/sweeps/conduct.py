@@ -185,7 +185,6 @@ def _run_pending(
     holds: Sequence[Hold],
     before: Sequence[Made],
 ) -> None:
-    """Runs what is pending; fills `records` run by run."""
     if not survey.pending:
         return
     estimator = _estimator(jobs, survey, trainer)

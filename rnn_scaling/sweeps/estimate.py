@@ -37,7 +37,6 @@ class Estimator:
         self._sums: dict[int | None, tuple[float, float]] = {}
 
     def add(self, options: Identity, seconds: float) -> None:
-        """Learns that a run with these options took this long."""
         self._seconds.setdefault(options, []).append(seconds)
         rough = self._rough_s(options)
         for key in (_towers(dict(options)), None):
@@ -83,7 +82,6 @@ class Estimator:
         return f"about {duration(total)} ({self.source(options)})"
 
     def source(self, options: Iterable[Identity]) -> str:
-        """Where the estimate comes from."""
         options = list(options)
         same = sum(option in self._seconds for option in options)
         if self._seconds and same == len(options):

@@ -38,7 +38,6 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Where its record is written."""
         return self.folder / f"{self.run.label}.json"
 
     @property

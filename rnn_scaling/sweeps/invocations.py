@@ -39,7 +39,6 @@ def run(
     launch: str = "",
     program: Sequence[str] = ranks.TRAINER,
 ) -> RunRecord:
-    """`rnn_scaling.run`."""
     trainer = SuiteTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:

@@ -28,7 +28,6 @@ class Limit:
 
 
 def given(seconds: float) -> Limit:
-    """The limit that the user set."""
     return Limit(seconds, f"killed after {seconds:g} s, the limit of --run_timeout")
 
 

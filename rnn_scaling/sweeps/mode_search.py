@@ -118,7 +118,6 @@ class ModeSearch:
         return rank(measured) if measured else None
 
     def advice(self, records: Records, launch: str) -> Advice:
-        """What the records say."""
         ranking, unit = self.ranking(records), self.runs[0].unit
         best = next((run for run in self.runs if ranking and self.title(run) == ranking.reference), None)
         standings = ranking.standings if ranking else {}

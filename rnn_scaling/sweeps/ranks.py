@@ -82,7 +82,6 @@ class Starter:
         return answer(ended, config)
 
     def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
-        """The processes on this machine."""
         environments = _on_loopback(config.num_processes)
         command = [*self.trainer, *words]
         return each_rank(config, [command] * len(environments), environments, has_streams)
@@ -172,7 +171,6 @@ def _prefix(name: str) -> str:
 
 
 def reason(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
-    """Why a run has no result."""
     if not ended.task:
         return failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
     name = names(config)[ended.task]
@@ -218,7 +216,6 @@ def _lines_of(name: str, lines: Sequence[str]) -> list[str]:
 
 
 def relay(line: str | None) -> None:
-    """Prints a line of a rank on stderr."""
     if line:
         print(line, file=sys.stderr, flush=True)
 

@@ -128,7 +128,6 @@ def require_no_suite_options(how: ConductOptions, certify: bool = False) -> None
 def _certify(
     runs: Sequence[Run], out: Path, how: ConductOptions, words: Sequence[str], verifier: Sequence[str]
 ) -> SweepOutcome:
-    """The verification of each configuration."""
     jobs = certificates.jobs(runs, out)
     print(f"certifying {len(jobs)} configuration{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
     place = out / certificates.FOLDER

@@ -115,7 +115,6 @@ def cell(weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates
 
 
 def write(work: Work, file: BinaryIO) -> None:
-    """Writes the work as one .npz."""
     fields = {f.name: getattr(work, f.name) for f in dataclasses.fields(work) if f.name not in _ARRAYS}
     arrays = {f"weights/{name}": value for name, value in work.weights.items()}
     for tower, batch in enumerate(work.batches):

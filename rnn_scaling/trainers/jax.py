@@ -96,7 +96,6 @@ def _update_of(work: Work, divisor: float) -> Callable[..., Any]:
 
 
 def kernel(work: Work) -> str:
-    """What computes the recurrent layers, for the record."""
     return "jax.experimental.rnn.lstm" if work.on_gpus else "jax.lax.scan"
 
 

@@ -55,7 +55,6 @@ class Ranks:
         return self._cause
 
     def end(self) -> None:
-        """Ends those that still run, and waits for that."""
         self._is_over = True
         for process in self._processes:
             process.kill()

@@ -39,7 +39,6 @@ class AsynchronousCertifier:
             entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
 
     def end(self) -> Certificate:
-        """The certificate of all steps that ended."""
         done = sorted(self._step.done, key=lambda step: step.number)
         numbers, staleness = [step.number for step in done], [step.staleness for step in done]
         scales_loss = self._config.model.compute_dtype == "float16"

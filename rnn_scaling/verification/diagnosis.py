@@ -263,7 +263,6 @@ class Findings:
     by_place: dict[tuple[int, str], list[Statement]] = dataclasses.field(default_factory=dict)
 
     def add(self, replica: int, explanations: Mapping[str, Sequence[Statement]]) -> None:
-        """Adds the explanations of one more batch."""
         for name, found in explanations.items():
             earlier = self.by_place.get((replica, name), [RIGHT])
             both = [statement for statement in earlier if any(_are_alike(statement, new) for new in found)]

@@ -79,7 +79,6 @@ class SerialGradients:
 
     @property
     def specs(self) -> Sequence[VariableSpec]:
-        """The variables that are trained."""
         return self._workload.variables
 
     def towers(self, number: int) -> Towers:
@@ -167,7 +166,6 @@ def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
 
 
 def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """The sum of several gradients, variable by variable."""
     first, *others = gradients
     total = {name: array.copy() for name, array in first.items()}
     for gradient in others:

@@ -37,7 +37,6 @@ class MachineCheck:
         self._engine, self._step = engine, step
 
     def batch(self, result: StepResult) -> None:
-        """As of `Certifier`."""
         self._certifier.batch(result)
 
     def end(self) -> Certificate:

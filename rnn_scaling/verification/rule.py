@@ -53,12 +53,10 @@ class Guarantee:
 
     @property
     def is_stale(self) -> bool:
-        """Whether gradients are one step old."""
         return self.late or self.staged
 
 
 def guarantee_of(config: RunConfig) -> Guarantee:
-    """What the mode of a configuration promises."""
     update, dtype = config.update, config.model.compute_dtype
     share = max(FLOAT32_SHARE, UNITS[dtype], ADAM_SHARE if config.training.optimizer == "adam" else 0.0)
     lost = COMPRESSED[update.compress_gradients]

@@ -65,7 +65,6 @@ class Runs:
 
     @property
     def num_devices(self) -> int:
-        """Devices of all workers."""
         return scale.num_devices(rows.full_config(self.files[0].record))
 
 

@@ -48,7 +48,6 @@ class StepParts:
 
     @functools.cached_property
     def steps(self) -> list[TimedStep]:
-        """All traced steps."""
         return [step for run in self.runs for step in run.steps]
 
     @property
@@ -57,7 +56,6 @@ class StepParts:
 
     @functools.cached_property
     def seconds(self) -> Spread:
-        """Length of a step."""
         return spread([step.seconds for step in self.steps])
 
     def part(self, name: str, tower: int | None = None) -> Spread:

@@ -59,7 +59,6 @@ class TraceDatabase:
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -325,7 +325,6 @@ def _again(summary: Summary) -> list[Block]:
 
 
 def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Block]:
-    """Commands below the titles of their series."""
     blocks: list[Block] = []
     for title, lines in titled:
         blocks.append(Text(title, "note"))

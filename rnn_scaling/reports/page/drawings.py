@@ -22,7 +22,6 @@ FEW = 2  # numbers of devices from which on a line says no more than a dot
 
 
 def swatches(series: Sequence[SeriesSummary]) -> list[Key]:
-    """The lines of these series."""
     few = series[: figures.MOST_LINES]
     return [
         Key(
@@ -89,7 +88,6 @@ def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
 
 
 def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
-    """The waterfall of a series."""
     devices = series.largest.devices if series.largest else ""
     ideal, measured = split.ideal.value, split.ideal.value - split.loss.value
     values = {

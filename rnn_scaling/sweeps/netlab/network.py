@@ -54,7 +54,6 @@ class NetworkLink:
 
     @property
     def burst_bytes(self) -> int:
-        """Size of the bucket."""
         return max(LEAST_BURST_BYTES, round(self.bits_per_s / 8 * BURST_S))
 
     @property
@@ -155,7 +154,6 @@ def remove(namespaces: Sequence[str]) -> None:
 
 
 def present() -> list[str]:
-    """The names of all network namespaces."""
     return sorted(os.listdir(NAMESPACES)) if NAMESPACES.exists() else []
 
 

@@ -2,7 +2,7 @@
 
 An importer is one module with two functions:
   detect(head: str) -> bool                                  is this piece of text of the format?
-  parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it, in bounded memory; LogError: nothing there
+  parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it; LogError: nothing there
 """
 
 import dataclasses

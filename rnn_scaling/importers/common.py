@@ -82,11 +82,7 @@ class Problems:
         self._first: dict[str, Problem] = {}
 
     def add(self, line: int, reason: str, kind: str = "") -> None:
-        """Notes one.
-
-        Args:
-          kind: names the problems that count as the same; "": the reason does.
-        """
+        """Notes one problem; `kind`: names the problems that count as the same; "": the reason does."""
         kind = kind or reason
         if kind not in self._first and len(self._first) >= MAX_KINDS:
             kind, reason = "further", "further faults of several kinds"
@@ -186,11 +182,7 @@ def not_negative(text: str, what: str) -> float:
 
 
 def printed(text: str, what: str, check: Callable[[str, str], float] = positive) -> Cell:
-    """A number as it was printed.
-
-    Args:
-      check: `positive` or `not_negative`.
-    """
+    """A number as it was printed; `check`: `positive` or `not_negative`."""
     check(text, what)
     cell = parse_cell(text)
     if cell is None:

@@ -51,11 +51,7 @@ class XplaneTrace(NamedTuple):
 
 
 def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) -> XplaneTrace:
-    """The kernels of each traced step.
-
-    Raises:
-      TraceError: if the trace holds no step.
-    """
+    """The kernels of each traced step. Raises TraceError if the trace holds no step."""
     windows: list[tuple[int, int]] = []
     executed: list[_Executed] = []
     waits: list[_Executed] = []

@@ -27,11 +27,7 @@ class WorkerOutcome:
 
 
 def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequence[str] = WORKER) -> WorkerOutcome:
-    """Measures what `request` asks for.
-
-    Args:
-      timeout_s: wall limit in seconds.
-    """
+    """Measures what `request` asks for; `timeout_s`: wall limit in seconds."""
     last = {"what": "its start"}
 
     def on_line(line: str | None) -> None:

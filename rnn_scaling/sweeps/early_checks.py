@@ -43,11 +43,7 @@ def load_now(
     sleep: Callable[[float], None] = time.sleep,
     meter: Callable[[Sequence[int]], LoadMeter] = LoadMeter,
 ) -> list[str]:
-    """A line if other processes use the cores now.
-
-    Args:
-      cores: to watch; this process's when not given.
-    """
+    """A line if other processes use the cores now; `cores`: to watch; this process's when not given."""
     cores = available_cores() if cores is None else cores
     watched = meter(cores)
     sleep(WATCHED_S)

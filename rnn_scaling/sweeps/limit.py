@@ -32,11 +32,7 @@ def given(seconds: float) -> Limit:
 
 
 def for_run(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limit:
-    """The limit of a run.
-
-    Args:
-      timeout_s: that the user set; None: not set.
-    """
+    """The limit of a run; `timeout_s`: that the user set; None: not set."""
     if timeout_s is not None:
         return given(timeout_s)
     expected, basis = estimator.seconds(options), estimator.basis(options)

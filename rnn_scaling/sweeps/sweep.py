@@ -86,11 +86,7 @@ class Made:
 
 
 def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) -> Made:
-    """Makes the runs of a command line.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-    """
+    """Makes the runs of a command line. Raises FlagErrors naming everything that is wrong."""
     axes, other_words = command_plan.split_axes(words)
     (options, how, command_options), lists = sweep_options.split(other_words, GROUPS)
     made = Made(Path(options.out), SweepOutcome())

@@ -26,11 +26,7 @@ FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """The batches of one step, all towers'.
-
-    Attributes:
-      loss_items: what each tower's loss is a sum over.
-    """
+    """The batches of one step, all towers'; `loss_items`: what each tower's loss is a sum over."""
 
     batches: Sequence[Any]
     loss_items: Sequence[float]

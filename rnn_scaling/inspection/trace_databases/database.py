@@ -24,11 +24,7 @@ class TraceDbError(ValueError):
 
 
 class TraceDatabase:
-    """A database opened read-only.
-
-    Attributes:
-      problems: what cannot be read, one line each.
-    """
+    """A database opened read-only; `problems`: what cannot be read, one line each."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -103,11 +103,7 @@ def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNo
 
 
 def namespace(process: str, name: str) -> str:
-    """The namespace of one node.
-
-    Args:
-      process: of `alive.this_process`: number, start, boot.
-    """
+    """The namespace of one node; `process`: of `alive.this_process`: number, start, boot."""
     number, start, _ = process.split(" ")
     return f"rnn_scaling-{number}-{start}-{name}"
 

@@ -166,7 +166,8 @@ def _start_up(y: np.ndarray) -> int:
 
 def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, list[int]]:
     """The first steady batch, and the batches of disturbances after it; None without a steady part."""
-    n, enough, long_run = len(series.y), _shortest_run(len(series.y)), series.noise
+    n, long_run = len(series.y), series.noise
+    enough = max(min(30, 2 * n // 3), math.ceil(n / 4))  # 30 and a quarter of them; two thirds in a run below 45
     start, disturbed = _same_level(series, edges, settling=max(SETTLING, n // 10))
     if n - start < enough:
         start, disturbed = _same_level(series, edges, settling=0)
@@ -202,11 +203,6 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
         else:
             break
     return run, disturbed
-
-
-def _shortest_run(n: int) -> int:
-    """Batches that a steady part needs in a run of n: 30 and a quarter of them; two thirds in a run below 45."""
-    return max(min(30, 2 * n // 3), math.ceil(n / 4))
 
 
 def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,16 +48,8 @@ def gpu_ids() -> list[str]:
 
 def chosen(present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tuple[str, str]]) -> list[T]:
     """The GPUs that are meant by `gpu_ids`'s names, in their order."""
-
-    def is_meant(gpu: T, name: str) -> bool:
-        index, uuid = names_of(gpu)
-        return index == name or uuid.startswith(name)
-
-    return [gpu for name in ids for gpu in present if is_meant(gpu, name)]
-
-
-def smi_names(row: Mapping[str, str]) -> tuple[str, str]:
-    return row["index"], row.get("uuid", "")
+    named = [(gpu, *names_of(gpu)) for gpu in present]
+    return [gpu for name in ids for gpu, index, uuid in named if index == name or uuid.startswith(name)]
 
 
 def prepare_cuda_order() -> None:
@@ -120,4 +112,4 @@ def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
         return None
     lines = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
     rows = [dict(zip(query.split(","), line)) for line in lines]
-    return chosen(rows, ids, smi_names)
+    return chosen(rows, ids, lambda row: (row["index"], row.get("uuid", "")))

@@ -76,6 +76,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     a sweep that names its runs otherwise, since more flags vary in it, does not repeat them.
     """
     result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
+    repeated = ("interrupted", "failed") if retry_failed else ("interrupted",)
     for job in jobs:
         own = _read(job, result.unreadable)
         there, differences = _best(job, own, others)
@@ -88,7 +89,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
         if differences and not force and _has_numbers(there):
             remedy = "choose another --out, or --force overwrites it"
             result.conflicts.append(f"{job.path} has other flags ({differences}); {remedy}")
-        elif differences or original or _is_to_repeat(there, retry_failed):
+        elif differences or original or there.status in repeated:
             result.pending.append(job)
         else:
             result.finished[job.label] = there
@@ -113,10 +114,6 @@ def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:
             reason = f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
             unreadable.append((job.path, reason))
     return None
-
-
-def _is_to_repeat(there: RunRecord, retry_failed: bool) -> bool:
-    return there.status == "interrupted" or (there.status == "failed" and retry_failed)
 
 
 def remove_leftovers(jobs: Sequence[Job]) -> None:

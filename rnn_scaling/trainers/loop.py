@@ -202,9 +202,8 @@ class _TrainerRun:
 
     def _clean_up(self) -> None:
         """Ends the other ranks of a run without a result."""
-        if self._ranks is None:
-            return
-        self._ranks.end()
+        if self._ranks is not None:
+            self._ranks.end()
 
     def _give_up(self, recorder: Recorder, cause: str) -> NoReturn:
         """Ends this process, which waits for a rank that has gone; in a thread of its own."""

@@ -6,7 +6,6 @@ a fault there shows. Gradients are dense.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 
@@ -117,10 +116,6 @@ class UpdateRule:
         self._updates = 0
         self.has_clipped = False  # whether any gradient of an update was longer than it may be
         self._slots: dict[str, tuple[np.ndarray, ...]] = {}
-
-    def snapshot(self) -> UpdateRule:
-        """The rule as it is now; later updates of this one do not reach it."""
-        return copy.copy(self)
 
     def reach(self) -> float:
         """How far a gradient of 1 moves a weight, in the long run."""

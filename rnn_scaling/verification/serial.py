@@ -1,5 +1,6 @@
 """Serial training of a run's batches: the towers' one after the other at the same weights, then one update."""
 
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -76,7 +77,7 @@ class Serial:
         return [self._step(training, number, towers) for training in self.trainings]
 
     def _step(self, training: Training, number: int, towers: Towers) -> Step:
-        rule = training.rule.snapshot()
+        rule = copy.copy(training.rule)  # as it is now; later updates do not reach it
         at = training.stale if self._guarantee.staged else training.weights
         weights = dict.fromkeys(training.towers, at)
         parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)

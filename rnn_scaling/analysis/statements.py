@@ -12,16 +12,11 @@ from rnn_scaling.analysis.confidence import Interval
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """One fact.
+    """One fact."""
 
-    Attributes:
-      kind: key of its template, as "fastest"; a different case is a different kind.
-      subject: what it is about, as the title of a series or the name of a check; "" is the whole report.
-      values: plain JSON data: strings, numbers, booleans, None, and lists and dictionaries of them.
-    """
-
-    kind: str
-    subject: str = ""
+    kind: str  # key of its template, as "fastest"; a different case is a different kind
+    subject: str = ""  # what it is about, as the title of a series or the name of a check; "" is the whole report
+    # Plain JSON data: strings, numbers, booleans, None, and lists and dictionaries of them.
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:

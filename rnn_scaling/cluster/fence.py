@@ -32,15 +32,10 @@ PROGRAM = (sys.executable, "-I", "-S")  # the standard library alone starts soon
 
 @dataclasses.dataclass(frozen=True)
 class Fenced:
-    """What starts a program behind the fence.
+    """What starts a program behind the fence."""
 
-    Attributes:
-      enter: words before a command; none where the system does not let this user have a network.
-      reason: why it does not.
-    """
-
-    enter: tuple[str, ...] = ()
-    reason: str = ""
+    enter: tuple[str, ...] = ()  # words before a command; none where the system does not let this user have a network
+    reason: str = ""  # why it does not
 
 
 @contextlib.contextmanager

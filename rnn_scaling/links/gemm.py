@@ -12,16 +12,11 @@ Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One product, by every device at once.
-
-    Attributes:
-      seconds: raw times of one product, each the mean of `calls` in a row.
-      calls: products in a row.
-    """
+    """One product, by every device at once."""
 
     shape: Shape
-    seconds: tuple[float, ...]
-    calls: int = 1
+    seconds: tuple[float, ...]  # raw times of one product, each the mean of `calls` in a row
+    calls: int = 1  # products in a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,21 +30,15 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True)
 class Gemm:
-    """Products of one type by devices that compute at once.
-
-    Attributes:
-      cores_per_device: of a CPU device; 0 of GPUs.
-      onednn: whether TensorFlow multiplied by oneDNN.
-      disturbed: other processes used the cores too, so that the rates are too low to relate runs to.
-    """
+    """Products of one type by devices that compute at once."""
 
     dtype: str
     num_devices: int
-    cores_per_device: int
-    onednn: bool
+    cores_per_device: int  # of a CPU device; 0 of GPUs
+    onednn: bool  # whether TensorFlow multiplied by oneDNN
     products: tuple[Product, ...]
     notes: tuple[str, ...] = ()
-    disturbed: bool = False
+    disturbed: bool = False  # other processes used the cores too, so that the rates are too low to relate runs to
 
     def rate(self, product: Product) -> Rate:
         """Of all devices together."""

@@ -30,18 +30,13 @@ Enqueue = Callable[[int, int], None]  # (bytes, stream)
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A way for bytes.
-
-    Attributes:
-      lanes: for each direction at once, (device of its stream, what puts one copy into the stream).
-      by_events: timed by the GPU; False: by the host's clock, a thread a lane.
-      traffic: counted bytes for each byte of size.
-    """
+    """A way for bytes."""
 
     name: str
+    # For each direction at once, (device of its stream, what puts one copy into the stream).
     lanes: tuple[tuple[int, Enqueue], ...]
-    by_events: bool = True
-    traffic: int = 1
+    by_events: bool = True  # timed by the GPU; False: by the host's clock, a thread a lane
+    traffic: int = 1  # counted bytes for each byte of size
     note: str = ""
 
 

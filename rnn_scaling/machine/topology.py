@@ -22,17 +22,11 @@ _NVLINK = 10
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The subsets of one size that should exchange fastest.
+    """The subsets of one size that should exchange fastest."""
 
-    Attributes:
-      subsets: nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first.
-      worst: the farthest link within each of them; "": a single GPU.
-      count: how many are equally good.
-    """
-
-    subsets: tuple[tuple[int, ...], ...]
-    worst: str
-    count: int
+    subsets: tuple[tuple[int, ...], ...]  # nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first
+    worst: str  # the farthest link within each of them; "": a single GPU
+    count: int  # how many are equally good
 
 
 def read() -> Topology | None:

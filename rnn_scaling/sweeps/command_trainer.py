@@ -46,19 +46,13 @@ NOTHING = [sys.executable, "-I", "-S", "-c", ""]
 
 @dataclasses.dataclass
 class _Output:
-    """What one run printed.
+    """What one run printed."""
 
-    Attributes:
-      is_cut: the run printed more than its log may hold.
-      arrivals: when its lines came, in seconds of `time.monotonic`.
-      errors: the lines that name an error.
-      load: of other processes, during the run.
-    """
-
-    is_cut: bool = False
+    is_cut: bool = False  # the run printed more than its log may hold
+    # When its lines came, in seconds of `time.monotonic`.
     arrivals: list[float] = dataclasses.field(default_factory=list)
-    errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)
-    load: load.Load | None = None
+    errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)  # the lines that name an error
+    load: load.Load | None = None  # of other processes, during the run
 
 
 class CommandTrainer(Trainer[CommandRun]):

@@ -59,15 +59,11 @@ class ConductOptions(flags.FileOptions):
 
 @dataclasses.dataclass
 class SweepOutcome:
-    """What became of the jobs.
+    """What became of the jobs."""
 
-    Attributes:
-      exit_status: set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
-      records: the finished jobs' records by label.
-    """
-
+    # Set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
     exit_status: int | None = None
-    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
+    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # the finished jobs' records by label
 
     def print_failures(self) -> bool:
         """Names every failed run on stderr; returns whether there is one."""

@@ -44,15 +44,10 @@ class ProcessCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Starter:
-    """Starts the processes of a run.
+    """Starts the processes of a run."""
 
-    Attributes:
-      trainer: the command of one process, without its flags.
-      launch: a launcher with its flags, which places the processes; empty: they start on this machine.
-    """
-
-    trainer: Sequence[str] = TRAINER
-    launch: str = ""
+    trainer: Sequence[str] = TRAINER  # the command of one process, without its flags
+    launch: str = ""  # a launcher with its flags, which places the processes; empty: they start on this machine
 
     def run(
         self,

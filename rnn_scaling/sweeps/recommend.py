@@ -47,15 +47,10 @@ GROUPS = (RecommendOptions, ConductOptions)
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What the command found.
+    """What the command found."""
 
-    Attributes:
-      advice: None: there is none, because of the exit status.
-      exit_status: None: the search ended by itself.
-    """
-
-    advice: Advice | None
-    exit_status: int | None
+    advice: Advice | None  # None: there is none, because of the exit status
+    exit_status: int | None  # None: the search ended by itself
     num_records: int = 0
 
 

@@ -47,17 +47,12 @@ GROUPS = (SweepOptions, ConductOptions, TrainerOptions)
 
 @dataclasses.dataclass
 class Made:
-    """What a sweep made.
-
-    Attributes:
-      exit_status: None: every run is finished.
-      certified: the verification of each configuration; None: not requested.
-    """
+    """What a sweep made."""
 
     out: Path
     outcome: SweepOutcome
-    exit_status: int | None = None
-    certified: SweepOutcome | None = None
+    exit_status: int | None = None  # None: every run is finished
+    certified: SweepOutcome | None = None  # the verification of each configuration; None: not requested
     configurations: Sequence[AnyRun] = ()
     rounds: int = 0
 

@@ -30,37 +30,24 @@ Batch = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """One run.
+    """One run."""
 
-    Attributes:
-      config: every option of the run by name, as its record has them.
-      weights: before the first step, float32, by name.
-      batches: one a tower, the same at every step.
-      items: words of both sides, of each tower a step.
-      loss_items: target words, which the loss is a mean over, of each tower.
-      reference_losses: [20, towers], a row a step from the first on: the mean loss of each tower's words in float32
-        with plain SGD at `sgd_learning_rate`, as our own step has it.
-      sgd_learning_rate: of these.
-      result_file: where the record goes; empty: nowhere.
-      cores: of each device; empty on GPUs.
-      resolved: fields of `records.environment.Resolved` that are known already.
-      started: `time.perf_counter()` when the program started; the clock of all processes of a machine.
-    """
-
-    config: Mapping[str, Any]
-    weights: Mapping[str, np.ndarray]
-    batches: tuple[Batch, ...]
-    items: tuple[int, ...]
-    loss_items: tuple[int, ...]
+    config: Mapping[str, Any]  # every option of the run by name, as its record has them
+    weights: Mapping[str, np.ndarray]  # before the first step, float32, by name
+    batches: tuple[Batch, ...]  # one a tower, the same at every step
+    items: tuple[int, ...]  # words of both sides, of each tower a step
+    loss_items: tuple[int, ...]  # target words, which the loss is a mean over, of each tower
+    # [20, towers], a row a step from the first on: the mean loss of each tower's words in float32 with plain SGD at
+    # `sgd_learning_rate`, as our own step has it.
     reference_losses: tuple[tuple[float, ...], ...]
-    sgd_learning_rate: float
+    sgd_learning_rate: float  # of these
     flops_per_item: float
     parameters: Mapping[str, int]
-    result_file: str
+    result_file: str  # where the record goes; empty: nowhere
     threads: int
-    cores: tuple[tuple[int, ...], ...]
-    resolved: Mapping[str, Any]
-    started: float
+    cores: tuple[tuple[int, ...], ...]  # of each device; empty on GPUs
+    resolved: Mapping[str, Any]  # fields of `records.environment.Resolved` that are known already
+    started: float  # `time.perf_counter()` when the program started; the clock of all processes of a machine
 
     @property
     def num_devices(self) -> int:

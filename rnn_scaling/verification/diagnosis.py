@@ -39,17 +39,11 @@ DUPLICATES = Statement("update-duplicate-rows", "duplicate rows")
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaUpdate:
-    """What one replica did with one batch.
+    """What one replica did with one batch."""
 
-    Attributes:
-      tower: whose replica it is; None: all towers'.
-      parts: each tower's gradient, at the weights that it had.
-      shares: each tower's share of the items of all.
-    """
-
-    tower: int | None
-    parts: Mapping[int, GradientPart]
-    shares: Mapping[int, float]
+    tower: int | None  # whose replica it is; None: all towers'
+    parts: Mapping[int, GradientPart]  # each tower's gradient, at the weights that it had
+    shares: Mapping[int, float]  # each tower's share of the items of all
     change: Arrays
     before: Arrays
 
@@ -61,18 +55,13 @@ class ReplicaUpdate:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """An update, and what it is compared with.
-
-    Attributes:
-      previous: the right gradient of the batch before; None: there is none.
-      stale: each tower's part at the weights of the batch before.
-    """
+    """An update, and what it is compared with."""
 
     update: ReplicaUpdate
     guarantee: Guarantee
     rule: UpdateRule
-    previous: Gradient | None
-    stale: Mapping[int, GradientPart]
+    previous: Gradient | None  # the right gradient of the batch before; None: there is none
+    stale: Mapping[int, GradientPart]  # each tower's part at the weights of the batch before
 
     def expected(self) -> Gradient:
         """The gradient that the mode should have applied."""

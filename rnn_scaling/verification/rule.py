@@ -31,24 +31,16 @@ FIRST_LOSS_SCALE = 2.0**15  # of float16; halved, and the update left out, where
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """What serial training the towers' must equal.
+    """What serial training the towers' must equal."""
 
-    Attributes:
-      shares_one_model: one training on the towers' batches together; else one for each tower's own.
-      late: each gradient is applied one batch after its own.
-      staged: each gradient is computed at the weights of one batch before.
-      share: of a variable's way by which it may differ, as Euclidean norms.
-      lost: of a tower's gradient, what its exchange in fewer bits holds back for later batches, per element of its
-        largest one; 0: nothing.
-      loss: by which share of itself a loss may differ.
-    """
-
-    shares_one_model: bool
-    late: bool
-    staged: bool
-    share: float
+    shares_one_model: bool  # one training on the towers' batches together; else one for each tower's own
+    late: bool  # each gradient is applied one batch after its own
+    staged: bool  # each gradient is computed at the weights of one batch before
+    share: float  # of a variable's way by which it may differ, as Euclidean norms
+    # Of a tower's gradient, what its exchange in fewer bits holds back for later batches, per element of its largest
+    # one; 0: nothing.
     lost: float
-    loss: float
+    loss: float  # by which share of itself a loss may differ
 
     @property
     def is_stale(self) -> bool:

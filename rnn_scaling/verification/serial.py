@@ -17,21 +17,16 @@ FLIPPED = 0.002  # of the elements that travel in 8 bits: those that another rou
 
 @dataclasses.dataclass
 class Training:
-    """One set of weights and the towers whose batches train it.
-
-    Attributes:
-      late: the gradient of the last batch, of training that applies it with the next; None: nothing is held back.
-      way: how far each variable has gone, the Euclidean norms of all updates added.
-      lost: how far each may lag behind because an exchange in fewer bits held back a part.
-    """
+    """One set of weights and the towers whose batches train it."""
 
     towers: Sequence[int]
     weights: dict[str, np.ndarray]
     stale: dict[str, np.ndarray]
     rule: UpdateRule
+    # The gradient of the last batch, of training that applies it with the next; None: nothing is held back.
     late: dict[str, np.ndarray] | None
-    way: dict[str, float]
-    lost: dict[str, float]
+    way: dict[str, float]  # how far each variable has gone, the Euclidean norms of all updates added
+    lost: dict[str, float]  # how far each may lag behind because an exchange in fewer bits held back a part
 
 
 @dataclasses.dataclass(frozen=True)

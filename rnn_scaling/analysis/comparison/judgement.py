@@ -24,20 +24,13 @@ MAX_SHOWN = 3
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked of two sets of runs.
-
-    Attributes:
-      paired: the runs of the same repeat number ran next to each other.
-      max_regression: the largest slow-down that passes, a share.
-      accepted: plain names of differences that are no obstacle; "all": none is.
-      across: MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is.
-    """
+    """What is asked of two sets of runs."""
 
     metric: str = RATE.name
-    paired: bool = False
-    max_regression: float = 0.05
-    accepted: frozenset[str] = frozenset()
-    across: str = ""
+    paired: bool = False  # the runs of the same repeat number ran next to each other
+    max_regression: float = 0.05  # the largest slow-down that passes, a share
+    accepted: frozenset[str] = frozenset()  # plain names of differences that are no obstacle; "all": none is
+    across: str = ""  # MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is
 
     def __post_init__(self) -> None:
         if self.metric not in CHOICES:

@@ -66,19 +66,15 @@ class EventTable:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What a database contains.
+    """What a database contains."""
 
-    Attributes:
-      schema: "nsys" or "nvprof"; `tool` is its name.
-      gpus: (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
-    """
-
-    schema: str
+    schema: str  # "nsys" or "nvprof"; `tool` is its name
     tool: str
     versions: Mapping[str, str]
     tables: tuple[EventTable, ...]
     memory_kinds: Mapping[int, str]
     models: Mapping[object, str]
+    # (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
     gpus: Mapping[tuple[object, object], object] = dataclasses.field(default_factory=dict)
 
     @property

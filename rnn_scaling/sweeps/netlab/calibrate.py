@@ -18,15 +18,10 @@ SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What one TCP stream from each node to the next carried while all sent.
+    """What one TCP stream from each node to the next carried while all sent."""
 
-    Attributes:
-      bits_per_s: payload of each node, in rank order.
-      round_trip_s: between two nodes while no other node sent.
-    """
-
-    bits_per_s: tuple[float, ...]
-    round_trip_s: float
+    bits_per_s: tuple[float, ...]  # payload of each node, in rank order
+    round_trip_s: float  # between two nodes while no other node sent
 
 
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:

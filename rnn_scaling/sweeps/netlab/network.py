@@ -42,15 +42,10 @@ QUEUE_S = 0.05  # of data that waits before packets are lost: the buffer of a sw
 
 @dataclasses.dataclass(frozen=True)
 class NetworkLink:
-    """Every node's link to the switch, the same in both directions.
+    """Every node's link to the switch, the same in both directions."""
 
-    Attributes:
-      bits_per_s: that the token bucket lets through, headers of Ethernet included.
-      delay_s: one way, between any two nodes.
-    """
-
-    bits_per_s: float
-    delay_s: float = 0.0
+    bits_per_s: float  # that the token bucket lets through, headers of Ethernet included
+    delay_s: float = 0.0  # one way, between any two nodes
 
     @property
     def burst_bytes(self) -> int:

@@ -26,18 +26,14 @@ _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}  # by what stands bef
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A kind of bar.
-
-    Attributes:
-      regex: of a line from its beginning; groups step, total, bar (its title), rate, unit (of the rate), loss.
-      needs: a text that each line has, for which is looked first.
-      has_mean: its last line has the mean rate of the whole bar; else validation follows its first line at the last
-        step, and may count in the rates of those after it.
-    """
+    """A kind of bar."""
 
     format: str
+    # Of a line from its beginning; groups step, total, bar (its title), rate, unit (of the rate), loss.
     regex: re.Pattern[str]
-    needs: str
+    needs: str  # a text that each line has, for which is looked first
+    # Its last line has the mean rate of the whole bar; else validation follows its first line at the last step, and
+    # may count in the rates of those after it.
     has_mean: bool
     notes: tuple[str, ...]
 

@@ -48,17 +48,13 @@ class Job:
 
 @dataclasses.dataclass
 class Survey:
-    """What a folder holds of some jobs.
+    """What a folder holds of some jobs."""
 
-    Attributes:
-      finished: records of jobs that need not run, by label.
-      conflicts: a line for each record of other flags in a job's place.
-      unreadable: path and reason of what is in a job's place but is no record, or is a copy of another.
-    """
-
-    finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
+    finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # jobs that need not run, by label
     pending: list[Job] = dataclasses.field(default_factory=list)
+    # A line for each record of other flags in a job's place.
     conflicts: list[str] = dataclasses.field(default_factory=list)
+    # Path and reason of what is in a job's place but is no record, or is a copy of another.
     unreadable: list[tuple[Path, str]] = dataclasses.field(default_factory=list)
 
 

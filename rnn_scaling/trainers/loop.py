@@ -46,19 +46,15 @@ class ProcessGroup(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FrameworkTrainer:
-    """One framework.
-
-    Attributes:
-      build: (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is
-        compiled is compiled here or at the first call. A process that drives all devices has rank 0.
-      kernel: what computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
-      group: of a framework with a process for each device; None: one process drives all.
-    """
+    """One framework."""
 
     name: str
+    # (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is compiled
+    # is compiled here or at the first call. A process that drives all devices has rank 0.
     build: Callable[[Work, int], Step]
+    # What computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
     kernel: Callable[[Work], str]
-    group: ProcessGroup | None = None
+    group: ProcessGroup | None = None  # of a framework with a process for each device; None: one process drives all
 
 
 class RefusedError(Exception):

@@ -243,12 +243,9 @@ def _multiple(did: np.ndarray, direction: np.ndarray) -> float | None:
 
 @dataclasses.dataclass
 class Findings:
-    """The explanations of each variable of each replica, batch after batch.
+    """The explanations of each variable of each replica, batch after batch."""
 
-    Attributes:
-      by_place: (replica, variable) -> the explanations that fit in every batch so far, best first.
-    """
-
+    # (replica, variable) -> the explanations that fit in every batch so far, best first.
     by_place: dict[tuple[int, str], list[Statement]] = dataclasses.field(default_factory=dict)
 
     def add(self, replica: int, explanations: Mapping[str, Sequence[Statement]]) -> None:

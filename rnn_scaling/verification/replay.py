@@ -25,17 +25,12 @@ LARGEST_SHARE = 0.04  # of a change: a candidate that is off by more explains no
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """One candidate.
-
-    Attributes:
-      sum: of the towers' gradients; None: as the exchange gives it.
-      keeps, factor: as of `int8.Feedback`.
-    """
+    """One candidate."""
 
     fault: Statement
     constants: Constants = RIGHT
-    sum: Callable[[ReplicaUpdate], Arrays] | None = None
-    keeps: bool = True
+    sum: Callable[[ReplicaUpdate], Arrays] | None = None  # of the towers' gradients; None: as the exchange gives it
+    keeps: bool = True  # as of `int8.Feedback`, and so is factor
     factor: float = 1.0
 
 

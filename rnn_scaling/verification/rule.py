@@ -65,30 +65,20 @@ def guarantee_of(config: RunConfig) -> Guarantee:
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """What an optimizer is made of; others than these are faults that an update is compared with.
+    """What an optimizer is made of; others than these are faults that an update is compared with."""
 
-    Attributes:
-      momentum: of momentum: v = momentum v - rate g; w += v.
-      nesterov: w += momentum v - rate g instead (Sutskever et al., 2013).
-      beta_1, beta_2, epsilon: Adam's (Kingma and Ba, arXiv:1412.6980, the form that ends section 2).
-      corrects: divides Adam's averages, of gradients and of squares, by 1 - beta^count.
-      offset: added to the count of updates that the correction and the learning rate see.
-      ramp: added to the number of updates over which the learning rate rises.
-      rate: multiplies the learning rate.
-      bound: multiplies the norm that gradients are clipped to.
-      clips: "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
-    """
-
-    momentum: float = 0.9
-    nesterov: bool = False
-    beta_1: float = 0.9
+    momentum: float = 0.9  # v = momentum v - rate g; w += v
+    nesterov: bool = False  # w += momentum v - rate g instead (Sutskever et al., 2013)
+    beta_1: float = 0.9  # Adam's, as those below (Kingma and Ba, arXiv:1412.6980, the form that ends section 2)
     beta_2: float = 0.999
     epsilon: float = 1e-7
+    # Divides Adam's averages, of gradients and of squares, by 1 - beta^count.
     corrects: tuple[bool, bool] = (True, True)
-    offset: int = 0
-    ramp: int = 0
-    rate: float = 1.0
-    bound: float = 1.0
+    offset: int = 0  # added to the count of updates that the correction and the learning rate see
+    ramp: int = 0  # added to the number of updates over which the learning rate rises
+    rate: float = 1.0  # multiplies the learning rate
+    bound: float = 1.0  # multiplies the norm that gradients are clipped to
+    # "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
     clips: str = "global"
 
 

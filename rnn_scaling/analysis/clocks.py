@@ -24,13 +24,10 @@ _KINDS = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
 
 @dataclasses.dataclass(frozen=True)
 class ClockCaution:
-    """What makes GPUs of a run unequal or slow.
+    """What makes GPUs of a run unequal or slow."""
 
-    key: the same in two runs of the same GPUs, whatever the exact values; text: the sentence, without its full stop.
-    """
-
-    key: tuple[Hashable, ...]
-    text: str
+    key: tuple[Hashable, ...]  # the same in two runs of the same GPUs, whatever the exact values
+    text: str  # the sentence, without its full stop
 
 
 def clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:

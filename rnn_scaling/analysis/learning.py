@@ -39,13 +39,10 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The smoothed values of one run, a point for each batch from the first full window on.
+    """The smoothed values of one run, a point for each batch from the first full window on."""
 
-    items: since the first batch; done: the same of what the loss is a mean over, in which the window is counted.
-    """
-
-    items: tuple[int, ...]
-    done: tuple[int, ...]
+    items: tuple[int, ...]  # since the first batch
+    done: tuple[int, ...]  # the same of what the loss is a mean over, in which the window is counted
     values: tuple[float, ...]
     window: float
 

@@ -35,16 +35,12 @@ Cell = str | int | float | Interval | None
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What a search for settings found.
+    """What a search for settings found."""
 
-    name: of its files; command: trains with the settings that were found, "": none; columns: title -> decimals at most;
-    data: further fields of the JSON.
-    """
-
-    name: str
+    name: str  # of its files
     schema: str
     statements: Sequence[Statement]
-    command: str
-    columns: Mapping[str, int]
+    command: str  # trains with the settings that were found, "": none
+    columns: Mapping[str, int]  # title -> decimals at most
     rows: Sequence[Sequence[Cell]]
-    data: Mapping[str, Any]
+    data: Mapping[str, Any]  # further fields of the JSON

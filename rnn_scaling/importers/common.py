@@ -59,19 +59,15 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class ImportedLog:
-    """What one importer read from one source.
-
-    tables: points of a scaling measurement (ScalingTable), or any other numbers (Table).
-    notes: what the numbers of this format mean and what it lacks, one sentence each.
-    problems: lines that could not be used; the rest was.
-    remarks: what stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
-    """
+    """What one importer read from one source."""
 
     format: str
     source: str
+    # Points of a scaling measurement (ScalingTable), or any other numbers (Table).
     tables: tuple[ScalingTable | Table, ...]
-    notes: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()  # what the numbers of this format mean and what it lacks, one sentence each
+    problems: tuple[Problem, ...] = ()  # lines that could not be used; the rest was
+    # What stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
     remarks: tuple[str, ...] = ()
 
 

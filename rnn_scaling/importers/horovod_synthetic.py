@@ -32,10 +32,7 @@ NOTES = (
 
 @dataclasses.dataclass
 class _HorovodStream:
-    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number.
-
-    is_on_cpus: a line says "per CPU" and not "per GPU".
-    """
+    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number."""
 
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
     count: int = 0
@@ -44,7 +41,7 @@ class _HorovodStream:
     each: tuple[str, str] | None = None
     line: int = 0
     rates: list[float] = dataclasses.field(default_factory=list)
-    is_on_cpus: bool = False
+    is_on_cpus: bool = False  # a line says "per CPU" and not "per GPU"
 
     def add(self, rate: float) -> None:
         """Takes one iteration's rate into mean and variance (Welford)."""

@@ -53,19 +53,14 @@ class Timing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """How the log of a run is read.
+    """How the log of a run is read."""
 
-    formats: the value of --log_format; warmup: matches of a pattern at the start that no rate counts; items_per_step:
-    where a log tells steps alone, else None; num_devices: of the run, of which no rank is more; items: of the whole
-    run, with WALL; timing: by the sweep.
-    """
-
-    formats: str = AUTO
-    warmup: int = 1
-    items_per_step: float | None = None
-    num_devices: int = 1
-    items: float | None = None
-    timing: Timing = Timing()
+    formats: str = AUTO  # the value of --log_format
+    warmup: int = 1  # matches of a pattern at the start that no rate counts
+    items_per_step: float | None = None  # where a log tells steps alone, else None
+    num_devices: int = 1  # of the run, of which no rank is more
+    items: float | None = None  # of the whole run, with WALL
+    timing: Timing = Timing()  # by the sweep
 
 
 class Seen(NamedTuple):

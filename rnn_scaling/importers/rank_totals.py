@@ -14,19 +14,14 @@ SAME_TOTAL = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-    """One printed total.
-
-    rank: the rank whose output it is, None where the launcher put no tag before it.
-    key: the settings that the log gives it; workers: how many ranks print one each.
-    rate: items a second; row: the run, as this rank tells it.
-    """
+    """One printed total."""
 
     line: int
-    rank: int | None
-    key: Hashable
-    workers: int
-    rate: float
-    row: ScalingRow
+    rank: int | None  # the rank whose output it is, None where the launcher put no tag before it
+    key: Hashable  # the settings that the log gives it
+    workers: int  # how many ranks print one each
+    rate: float  # items a second
+    row: ScalingRow  # the run, as this rank tells it
 
 
 Stream = TypeVar("Stream")

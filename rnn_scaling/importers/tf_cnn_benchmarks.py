@@ -37,18 +37,15 @@ NOTES = (
 
 @dataclasses.dataclass
 class _Stream:
-    """The output of one rank (or of a log without tags) so far.
+    """The output of one rank (or of a log without tags) so far."""
 
-    settings: of the header; command: options of the command line before it; pieces: (line, first and last step, rate)
-    of the steps between two step lines.
-    """
-
-    settings: dict[str, str] = dataclasses.field(default_factory=dict)
-    command: dict[str, str] = dataclasses.field(default_factory=dict)
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)  # of the header
+    command: dict[str, str] = dataclasses.field(default_factory=dict)  # options of the command line before it
     in_header: bool = False
     step: tuple[str, ...] | None = None
     step_line: int = 0
     is_done: bool = False
+    # (line, first and last step, rate) of the steps between two step lines.
     pieces: list[tuple[int, int, int, float]] = dataclasses.field(default_factory=list)
 
 

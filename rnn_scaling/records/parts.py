@@ -94,15 +94,13 @@ class SteadyState(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Phases(Sparse):
-    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met.
-
-    resume: of a run that went on from a checkpoint, the warm-up that counts nowhere; the batches before are in the
-    batches' phases and in the total, what else the processes before this one did is not.
-    """
+    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met."""
 
     start: Seconds = 0.0
     cluster: Seconds = 0.0
     build: Seconds = 0.0
+    # Of a run that went on from a checkpoint, the warm-up that counts nowhere; the batches before are in the batches'
+    # phases and in the total, what else the processes before this one did is not.
     resume: Seconds | None = None
     first_batch: Seconds = 0.0
     warmup: Seconds = 0.0

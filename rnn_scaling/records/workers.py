@@ -43,19 +43,16 @@ class Rank(Sparse):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workers(Sparse):
-    """The processes of a run.
+    """The processes of a run."""
 
-    launcher: what started them; window: how the common window was made; window_seconds: its length by the clock of
-    rank 0, from barrier to barrier; link: the network between them, where it was made for the run; staleness: how many
-    updates of others lay between the reading of the variables and their update, and how often (asynchronous modes).
-    """
-
-    launcher: str | None = None
-    window: str | None = None
-    window_seconds: Length | None = None
-    link: str | None = None
+    launcher: str | None = None  # what started them
+    window: str | None = None  # how the common window was made
+    window_seconds: Length | None = None  # its length by the clock of rank 0, from barrier to barrier
+    link: str | None = None  # the network between them, where it was made for the run
     ranks: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()
+    # How many updates of others lay between the reading of the variables and their update, and how often
+    # (asynchronous modes).
     staleness: Mapping[str, Count] | None = None
 
     @property

@@ -76,15 +76,11 @@ class TrainerOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CommandRun(AnyRun):
-    """A run of the user's command.
+    """A run of the user's command."""
 
-    config: its options as they stand in its record; texts: what stands for each place but REPEAT and RESULT_FILE;
-    terms: how its output is read.
-    """
-
-    config: Mapping[str, Any]
-    texts: Mapping[str, str]
-    terms: Terms = Terms()
+    config: Mapping[str, Any]  # its options as they stand in its record
+    texts: Mapping[str, str]  # what stands for each place but REPEAT and RESULT_FILE
+    terms: Terms = Terms()  # how its output is read
 
     @property
     def options(self) -> dict[str, Any]:

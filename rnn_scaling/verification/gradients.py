@@ -39,14 +39,12 @@ class Towers:
 
 @dataclasses.dataclass(frozen=True)
 class GradientPart:
-    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages.
-
-    rows: (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
-    """
+    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages."""
 
     loss_sum: float
     gradient: Arrays
     moving: Arrays
+    # (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
     rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
 
 

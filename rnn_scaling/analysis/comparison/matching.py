@@ -70,14 +70,12 @@ class Runs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Configuration:
-    """What is compared: the same options on both sides but for the change. A side without runs is None.
-
-    scopes: of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
-    """
+    """What is compared: the same options on both sides but for the change. A side without runs is None."""
 
     label: str
     before: Runs | None
     after: Runs | None
+    # Of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
     scopes: tuple[str, ...] = ()
 
     @property

@@ -24,16 +24,13 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What tracing cost. `ratio`: seconds of a traced step over those of an untraced one, geometric mean of `count`.
-
-    `counted`: the same of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs.
-    """
+    """What tracing cost. `ratio`: seconds of a traced step over those of an untraced one, geometric mean of `count`."""
 
     ratio: float
     low: float | None
     high: float | None
     count: int
-    counted: float
+    counted: float  # the same of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs
     start_s: float
     stop_s: float
 

@@ -49,17 +49,13 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
-    """What the runs of one configuration took.
-
-    needed: items until the target, of each run, None: it did not reach it; items and seconds: over the runs, None
-    unless all reached it; best: the best smoothed value of any run, None without a full window.
-    """
+    """What the runs of one configuration took."""
 
     row: Row
-    needed: tuple[int | None, ...]
-    items: Interval | None
+    needed: tuple[int | None, ...]  # items until the target, of each run, None: it did not reach it
+    items: Interval | None  # over the runs, as the seconds; None unless all reached it
     seconds: Interval | None
-    best: float | None
+    best: float | None  # the best smoothed value of any run, None without a full window
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

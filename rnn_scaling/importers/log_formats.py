@@ -16,39 +16,31 @@ ARRIVAL, PROCESS = "arrival", "process"  # our clocks
 
 @dataclasses.dataclass(frozen=True)
 class LogReading:
-    """What the log of one run tells.
-
-    rate: items/s after the warm-up; unit: "" where it is not told; seconds, items, loss: of each batch, or stretch of
-    batches, from the first; empty where only the rate is told. warmup: how many of these no rate counts. devices,
-    batch_size (of a device): None where they are not told. rounding: by what share of itself the rate may be off for
-    the digits that were printed, or by the clock. clock: "" where the program printed its rate or seconds, else ours:
-    ARRIVAL of its lines, or its whole PROCESS. notes: what the numbers mean, a sentence each.
-    """
+    """What the log of one run tells."""
 
     format: str
-    rate: float
-    unit: str = ""
+    rate: float  # items/s after the warm-up
+    unit: str = ""  # "" where it is not told
+    # Of each batch, or stretch of batches, from the first, as items and loss; empty where only the rate is told.
     seconds: tuple[float, ...] = ()
     items: tuple[int | float, ...] = ()
     loss: tuple[float | None, ...] = ()
-    warmup: int = 0
-    devices: int | None = None
-    batch_size: int | None = None
+    warmup: int = 0  # how many of these no rate counts
+    devices: int | None = None  # None where they are not told
+    batch_size: int | None = None  # of a device; None where it is not told
+    # By what share of itself the rate may be off for the digits that were printed, or by the clock.
     rounding: float = 0.0
+    # "" where the program printed its rate or seconds, else ours: ARRIVAL of its lines, or its whole PROCESS.
     clock: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the numbers mean, a sentence each
 
 
 class Timing(NamedTuple):
-    """What the sweep's clock tells of a run.
+    """What the sweep's clock tells of a run."""
 
-    arrivals: when each line of the log came, in seconds, empty: not known. seconds: of the whole run. launch_s: how
-    many of these a program that does nothing takes.
-    """
-
-    arrivals: Sequence[float] = ()
-    seconds: float = 0.0
-    launch_s: float = 0.0
+    arrivals: Sequence[float] = ()  # when each line of the log came, in seconds, empty: not known
+    seconds: float = 0.0  # of the whole run
+    launch_s: float = 0.0  # how many of these a program that does nothing takes
 
 
 @dataclasses.dataclass(frozen=True)

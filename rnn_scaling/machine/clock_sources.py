@@ -15,14 +15,11 @@ _CORE = re.compile(r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.M
 
 @dataclasses.dataclass(frozen=True)
 class ClockSource:
-    """Something that tells clocks.
-
-    devices: what does not change, one mapping a device; poll: what changes, in their order; None: nothing new.
-    """
+    """Something that tells clocks."""
 
     name: str
-    devices: Sample
-    poll: Callable[[], Sample | None]
+    devices: Sample  # what does not change, one mapping a device
+    poll: Callable[[], Sample | None]  # what changes, in their order; None: nothing new
     close: Callable[[], object] = lambda: None
 
 

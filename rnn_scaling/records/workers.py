@@ -13,32 +13,27 @@ WORKER, SERVER, COORDINATOR = ROLES = ("worker", "ps", "coordinator")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(Sparse):
-    """One process, with the raw batches that it timed itself (none, where another process runs its towers).
-
-    role: "worker", "ps" or "coordinator"; loss_items: of each batch, what its loss is a mean over; correct: how many
-    of these were predicted right, None: not counted; ready: of each batch, seconds until the gradients of its last
-    tower were computed and the exchange could begin; error: how it ended, where it did not end well; certificate: of
-    its own replicas.
-    """
+    """One process, with the raw batches that it timed itself (none, where another process runs its towers)."""
 
     rank: Count
-    role: Name = WORKER
+    role: Name = WORKER  # or "ps", or "coordinator"
     host: str | None = None
     pid: Count | None = None
     cpu_affinity: tuple[int, ...] | None = None
     seconds: tuple[Length, ...] = ()
     items: tuple[PositiveCount, ...] = ()
     loss: tuple[Loss | None, ...] = ()
-    loss_items: tuple[PositiveCount, ...] = ()
+    loss_items: tuple[PositiveCount, ...] = ()  # of each batch, what its loss is a mean over
     tower_items: tuple[tuple[PositiveCount, ...], ...] = ()
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
+    # Of each batch, seconds until the gradients of its last tower were computed and the exchange could begin.
     ready: tuple[Seconds, ...] = ()
-    correct: tuple[Count, ...] | None = None
+    correct: tuple[Count, ...] | None = None  # how many of these were predicted right, None: not counted
     phases: Phases | None = None
     load_others: Number | None = None
     peak_process_bytes: PositiveCount | None = None
-    error: str | None = None
-    certificate: Certificate | None = None
+    error: str | None = None  # how it ended, where it did not end well
+    certificate: Certificate | None = None  # of its own replicas
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

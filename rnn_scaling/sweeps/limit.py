@@ -16,14 +16,11 @@ EXPECTED = {  # by basis of the estimate
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """The limit of one run.
+    """The limit of one run."""
 
-    seconds: 0: none; words: the message when it is reached; is_rough: the limit has no finished run as its basis, so
-      that it starts anew with each sign of progress.
-    """
-
-    seconds: float
-    words: str
+    seconds: float  # 0: none
+    words: str  # the message when it is reached
+    # The limit has no finished run as its basis, so that it starts anew with each sign of progress.
     is_rough: bool = False
 
 

@@ -68,17 +68,13 @@ LOAD_EFFECT = "items/s are lower by about that share, more when it is uneven ove
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One thing in which two sets of runs differ.
+    """One thing in which two sets of runs differ."""
 
-    what: its name, as "CPU model" or "--batch_size"; a, b: on each side, "unknown" if the records do not say; effect:
-    what it usually does; severity: "incomparable": speeds differ for this reason alone, "caution": maybe.
-    """
-
-    what: str
-    a: str
+    what: str  # its name, as "CPU model" or "--batch_size"
+    a: str  # on this side, "unknown" if the records do not say; b in the same way
     b: str
-    effect: str
-    severity: str
+    effect: str  # what it usually does
+    severity: str  # "incomparable": speeds differ for this reason alone, "caution": maybe
 
     @property
     def is_grave(self) -> bool:

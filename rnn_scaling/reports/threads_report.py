@@ -28,11 +28,7 @@ SCHEMA = "rnn_scaling.threads/1"
 
 
 def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
-    """Prints and writes what the records show.
-
-    Returns:
-      Whether any run measured something and all files were written.
-    """
+    """Prints and writes what the records show; returns whether any run measured something and all is written."""
     probes = dispatch_threads.probes(records, defaults)
     tell(markdown(sections(probes), level=3))
     if all(probe.best is None for probe in probes):

@@ -1,7 +1,5 @@
 """python -m rnn_scaling COMMAND, and the console script rnn-scaling: a table of doors."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Mapping, Sequence

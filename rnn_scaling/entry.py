@@ -4,8 +4,6 @@ python -m rnn_scaling COMMAND -> leave(main)    the process: closed streams, Ctr
 @command main(words)                            the call: an Answer is printed, a Refusal told on stderr
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import functools
@@ -162,11 +160,7 @@ def _escape(character: str) -> str:
 
 
 def _unforeseen(error: Exception, name: str) -> int:
-    """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one.
-
-    Raises:
-      OSError: the error itself if printing failed; `leave` handles it.
-    """
+    """Says in one line what no code had expected; 1 and 2 would be answers, so that a CI job would take it for one."""
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         raise error
     if isinstance(error, OSError) and error.filename is not None and error.errno in _STATUS_OF_FILE:
@@ -237,17 +231,14 @@ def _prepare_streams() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115, lives on
         elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
-            if not _can_write(stream.fileno()):  # a shell has put its script where the caller had closed
+            access = fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE
+            if access == os.O_RDONLY:  # a shell has put its script where the caller had closed
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
             line_buffering, encoding = stream.line_buffering, stream.encoding
             # A terminal without ± shows ?, no traceback.
             shown = PlainText(stream.detach(), encoding, "replace", line_buffering=line_buffering)
             shown.bars = name == "stderr"
             setattr(sys, name, shown)
-
-
-def _can_write(descriptor: int) -> bool:
-    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _discard_output() -> None:

@@ -1,7 +1,5 @@
 """A callback for anybody's `model.fit`: items a second of every epoch, and a run record at the end."""
 
-from __future__ import annotations
-
 import collections
 import math
 import os
@@ -81,11 +79,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
         )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins another record if one `fit` has ended.
-
-        Raises:
-          ValueError: if the model's strategy has more replicas than `num_devices` says.
-        """
+        """Begins another record if one `fit` has ended."""
         strategy = getattr(self.model, "distribute_strategy", None)
         replicas = getattr(strategy, "num_replicas_in_sync", 1)
         if replicas > self._num_devices:
@@ -95,7 +89,6 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self._recorder, self._has_started, self.record = self._new_recorder(), False, None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """The clock goes on."""
         if self._has_started:
             self._recorder.resume()
         else:
@@ -132,7 +125,6 @@ class ItemsPerSecond(keras.callbacks.Callback):
         self._recorder.resume()  # a validation was between the last batch and this
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Writes the record."""
         self._finish(None)
 
     def _finish(self, error: BaseException | None) -> None:

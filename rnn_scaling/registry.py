@@ -15,119 +15,75 @@ from typing import Any, Protocol
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes:
-      module: loaded when it is chosen.
-      help: what it is, in a few words, for `--help`.
-      reads: options that not every choice of its table reads; setting one that no choice reads is refused.
-      is_swept: whether a sweep runs it when the user names none; a mode of several workers, when there are such.
-    """
-
-    module: str
-    help: str = ""
+    module: str  # loaded when it is chosen
+    help: str = ""  # what it is, in a few words, for `--help`
+    # Options that not every choice of its table reads; setting one that no choice reads is refused.
     reads: tuple[str, ...] = ()
+    # Whether a sweep runs it when the user names none; a mode of several workers, when there are such.
     is_swept: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateMode(Choice):
-    """How variables are updated.
+    """How variables are updated."""
 
-    Attributes:
-      trains_one_model: whether towers exchange what they learn; else each is a run of its own.
-      engine: what its towers run on, a name of ENGINES; with any but "local" several processes can take part.
-      has_servers: whether processes of their own (--num_ps) hold the variables.
-      has_coordinator: whether a process of its own drives the workers.
-      alone: the mode without any exchange that its loss is split against; empty: it is that mode.
-      needs: a package that ./run.sh setup-PACKAGE adds; empty: none.
-      step: what is called and timed, a name of STEPS.
-      one_tower_on_cpus: whether a worker without GPUs can have no second tower.
-      has_global_batch: whether the host gets one batch for all towers, of which the step cuts theirs.
-    """
-
-    trains_one_model: bool = True
+    trains_one_model: bool = True  # whether towers exchange what they learn; else each is a run of its own
+    # What its towers run on, a name of ENGINES; with any but "local" several processes can take part.
     engine: str = "local"
-    has_servers: bool = False
-    has_coordinator: bool = False
-    alone: str = "independent"
-    needs: str = ""
-    step: str = "towers"
-    one_tower_on_cpus: bool = False
-    has_global_batch: bool = False
+    has_servers: bool = False  # whether processes of their own (--num_ps) hold the variables
+    has_coordinator: bool = False  # whether a process of its own drives the workers
+    alone: str = "independent"  # the mode without any exchange that its loss is split against; empty: it is that mode
+    needs: str = ""  # a package that ./run.sh setup-PACKAGE adds; empty: none
+    step: str = "towers"  # what is called and timed, a name of STEPS
+    one_tower_on_cpus: bool = False  # whether a worker without GPUs can have no second tower
+    has_global_batch: bool = False  # whether the host gets one batch for all towers, of which the step cuts theirs
 
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce(Choice):
-    """What an all-reduce can do.
+    """What an all-reduce can do."""
 
-    Attributes:
-      has_shards: whether it can cut a tensor into shards.
-      needs_gpus: whether it cannot run on CPUs.
-      ranks: the numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
-      spans_workers: whether its ranks may be towers of several processes.
-    """
-
-    has_shards: bool = False
-    needs_gpus: bool = False
+    has_shards: bool = False  # whether it can cut a tensor into shards
+    needs_gpus: bool = False  # whether it cannot run on CPUs
+    # The numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
     ranks: tuple[str, str, Callable[[int], bool]] = ("any", "", lambda count: True)
-    spans_workers: bool = False
+    spans_workers: bool = False  # whether its ranks may be towers of several processes
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSource(Choice):
-    """Where batches come from.
+    """Where batches come from."""
 
-    Attributes:
-      varies: whether batches differ in length.
-      on_device: whether they are made there, so that no input costs anything.
-      holds: "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload.
-    """
-
-    varies: bool = False
-    on_device: bool = False
-    holds: str = ""
+    varies: bool = False  # whether batches differ in length
+    on_device: bool = False  # whether they are made there, so that no input costs anything
+    holds: str = ""  # "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload
 
 
 @dataclasses.dataclass(frozen=True)
 class Framework(Choice):
-    """Who trains.
+    """Who trains."""
 
-    Attributes:
-      package: the package that it imports, in an environment of its own; "": it is part of this suite.
-      least: the oldest version of the package that it is written for.
-      has_equal_towers: whether all towers must have batches of one size.
-    """
-
-    package: str = ""
-    least: str = ""
-    has_equal_towers: bool = False
+    package: str = ""  # the package that it imports, in an environment of its own; "": it is part of this suite
+    least: str = ""  # the oldest version of the package that it is written for
+    has_equal_towers: bool = False  # whether all towers must have batches of one size
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportFile(Choice):
-    """One file of a report.
+    """One file of a report."""
 
-    Attributes:
-      file: its name; what stands in it says that it is one, as records/own_files.py asks of such a name.
-      needs_rates: whether it is left out where nothing was measured.
-    """
-
-    file: str = ""
-    needs_rates: bool = False
+    file: str = ""  # its name; what stands in it says that it is one, as records/own_files.py asks of such a name
+    needs_rates: bool = False  # whether it is left out where nothing was measured
 
 
 @dataclasses.dataclass(frozen=True)
 class Importer(Choice):
-    """One format of logs.
+    """One format of logs."""
 
-    Attributes:
-      tells_rates: whether it has the rate of a training run, so that a sweep can read it.
-      counts_steps: it is a progress bar of `importers.bars`, whose rates are steps a second.
-    """
-
-    tells_rates: bool = False
-    counts_steps: bool = False
+    tells_rates: bool = False  # whether it has the rate of a training run, so that a sweep can read it
+    counts_steps: bool = False  # it is a progress bar of `importers.bars`, whose rates are steps a second
 
 
 Table = Mapping[str, Choice]
@@ -327,11 +283,7 @@ IMPORTERS: Mapping[str, Importer] = {
 
 
 def load(table: Table, name: str) -> ModuleType:
-    """Imports and returns the module that `table` names `name`.
-
-    Raises:
-      ValueError: if the table has no such name.
-    """
+    """Imports and returns the module that `table` names `name`. Raises ValueError if the table has no such name."""
     if name not in table:
         raise ValueError(f"expected one of {', '.join(sorted(table))}, got {name!r}")
     return importlib.import_module(table[name].module)

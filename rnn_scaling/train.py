@@ -35,7 +35,6 @@ _STARTED = time.perf_counter()
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Runs one configuration; returns the exit status."""
     from rnn_scaling.cluster.launch import ClusterError
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags, naming
@@ -57,12 +56,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = None) -> tuple[RunConfig, Launch | None]:
-    """What the command line asks for, and which of several processes this is, if a launcher started several.
-
-    Raises:
-      FlagErrors: naming everything that is wrong with it.
-      ClusterError: if the launcher's variables are malformed.
-    """
+    """What the command line asks for, and which of several processes this is, if a launcher started several."""
     from rnn_scaling.cluster import launch as launches
     from rnn_scaling.machine.cores import available_cores, share_of_cores
     from rnn_scaling.machine.gpus import visible_gpus
@@ -152,12 +146,8 @@ def _keep_memory(config: RunConfig) -> None:
 def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
     """The record's `graph` and `trace` of a finished run; after the measurement, which tracing would disturb.
 
-    Args:
-      state: of the run; gets both.
-
     Raises:
       TraceError: if the profiler does not record.
-      OSError: if --log_dir cannot be written.
     """
     from rnn_scaling.inspection import observe  # loads TensorFlow
 

@@ -101,25 +101,18 @@ class LossPart:
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """One row's loss against n times its baseline. loss = sum of the known parts + residual = told parts + rest.
-
-    Attributes:
-      ideal, loss, residual: in items/s; loss_points, residual_points: in percentage points of efficiency.
-      parts: every part, also those that need a missing run and those within the noise.
-      rest: what is left of the loss without the parts that are told.
-      rows: all whose rates the loss and its parts are made of.
-      most: the efficiency that devices which share cores can reach; 1 where they do not, or have reached more.
-    """
+    """One row's loss against n times its baseline. loss = sum of the known parts + residual = told parts + rest."""
 
     row: Row
-    ideal: Interval
+    ideal: Interval  # in items/s, as loss and residual
     loss: Interval
-    parts: tuple[LossPart, ...]
+    parts: tuple[LossPart, ...]  # every part, also those that need a missing run and those within the noise
     residual: Interval
-    loss_points: Interval
+    loss_points: Interval  # in percentage points of efficiency, as residual_points
     residual_points: Interval
-    rest: LossPart
-    rows: tuple[Row, ...]
+    rest: LossPart  # what is left of the loss without the parts that are told
+    rows: tuple[Row, ...]  # all whose rates the loss and its parts are made of
+    # The efficiency that devices which share cores can reach; 1 where they do not, or have reached more.
     most: float = 1.0
 
     @property

@@ -3,8 +3,6 @@
 y: the series (log seconds), [n]. Sources and the choice among candidates: docs/statistics.md.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the sampled clocks of a record say of devices that should be equal. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Hashable, Sequence
@@ -26,13 +24,10 @@ _KINDS = {"CPU": "mhz", "SM": "sm_mhz", "memory": "memory_mhz"}
 
 @dataclasses.dataclass(frozen=True)
 class ClockCaution:
-    """What makes GPUs of a run unequal or slow.
+    """What makes GPUs of a run unequal or slow."""
 
-    key: the same in two runs of the same GPUs, whatever the exact values; text: the sentence, without its full stop.
-    """
-
-    key: tuple[Hashable, ...]
-    text: str
+    key: tuple[Hashable, ...]  # the same in two runs of the same GPUs, whatever the exact values
+    text: str  # the sentence, without its full stop
 
 
 def clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:

@@ -5,8 +5,6 @@ of the two on every rank counts seconds by itself. E[k] is the largest over the 
 barrier at the end of batch k, and the batch took E[k] - E[k-1].
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import accumulate

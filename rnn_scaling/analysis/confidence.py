@@ -46,33 +46,22 @@ class Scatter:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A number with its 95 % confidence interval; all arithmetic on intervals is here.
-
-    Attributes:
-      low, high: the ends, None when the data cannot give them.
-      kind: what the interval is over, or why there is none.
-      standard_error: in the number's own unit; None without ends.
-      processes: behind each input.
-      scatter: what the interval shares with others; None where it stands for itself.
-      rounding: how far the ends reach further for the digits that logs printed, in the logarithm of a rate or a ratio,
-        else in the number's own unit.
-      by_digits: how much of half the interval's width that is, in the number's own unit: repeats leave it.
-      spread: how many times the runs of one configuration behind the number differ at most.
-      is_wide: the ends say less than that.
-    """
+    """A number with its 95 % confidence interval; all arithmetic on intervals is here."""
 
     value: float
-    low: float | None = None
+    low: float | None = None  # the ends are None when the data cannot give them
     high: float | None = None
-    kind: str = ""
-    standard_error: float | None = None
+    kind: str = ""  # what it is over, or why there is none
+    standard_error: float | None = None  # in the number's own unit; None without ends
     degrees: float = 0.0
-    processes: tuple[int, ...] = ()
-    scatter: Scatter | None = None
+    processes: tuple[int, ...] = ()  # behind each input
+    scatter: Scatter | None = None  # what the interval shares with others; None where it stands for itself
+    # How far the ends reach further for the digits that logs printed, in the logarithm of a rate or a ratio, else in
+    # the number's own unit.
     rounding: float = 0.0
-    by_digits: float = 0.0
-    spread: float = 1.0
-    is_wide: bool = False
+    by_digits: float = 0.0  # how much of half the interval's width that is, in the number's own unit: repeats leave it
+    spread: float = 1.0  # how many times the runs of one configuration behind the number differ at most
+    is_wide: bool = False  # the ends say less than that
 
     @classmethod
     def exact(cls, value: float, kind: str, processes: tuple[int, ...] = ()) -> Interval:

@@ -92,11 +92,7 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def load(path: str | Path) -> Rows:
-    """The run records of a folder (not of its subfolders) as rows.
-
-    Raises:
-      OSError: if the folder cannot be read.
-    """
+    """The run records of a folder (not of its subfolders) as rows. Raises OSError if the folder cannot be read."""
     files = folders.read(Path(path))
     machines = by_machine([file.record for file in files.runs])
     named_rows = [(row, name) for name, records in machines.items() for row in with_baselines(records)]

@@ -3,8 +3,6 @@
 Both ends of the answer are runs: memory grows in blocks, so no line through smaller batches decides what fits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -82,7 +80,6 @@ def next_batch(start: int, tries: Sequence[Try]) -> int | None:
 
 
 def bounds(tries: Sequence[Try]) -> Found:
-    """What the tries show."""
     largest = max((attempt.batch_size for attempt in tries if attempt.outcome == FITS), default=None)
     refused = [attempt.batch_size for attempt in tries if attempt.outcome == TOO_LARGE]
     return Found(largest, min((size for size in refused if size > (largest or 0)), default=None))

@@ -5,8 +5,6 @@ is reached at the first point from which on no later one misses it, if at least 
 items until there / speed of the measured batches: what is spent once (start, compilation) is left out. N: batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -41,30 +39,23 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """The smoothed values of one run, a point for each batch from the first full window on.
+    """The smoothed values of one run, a point for each batch from the first full window on."""
 
-    items: since the first batch; done: the same of what the loss is a mean over, in which the window is counted.
-    """
-
-    items: tuple[int, ...]
-    done: tuple[int, ...]
+    items: tuple[int, ...]  # since the first batch
+    done: tuple[int, ...]  # the same of what the loss is a mean over, in which the window is counted
     values: tuple[float, ...]
     window: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
-    """What the runs of one configuration took.
-
-    needed: items until the target, of each run, None: it did not reach it; items and seconds: over the runs, None
-    unless all reached it; best: the best smoothed value of any run, None without a full window.
-    """
+    """What the runs of one configuration took."""
 
     row: Row
-    needed: tuple[int | None, ...]
-    items: Interval | None
+    needed: tuple[int | None, ...]  # items until the target, of each run, None: it did not reach it
+    items: Interval | None  # over the runs, as the seconds; None unless all reached it
     seconds: Interval | None
-    best: float | None
+    best: float | None  # the best smoothed value of any run, None without a full window
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

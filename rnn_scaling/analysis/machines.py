@@ -1,7 +1,5 @@
 """On which machine a run was made, by what its record says of processor and GPUs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -27,7 +25,6 @@ class Machine:
 
 
 def machine(run: RunRecord) -> Machine:
-    """The machine of a run."""
     environment = run.environment
     gpus = tuple(str(gpu.get("name")) for gpu in environment.gpus)
     return Machine(environment.cpu, environment.cpu_cores, gpus)

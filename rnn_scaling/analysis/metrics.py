@@ -36,27 +36,19 @@ Compute = Callable[[Measured], "Interval | None"]
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-      name: in CSV, JSON, file names and on the command line; title: in sentences, notes and pictures.
-      unit, digits: of a printed number; factor: printed number / computed one.
-      compute: the number with its interval; None where it cannot be known.
-      header: of a table's column, where title and unit do not say it.
-      ideal: what perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
-      always: has its column in every report; another one only where a row has a value.
-      compared: more of it is faster, so that `compare` can judge it; a share also falls when the peak is measured anew.
-    """
-
-    name: str
-    title: str
-    unit: str
-    factor: float
-    digits: int
-    compute: Compute
-    header: str = ""
+    name: str  # in CSV, JSON, file names and on the command line
+    title: str  # in sentences, notes and pictures
+    unit: str  # of a printed number
+    factor: float  # printed number / computed one
+    digits: int  # of a printed number
+    compute: Compute  # the number with its interval; None where it cannot be known
+    header: str = ""  # of a table's column, where title and unit do not say it
+    # What perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
     ideal: Callable[[int], float] | None = None
-    always: bool = False
+    always: bool = False  # has its column in every report; another one only where a row has a value
+    # More of it is faster, so that `compare` can judge it; a share also falls when the peak is measured anew.
     compared: bool = True
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program

@@ -4,8 +4,6 @@ All intervals of a ranking hold together (Tukey's range over its candidates), so
 wrong conclusion (docs/recommend.md).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Hashable, Mapping, Sequence

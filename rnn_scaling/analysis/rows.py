@@ -53,22 +53,14 @@ _UNTOLD = {**dict.fromkeys(_DEFAULTS), **_GRANTED, "variable_update": ""}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One configuration: its runs in the order of their files.
-
-    Attributes:
-      key: what these have in common (`row_key` and `facts`).
-      one_device: the same configuration there.
-      scatter: of processes, where its rate shares that with other rows; None: its own.
-      fixed_total: samples a step of all devices, where rows of another trainer share it.
-      facts: what tells its runs from others of the same options, which are no repeats of them.
-    """
+    """One configuration: its runs in the order of their files."""
 
     records: tuple[RunRecord, ...]
-    key: Key
-    one_device: Row | None = None
-    scatter: Scatter | None = None
-    fixed_total: int | None = None
-    facts: separation.Facts = ()
+    key: Key  # what these have in common (`row_key` and `facts`)
+    one_device: Row | None = None  # the same configuration there
+    scatter: Scatter | None = None  # of processes, where its rate shares that with other rows; None: its own
+    fixed_total: int | None = None  # samples a step of all devices, where rows of another trainer share it
+    facts: separation.Facts = ()  # what tells its runs from others of the same options, which are no repeats of them
 
     @property
     def baseline(self) -> Row | None:

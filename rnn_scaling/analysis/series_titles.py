@@ -1,7 +1,5 @@
 """Rows -> series with their titles: what tells series apart, in words, and which may be ranked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether rates changed: the test of a ratio after / before, and what such data could have shown."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -16,16 +14,13 @@ NOISE = 0.1  # share by which two single runs differ at least before they are sa
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two sets of processes compared.
+    """Two sets of processes compared."""
 
-    `ratio`: rate after / before; `detectable`: the smallest relative slow-down that data like these show in 80 of 100
-    repetitions, None without an interval; `paired`: the processes ran interleaved.
-    """
-
-    ratio: Interval
+    ratio: Interval  # rate after / before
     p_value: float | None
+    # The smallest relative slow-down that data like these show in 80 of 100 repetitions, None without an interval.
     detectable: float | None
-    paired: bool
+    paired: bool  # the processes ran interleaved
     verdict: str  # "faster", "slower", "no difference seen" or "cannot judge"
 
 

@@ -6,8 +6,6 @@ rows of a tower's gradient; cut on the devices they come back for the look-up, P
 device is the host costs nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling.records.step_parts import SlicedPart

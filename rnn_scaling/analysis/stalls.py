@@ -4,8 +4,6 @@ A program that goes on while its devices still work fills their queue in no time
 it reads a number, or at the end. So some steps are many times shorter than others.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

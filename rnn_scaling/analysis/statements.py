@@ -3,8 +3,6 @@
 Whoever knows a fact returns a `Statement`; `reports/wording.py` turns it into a sentence, and JSON gives it as it is.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,16 +12,11 @@ from rnn_scaling.analysis.confidence import Interval
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """One fact.
+    """One fact."""
 
-    Attributes:
-      kind: key of its template, as "fastest"; a different case is a different kind.
-      subject: what it is about, as the title of a series or the name of a check; "" is the whole report.
-      values: plain JSON data: strings, numbers, booleans, None, and lists and dictionaries of them.
-    """
-
-    kind: str
-    subject: str = ""
+    kind: str  # key of its template, as "fastest"; a different case is a different kind
+    subject: str = ""  # what it is about, as the title of a series or the name of a check; "" is the whole report
+    # Plain JSON data: strings, numbers, booleans, None, and lists and dictionaries of them.
     values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
@@ -42,16 +35,12 @@ Cell = str | int | float | Interval | None
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What a search for settings found.
+    """What a search for settings found."""
 
-    name: of its files; command: trains with the settings that were found, "": none; columns: title -> decimals at most;
-    data: further fields of the JSON.
-    """
-
-    name: str
+    name: str  # of its files
     schema: str
     statements: Sequence[Statement]
-    command: str
-    columns: Mapping[str, int]
+    command: str  # trains with the settings that were found, "": none
+    columns: Mapping[str, int]  # title -> decimals at most
     rows: Sequence[Sequence[Cell]]
-    data: Mapping[str, Any]
+    data: Mapping[str, Any]  # further fields of the JSON

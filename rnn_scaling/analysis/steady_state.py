@@ -6,8 +6,6 @@ Outliers are marked and stay in the rate. Method, sources and simulated error: d
 y: log seconds (of an item where batches differ in items), [n] = batches.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -31,31 +29,20 @@ PASSING = (2, math.log(1.25), 5)
 
 @dataclasses.dataclass(frozen=True)
 class SteadyState:
-    """What the times of a run's batches say.
+    """What the times of a run's batches say."""
 
-    Attributes:
-      kind: "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short".
-      text: one sentence for a person.
-      rate_default, rate_steady: items a second (batches a second without items) after the default warm-up, and of the
-        steady batches; None where there are none.
-      start: index of the first steady batch; None if there is none.
-      outliers: indices of batches far from their level; they stay in every rate.
-      move: rate_steady / rate_default - 1, how far the default headline is off.
-      half_width: relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
-      period: batches after which times repeat, if they do.
-      passed: what disturbed some batches in a row and passed, which are outliers; empty if nothing did.
-    """
-
-    kind: str
-    text: str
+    kind: str  # "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short"
+    text: str  # one sentence for a person
+    # Items a second (batches a second without items) after the default warm-up; None where there are none.
     rate_default: float | None
-    start: int | None = None
-    outliers: tuple[int, ...] = ()
-    rate_steady: float | None = None
-    move: float | None = None
+    start: int | None = None  # index of the first steady batch; None if there is none
+    outliers: tuple[int, ...] = ()  # indices of batches far from their level; they stay in every rate
+    rate_steady: float | None = None  # the same of the steady batches
+    move: float | None = None  # rate_steady / rate_default - 1, how far the default headline is off
+    # Relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
     half_width: float | None = None
-    period: int | None = None
-    passed: str = ""
+    period: int | None = None  # batches after which times repeat, if they do
+    passed: str = ""  # what disturbed some batches in a row and passed, which are outliers; empty if nothing did
 
 
 def analyse(
@@ -168,7 +155,8 @@ def _start_up(y: np.ndarray) -> int:
 
 def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, list[int]]:
     """The first steady batch, and the batches of disturbances after it; None without a steady part."""
-    n, enough, long_run = len(series.y), _shortest_run(len(series.y)), series.noise
+    n, long_run = len(series.y), series.noise
+    enough = max(min(30, 2 * n // 3), math.ceil(n / 4))  # 30 and a quarter of them; two thirds in a run below 45
     start, disturbed = _same_level(series, edges, settling=max(SETTLING, n // 10))
     if n - start < enough:
         start, disturbed = _same_level(series, edges, settling=0)
@@ -204,11 +192,6 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
         else:
             break
     return run, disturbed
-
-
-def _shortest_run(n: int) -> int:
-    """Batches that a steady part needs in a run of n: 30 and a quarter of them; two thirds in a run below 45."""
-    return max(min(30, 2 * n // 3), math.ceil(n / 4))
 
 
 def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbed: Sequence[int]) -> tuple[int, ...]:

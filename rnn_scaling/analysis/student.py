@@ -1,7 +1,5 @@
 """Student's t and Tukey's range: distribution, quantiles, the effect that a test finds. Importing SciPy takes 0.2 s."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

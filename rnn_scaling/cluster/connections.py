@@ -3,8 +3,6 @@
 gRPC waits for ever for a peer that is silent: its calls end only with the connection.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -19,10 +17,6 @@ FILES = Path("/proc/self/fd")
 
 def wait_for_server(address: str, timeout_s: float) -> None:
     """Returns once something accepts connections at an address.
-
-    Args:
-      address: HOST:PORT.
-      timeout_s: how long to wait, in seconds.
 
     Raises:
       OSError: if nothing does in time; it has the reason of the last attempt.
@@ -42,9 +36,6 @@ def wait_for_server(address: str, timeout_s: float) -> None:
 
 def cut(address: str) -> int:
     """Shuts this process's TCP connections to an address down, as if the peer had died.
-
-    Args:
-      address: HOST:PORT of the peer.
 
     Returns:
       How many there were; 0 where the system does not tell.

@@ -12,8 +12,6 @@ Linux lets root make networks, and most distributions let everybody who makes a 
 user stays who he is. Processes, files and memory are as without.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import dataclasses
@@ -34,15 +32,10 @@ PROGRAM = (sys.executable, "-I", "-S")  # the standard library alone starts soon
 
 @dataclasses.dataclass(frozen=True)
 class Fenced:
-    """What starts a program behind the fence.
+    """What starts a program behind the fence."""
 
-    Attributes:
-      enter: words before a command; none where the system does not let this user have a network.
-      reason: why it does not.
-    """
-
-    enter: tuple[str, ...] = ()
-    reason: str = ""
+    enter: tuple[str, ...] = ()  # words before a command; none where the system does not let this user have a network
+    reason: str = ""  # why it does not
 
 
 @contextlib.contextmanager
@@ -82,11 +75,7 @@ def network() -> Iterator[Fenced]:
 
 
 def make() -> None:
-    """Puts this process, which must have one thread, into a network of its own, with a user namespace if need be.
-
-    Raises:
-      OSError: if the system does not let this user.
-    """
+    """Puts this process, which must have one thread, into a network of its own, with a user namespace if need be."""
     user, group = os.geteuid(), os.getegid()
     try:
         _call("unshare", CLONE_NEWNET)
@@ -100,11 +89,7 @@ def make() -> None:
 
 
 def enter(words: list[str]) -> NoReturn:
-    """Becomes a command in a network; words: paths of its namespaces, --, the command.
-
-    Raises:
-      OSError: if it cannot enter.
-    """
+    """Becomes a command in a network; words: paths of its namespaces, --, the command."""
     paths, command = words[: words.index("--")], words[words.index("--") + 1 :]
     descriptors = [os.open(path, os.O_RDONLY) for path in paths]  # before the first is entered, which hides /proc
     for descriptor in descriptors:
@@ -125,7 +110,6 @@ def _call(name: str, *values: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """As a program; see the top of this file."""
     try:
         if words[0] == "enter":
             enter(words[1:])

@@ -10,8 +10,6 @@
 The first that is there counts: mpirun starts its own through srun, and all of them run inside Kubernetes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -38,35 +36,21 @@ class ClusterError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """A process among those that a launcher started.
-
-    Attributes:
-      rank: its number among all: coordinator, workers, parameter servers.
-      size: how many processes there are, two at least.
-      launcher: what started them.
-      meeting: HOST:PORT where rank 0 waits for the others.
-      host: of this process, as its launcher or its host calls it.
-      local_rank: its number among those on this host.
-      local_size: how many are on this host.
-      addresses: HOST:PORT of every rank's engine; empty: each takes a port that is free.
-      job: what tells this job from others that meet at the same address.
-      num_ps: how many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
-      token: secret of the job, which no text shows; "": none.
-      timeout_option: the name by which messages call the time limit.
-    """
+    """A process among those that a launcher started."""
 
     rank: int
-    size: int
+    size: int  # how many processes there are, two at least
     launcher: str
-    meeting: str
-    host: str
-    local_rank: int
+    meeting: str  # HOST:PORT where rank 0 waits for the others
+    host: str  # of this process, as its launcher or its host calls it
+    local_rank: int  # its number among those on this host
     local_size: int
-    addresses: tuple[str, ...] = ()
-    job: str = ""
+    addresses: tuple[str, ...] = ()  # HOST:PORT of every rank's engine; empty: each takes a port that is free
+    job: str = ""  # what tells this job from others that meet at the same address
+    # How many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
     num_ps: int | None = None
-    token: str = dataclasses.field(default="", repr=False)
-    timeout_option: str = "--cluster_timeout"
+    token: str = dataclasses.field(default="", repr=False)  # secret of the job, which no text shows; "": none
+    timeout_option: str = "--cluster_timeout"  # the name by which messages call the time limit
 
     @property
     def is_local(self) -> bool:

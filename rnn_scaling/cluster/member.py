@@ -9,8 +9,6 @@
 Addresses, flags, barriers, heartbeats and measurements go this way; gradients never do.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform
@@ -61,9 +59,6 @@ class Member:
     def join(self) -> tuple[Peer, ...]:
         """Waits until all ranks are there and agree on flags and versions.
 
-        Returns:
-          All ranks, in their order.
-
         Raises:
           ClusterError: if they do not come within `timeout_s`, or disagree.
         """
@@ -95,14 +90,8 @@ class Member:
     def gather(self, name: str, value: Any, timeout_s: float = math.inf) -> list[Any] | None:
         """Brings a value of each rank to rank 0, and waits for all as `barrier` does.
 
-        Args:
-          timeout_s: as in `barrier`.
-
         Returns:
           At rank 0 the values in the order of ranks, None for a rank that was lost; elsewhere None.
-
-        Raises:
-          ClusterError: as soon as the run has failed.
         """
         self._meet(name, {"timeout_s": float(timeout_s), "value": value})
         return self._meeting.gathered.pop(name) if self._meeting else None
@@ -195,12 +184,7 @@ class Member:
         raise ClusterError(f"rank {self._launch.rank}: rank 0 {rule}: {problem}; {remedy}")
 
     def _introduced(self, connection: socket.socket, deadline: float) -> socket.socket:
-        """Says who this is and reads whether that is welcome.
-
-        Raises:
-          ClusterError: if it is not.
-          OSError, wire.Rubbish: if something else answers.
-        """
+        """Says who this is and reads whether that is welcome. Raises ClusterError if it is not."""
         launch, hello = self._launch, self._hello
         try:
             connection.settimeout(CONNECT_S)

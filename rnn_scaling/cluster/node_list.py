@@ -1,7 +1,5 @@
 """Slurm's lists of nodes and of tasks, written out: "n[1-3,07],gpu5" and "2(x3),1"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
@@ -10,14 +8,7 @@ _TASKS = re.compile(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?")
 
 
 def nodes(text: str) -> list[str]:
-    """The names that a list of nodes stands for, in its order.
-
-    Raises:
-      ValueError: if it is none.
-
-    >>> nodes("n[1-2,010-011],rack[0-1]b[7]")
-    ['n1', 'n2', 'n010', 'n011', 'rack0b7', 'rack1b7']
-    """
+    """The names that a list of nodes stands for, in its order. Raises ValueError if it is none."""
     entries = re.split(r",(?![^\[]*\])", text)
     if not all(map(_NODE.fullmatch, entries)):
         raise ValueError(f"{text}: no list of nodes")
@@ -25,14 +16,7 @@ def nodes(text: str) -> list[str]:
 
 
 def tasks(text: str) -> list[int]:
-    """How many tasks each node has, in the order of the nodes.
-
-    Raises:
-      ValueError: if it is no such list.
-
-    >>> tasks("2(x3),1")
-    [2, 2, 2, 1]
-    """
+    """How many tasks each node has, in the order of the nodes. Raises ValueError if it is no such list."""
     matches = [_TASKS.fullmatch(entry) for entry in text.split(",")]
     if not all(matches):
         raise ValueError(f"{text}: no list of tasks")

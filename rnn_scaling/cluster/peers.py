@@ -1,7 +1,5 @@
 """What ranks say of themselves when they join, and the lines in which they are spoken of."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections import defaultdict
@@ -13,19 +11,12 @@ SHOWN = 4  # ranks or flags in one line
 
 @dataclasses.dataclass(frozen=True)
 class Hello:
-    """What a rank says of its run; the meeting compares it with rank 0's.
+    """What a rank says of its run; the meeting compares it with rank 0's."""
 
-    Attributes:
-      role: coordinator, worker or ps.
-      flags: what was asked for, without where outputs go.
-      versions: of what computes: {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}.
-      address: HOST:PORT of its engine; "": it has none.
-    """
-
-    role: str
-    flags: Mapping[str, Any]
-    versions: Mapping[str, str]
-    address: str = ""
+    role: str  # coordinator, worker or ps
+    flags: Mapping[str, Any]  # what was asked for, without where outputs go
+    versions: Mapping[str, str]  # of what computes: {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}
+    address: str = ""  # HOST:PORT of its engine; "": it has none
 
 
 @dataclasses.dataclass(frozen=True)

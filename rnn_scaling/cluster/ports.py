@@ -1,7 +1,5 @@
 """Addresses HOST:PORT, ports that no program uses, and by which address other hosts reach this one."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import ipaddress
@@ -16,14 +14,7 @@ ENGINE_PORTS = range(25000, 32768)
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT; an IPv6 host stands in brackets.
-
-    Raises:
-      ValueError: if it is none.
-
-    >>> split("[::1]:2222")
-    ('::1', 2222)
-    """
+    """Host and port of HOST:PORT; an IPv6 host stands in brackets. Raises ValueError if it is none."""
     host, _, port = address.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if is_bracketed:
@@ -69,9 +60,6 @@ def free(ports: range = ENGINE_PORTS) -> int:
 
 def host_for_others(meeting: str, rank: int) -> str:
     """The host by which other ranks reach this process.
-
-    Args:
-      meeting: HOST:PORT where rank 0 waits.
 
     Returns:
       For rank 0 the meeting's host, which all others use already; for others the address of the interface that leads

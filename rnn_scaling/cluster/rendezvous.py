@@ -39,14 +39,7 @@ class Rendezvous:
     """
 
     def __init__(self, launch: Launch, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()) -> None:
-        """Starts to listen.
-
-        Args:
-          launch: rank 0's.
-
-        Raises:
-          ClusterError: if it cannot listen there.
-        """
+        """Starts to listen."""
         self.reports: defaultdict[int, list[Any]] = defaultdict(list)
         self.gathered: dict[str, list[Any]] = {}
         self._launch, self._timeout_s, self._heartbeat_s, self._survives = launch, timeout_s, heartbeat_s, survives
@@ -266,7 +259,6 @@ class Rendezvous:
         self._let_rank_0_leave()
 
     def _let_rank_0_leave(self) -> None:
-        """The last of all."""
         if 0 in self._left and self._live.keys() == {0}:
             self._drop(self._live[0])
             self._ends.set()
@@ -337,11 +329,7 @@ class _Gathering:
 
 
 def listen(launch: Launch) -> socket.socket:
-    """The socket where rank 0 waits: on loopback if no other machine takes part, else at the meeting's address.
-
-    Raises:
-      ClusterError: if that cannot be.
-    """
+    """The socket where rank 0 waits: on loopback if no other machine takes part, else at the meeting's address."""
     host, port = ports.split(launch.meeting)
     try:
         family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,7 +1,5 @@
 """The secret of a job: its ranks prove to each other that they have it, and never send it."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import os
@@ -15,7 +13,6 @@ SHORTEST, LONGEST = 16, 4096  # characters
 
 
 def generate() -> str:
-    """A random token."""
     return secrets.token_hex(16)
 
 

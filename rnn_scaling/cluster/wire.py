@@ -1,7 +1,5 @@
 """Messages between ranks: one JSON object a line, of bounded length. Nothing else is read; nothing is evaluated."""
 
-from __future__ import annotations
-
 import collections
 import json
 import selectors
@@ -111,7 +109,6 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether this end has not been closed."""
         return self._is_open
 
     @property
@@ -120,11 +117,7 @@ class Channel:
         return not self._to_send
 
     def receive(self) -> Iterator[Message] | None:
-        """The messages that have come; None: the other end is closed.
-
-        Raises:
-          Rubbish: where something else has come, also while messages are taken.
-        """
+        """The messages that have come; None: the other end is closed."""
         try:
             content = self._connection.recv(AT_ONCE)
         except (BlockingIOError, InterruptedError):

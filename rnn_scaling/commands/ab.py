@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
 from rnn_scaling.settings import flags
-from rnn_scaling.sweeps import pairs
+from rnn_scaling.sweeps import pairs, sweep
 from rnn_scaling.sweeps.command_trainer import CommandTrainer
-from rnn_scaling.sweeps.conduct import ConductOptions, conduct
+from rnn_scaling.sweeps.conduct import conduct
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
@@ -38,13 +38,15 @@ when the flags conflict or the folder cannot be used, 130 interrupted."""
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Runs both sides and compares them; returns the exit status."""
     flags.answer(words, USAGE, pairs.GROUPS, "ab")
     own, how, sides = pairs.split_sides(words)
     a, b = pairs.runs(sides)
     out = Path(own.out)
     jobs = pairs.counterbalanced(a, b, own.repeats, out)
-    runner = _of_theirs(how) if sides[0].theirs.trainer else SuiteTrainer(trainer, how.launch)
+    runner: Trainer[Any] = SuiteTrainer(trainer, how.launch)
+    if sides[0].theirs.trainer:
+        sweep.require_no_suite_options(how)
+        runner = CommandTrainer()
     done = conduct(jobs, out, how, again=["ab", *words], trainer=runner)
     if done.exit_status is not None:
         # 1 would say that b is slower
@@ -61,10 +63,3 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         return f"{wording.sentences(comparison_statements.ab_answer(report))}\n{settings}"
 
     return comparison.compare(out / "a", out / "b", question, answer=answer)
-
-
-def _of_theirs(how: ConductOptions) -> Trainer:
-    """What makes runs of a trainer of the user's own."""
-    if how.launch:
-        raise flags.FlagErrors(["--launch is for this suite's trainer; write the launcher into --trainer"])
-    return CommandTrainer()

@@ -46,7 +46,6 @@ class AuditOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Audits the files; returns the exit status."""
     options = flags.read(words, USAGE, AuditOptions, "audit")
     from rnn_scaling.audit import auditing  # late: help and mistakes do not wait for it
     from rnn_scaling.files import terminal

@@ -65,7 +65,6 @@ class CompareOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Compares two sets of runs; returns the exit status."""
     options = flags.read(words, USAGE, CompareOptions, "compare")
     from rnn_scaling.analysis.comparison import judgement
     from rnn_scaling.reports import comparison

@@ -1,7 +1,5 @@
 """./run.sh completion bash|zsh: a script that completes commands, flags and their values."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io
@@ -62,7 +60,6 @@ complete -o nospace -F _rnn_scaling run.sh ./run.sh rnn-scaling
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Prints the script of a shell; returns the exit status."""
     flags.answer(words, USAGE, [], "completion bash|zsh")
     if len(words) != 1 or words[0] not in SHELLS:
         raise entry.Refusal(f"completion {' '.join(words)}: expected one shell, {' or '.join(SHELLS)}")
@@ -71,7 +68,6 @@ def main(words: Sequence[str]) -> int:
 
 
 def script() -> str:
-    """The script for bash."""
     own = {name: _flags(module) for name, (module, _) in COMMANDS.items() if name != "completion"}
     own |= {name: {**_trainer_flags(), **own[name]} for name in ("train", *TAKE_TRAINER_FLAGS)}
     flags_lines, value_lines = [], []

@@ -64,7 +64,6 @@ class InspectOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Counts and compares; returns the exit status."""
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "inspect")
     (own, how), lists = sweep_options.split(words, groups)

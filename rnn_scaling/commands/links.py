@@ -1,7 +1,5 @@
 """python -m rnn_scaling links: rates of memory, copies, matrix products and all-reduces of this machine."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -34,7 +32,6 @@ Exit status: 0 everything was measured and correct, 1 a measurement failed, a su
 
 @entry.command
 def main(words: Sequence[str], worker: Sequence[str] = processes.WORKER) -> int:
-    """Measures; returns the exit status."""
     flags.answer(words, USAGE, [plan.LinkOptions], "links")
     try:
         wanted = plan.make(words)

@@ -1,7 +1,5 @@
 """python -m rnn_scaling local-cluster: one run of several processes, all of them on this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling import entry, registry
@@ -31,7 +29,6 @@ Exit status: 0 done, 1 a process failed, 2 the flags conflict, 130 interrupted."
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
-    """Runs a cluster; returns the exit status."""
     groups = [ranks.ProcessCounts]
     flags.answer(ranks.split(words)[0], USAGE, groups, "local-cluster")
     _, flags_of_all, config = ranks.read(words, groups)

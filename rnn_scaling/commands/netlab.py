@@ -1,7 +1,5 @@
 """python -m rnn_scaling netlab: one run whose processes are machines of their own behind limited links."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling import entry

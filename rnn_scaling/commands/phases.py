@@ -76,7 +76,6 @@ def _print(runs: Sequence[TracedRun], options: PhasesOptions) -> str:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Prints the tables of the runs; returns the exit status."""
     options = flags.read(words, USAGE, PhasesOptions, "phases")
     from rnn_scaling.reports import phases
 

@@ -1,7 +1,5 @@
 """python -m rnn_scaling recommend: which settings to use for this model on this machine, and the largest batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +32,6 @@ or holds records of other flags, 130 interrupted."""
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Measures and recommends; returns the exit status."""
     flags.answer(words, USAGE, recommend.GROUPS, "recommend")
     options, result = recommend.find(words, trainer)
     if result.advice is None:

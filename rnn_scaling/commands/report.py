@@ -56,7 +56,6 @@ class ReportOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Reports one folder; returns the exit status."""
     options = flags.read(words, USAGE, ReportOptions, "report")
     if missing := [f"{folder}: no such folder" for folder in options.folders if not folder.is_dir()]:
         raise entry.Refusal(*missing)

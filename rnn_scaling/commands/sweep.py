@@ -1,7 +1,5 @@
 """python -m rnn_scaling sweep: every combination of some flags' values, each run a process of its own."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 
@@ -53,7 +51,6 @@ the folder is in use or holds records of other flags, 130 interrupted."""
 def main(
     words: Sequence[str], trainer: Sequence[str] = TRAINER, verifier: Sequence[str] = certificates.VERIFIER
 ) -> int:
-    """Runs a sweep and writes its report; returns the exit status."""
     flags.answer(words, USAGE, sweep.GROUPS, "sweep")
     made = sweep.make(words, trainer, verifier)
     return _report(made) if made.exit_status is None else made.exit_status

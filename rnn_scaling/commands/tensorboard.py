@@ -49,7 +49,6 @@ class TensorBoardOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Serves until Ctrl-C; returns the exit status."""
     if "--helpfull" not in words:
         flags.answer(words, USAGE, [TensorBoardOptions], "tensorboard")
     options, passed_on = split(words)
@@ -59,11 +58,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
-    """Our options, and the words for TensorBoard to parse.
-
-    Raises:
-      FlagErrors: naming everything that is wrong with our options.
-    """
+    """Our options, and the words for TensorBoard to parse."""
     fields = flags.fields([TensorBoardOptions])
     ours = [word for word in words if word.removeprefix("--").removeprefix("no").partition("=")[0] in fields]
     given = flags.parse(ours, fields)
@@ -72,11 +67,7 @@ def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
 
 
 def tensorboard_words(options: TensorBoardOptions, passed_on: Sequence[str]) -> list[str]:
-    """The command line of TensorBoard: only this machine may connect unless the user asks for more.
-
-    Raises:
-      Refusal: the log folder is a file.
-    """
+    """The command line of TensorBoard: only this machine may connect unless the user asks for more."""
     words = list(passed_on)
     if not any(word.startswith(WITHOUT_FOLDER) for word in words):
         _check_folder(options.logdir)
@@ -99,11 +90,7 @@ def _check_folder(logdir: str) -> None:
 
 
 def _serve(words: Sequence[str]) -> int:
-    """Serves until Ctrl-C, or answers --inspect, --version_tb and --helpfull.
-
-    Raises:
-      Refusal: TensorBoard cannot start.
-    """
+    """Serves until Ctrl-C, or answers --inspect, --version_tb and --helpfull."""
     from tensorboard import default, program
     from tensorboard.plugins.base_plugin import FlagsError
 

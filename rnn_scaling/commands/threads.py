@@ -80,11 +80,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
 
 
 def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[int, int]]:
-    """Values of trainer flags -> (the runs of one round, number of devices -> the trainer's own number of threads).
-
-    Raises:
-      FlagErrors: naming every conflict of any combination, once.
-    """
+    """Values of trainer flags -> (the runs of one round, number of devices -> the trainer's own number of threads)."""
     given = list(lists.get(THREADS, []))
     most = OPTIONS[THREADS].metadata["maximum"]
     wrong = [

@@ -33,7 +33,6 @@ Exit status: 0 everything was read, 1 something could not be used, 2 wrong use, 
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Prints the summary and returns the exit status."""
     options = flags.read(words, USAGE, TraceDbOptions, "trace-db")
     try:
         text, problems = look(options)
@@ -81,11 +80,7 @@ class TraceDbOptions:
 
 
 def look(options: TraceDbOptions) -> tuple[str, list[str]]:
-    """Returns the text of the summary and the problems of the file.
-
-    Raises:
-      TraceDbError, OSError: if nothing can be read.
-    """
+    """Returns the text of the summary and the problems of the file."""
     with opened(options.file) as db:
         layout = layout_of(db)
         if layout is None:
@@ -104,12 +99,7 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
 
 
 def _window(options: TraceDbOptions, span: tuple[int, int]) -> tuple[int, int]:
-    """The part of the trace between the times of the command line.
-
-    Raises:
-      WindowError: if the end is not after the start.
-      TraceDbError: if the window is outside of the trace.
-    """
+    """The part of the trace between the times of the command line."""
     start = time_ns(options.from_, span[0]) if options.from_ else span[0]
     end = time_ns(options.to, span[0]) if options.to else max(span[1], start + 1)
     wanted = f"--from={options.from_ or 0} --to={options.to or 'its end'}"

@@ -57,7 +57,6 @@ class VerifyOptions:
 
 @entry.command
 def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
-    """Verifies one configuration; returns the exit status."""
     groups = [VerifyOptions, *configs.GROUPS.values()]
     flags.answer(words, USAGE, groups, "verify")
     given, options, wrong = _given(words)

@@ -1,7 +1,5 @@
 """Cells of CSV that open in a spreadsheet as what they are: a text from outside is never a formula."""
 
-from __future__ import annotations
-
 import re
 
 from rnn_scaling import entry

@@ -3,8 +3,6 @@
 Every refusal is an OSError whose `strerror` is the rule and the remedy: a reader that names the file has its one line.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json
@@ -78,21 +76,13 @@ def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a regular file.
-
-    Raises:
-      OSError: as `open_regular`.
-    """
+    """All bytes of a regular file. Raises OSError as `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """All text of a regular file; bytes that are not UTF-8 become U+FFFD, a byte order mark is no part of it.
-
-    Raises:
-      OSError: as `open_regular`.
-    """
+    """All text of a regular file; bytes that are not UTF-8 become U+FFFD, a byte order mark is no part of it."""
     return read_bytes(path).decode("utf-8-sig", errors="replace")
 
 

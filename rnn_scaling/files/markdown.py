@@ -1,7 +1,5 @@
 """Tables as data, and as Markdown."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -20,7 +18,6 @@ class Table:
     rows: tuple[tuple[Value, ...], ...]
 
     def column(self, name: str) -> tuple[Value, ...]:
-        """One column."""
         return tuple(row[self.columns.index(name)] for row in self.rows)
 
 
@@ -42,11 +39,8 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Value]], padded:
 
 def escaped(text: str) -> str:
     """Text without HTML, links and addresses, as Markdown; what is escaped already stays as it is."""
-    return re.sub(r"<(?=[A-Za-z/!?])|:(?=//)", _entity, re.sub(r"\](?=[(:])", "]\\\\", text))
-
-
-def _entity(found: re.Match[str]) -> str:
-    return "&lt;" if found[0] == "<" else "&#58;"
+    text = re.sub(r"\](?=[(:])", "]\\\\", text)
+    return re.sub(r":(?=//)", "&#58;", re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text))
 
 
 def shown(value: Value) -> str:

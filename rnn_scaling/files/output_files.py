@@ -1,7 +1,5 @@
 """Every file that is written where others may have files: whole or not at all, or line by line; and their names."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -3,8 +3,6 @@
 Elsewhere, in a pipe or a file, there are plain lines instead of the bar, and tables stay Markdown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math
@@ -25,11 +23,7 @@ _CELL_END = re.compile(r"(?<!\\)\|")
 
 
 def tell(text: str, stream: TextIO | None = None) -> None:
-    """Prints a text with Markdown tables; on a terminal these are drawn to fit it, and long lines of prose are wrapped.
-
-    Args:
-      stream: where to; sys.stdout when not given.
-    """
+    """Prints a text with Markdown tables; a terminal has these drawn to fit it, and long lines of prose wrapped."""
     stream = stream or sys.stdout
     stream.write(_fitted(text, shutil.get_terminal_size().columns) if stream.isatty() else text)
     stream.flush()
@@ -85,7 +79,6 @@ def _block(columns: Sequence[Sequence[str]], fewest: Sequence[int], width: int) 
 
 
 def _row(cells: Sequence[str], widths: Sequence[int], to_right: Sequence[bool], *, at_end: bool) -> list[str]:
-    """One row as lines."""
     broken = [textwrap.wrap(cell, n, break_on_hyphens=False) or [""] for cell, n in zip(cells, widths)]
     height = max(map(len, broken))
     filled = [[""] * (height - len(part)) + part if at_end else part + [""] * (height - len(part)) for part in broken]

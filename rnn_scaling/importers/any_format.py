@@ -1,7 +1,5 @@
 """Any log: finds its format and reads it, also where one file holds several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -30,15 +28,8 @@ def formats_of(path: Path) -> list[str]:
 def read(path: Path, format: str = "auto") -> tuple[list[ImportedLog], list[LogError]]:
     """Reads one file in the given format, or in every format that it seems to hold.
 
-    Args:
-      format: a name of registry.IMPORTERS, or "auto".
-
     Returns:
       What was read, and the formats that could not be.
-
-    Raises:
-      OSError: if the file cannot be read.
-      LogError: if it is no text, or of no known format.
     """
     names = formats_of(path) if format == "auto" else [format]
     logs, errors = [], []
@@ -51,11 +42,7 @@ def read(path: Path, format: str = "auto") -> tuple[list[ImportedLog], list[LogE
 
 
 def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[ImportedLog], list[str]]:
-    """Reads several files; arguments as in `read`.
-
-    Returns:
-      The logs, and a line for each file, or format in it, that could not be read.
-    """
+    """Reads several files; arguments as in `read`."""
     logs, errors = [], []
     for path in paths:
         try:

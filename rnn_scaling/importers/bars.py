@@ -3,8 +3,6 @@
 Of several bars, such as training and validation, the one that grew on the most lines counts: it took the most time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math
@@ -28,25 +26,18 @@ _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}  # by what stands bef
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A kind of bar.
-
-    Attributes:
-      format: its name.
-      regex: of a line from its beginning; groups step, total, bar (its title), rate, unit (of the rate), loss.
-      needs: a text that each line has, for which is looked first.
-      has_mean: its last line has the mean rate of the whole bar; else validation follows its first line at the last
-        step, and may count in the rates of those after it.
-      notes: what its numbers mean.
-    """
+    """A kind of bar."""
 
     format: str
+    # Of a line from its beginning; groups step, total, bar (its title), rate, unit (of the rate), loss.
     regex: re.Pattern[str]
-    needs: str
+    needs: str  # a text that each line has, for which is looked first
+    # Its last line has the mean rate of the whole bar; else validation follows its first line at the last step, and
+    # may count in the rates of those after it.
     has_mean: bool
     notes: tuple[str, ...]
 
     def detect(self, head: str) -> bool:
-        """A line with a rate."""
         return any(match["rate"] for _, _, match in self._matches(head.splitlines(keepends=True)))
 
     def events(self, lines: Iterable[str], arrivals: Sequence[float]) -> Iterator[Event]:
@@ -57,11 +48,7 @@ class Bar:
             yield Event(arrivals[line - 1], step, 0.0 if match["step"].isdigit() else half, loss or None)
 
     def parse(self, lines: Iterable[str], source: str) -> ImportedLog:
-        """One row: the mean rate of the main bar, of several without the first one, which holds the start.
-
-        Raises:
-          LogError: if no bar has a rate.
-        """
+        """One row: the mean rate of the main bar, of several without the first one, which holds the start."""
         bars: list[list[tuple[int, float, float, float]]] = []
         before = 0.0
         for line, match in self._main(lines):

@@ -5,8 +5,6 @@ runs of its global batch size (strong scaling); never with both. Those of its ow
 series that differs in nothing but how values are exchanged serve, which a sentence says.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Iterable, Sequence
@@ -23,20 +21,16 @@ _Ones = dict[tuple[str, str, str], dict[str, list[ScalingRow]]]  # (base, scalin
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """What follows from a row and its baseline.
+    """What follows from a row and its baseline."""
 
-    baseline: the runs on one device that it is compared with, all of one series and batch size; else none.
-    scaling: WEAK or STRONG, what speedup and efficiency are of; UNSAID on one device and where no batch size is known.
-    speedup: rate / mean rate of the baseline; efficiency: speedup / devices; None without a baseline.
-    runs: rows of the same series, devices and batch size, this one included; mean_rate: the mean of their rates.
-    """
-
+    # The runs on one device that it is compared with, all of one series and batch size; else none.
     baseline: tuple[ScalingRow, ...]
+    # WEAK or STRONG, what speedup and efficiency are of; UNSAID on one device and where no batch size is known.
     scaling: str
-    speedup: float | None
-    efficiency: float | None
-    runs: int
-    mean_rate: float | None
+    speedup: float | None  # rate / mean rate of the baseline
+    efficiency: float | None  # speedup / devices; None without a baseline
+    runs: int  # rows of the same series, devices and batch size, this one included
+    mean_rate: float | None  # the mean of their rates
 
 
 def derive(rows: Sequence[ScalingRow]) -> list[Derived]:

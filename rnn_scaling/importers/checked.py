@@ -3,8 +3,6 @@
 Rows are checked with those that have the same baseline, so that different work is never compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.audit import auditing, tables

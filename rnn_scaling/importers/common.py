@@ -2,10 +2,8 @@
 
 An importer is one module with two functions:
   detect(head: str) -> bool                                  is this piece of text of the format?
-  parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it, in bounded memory
+  parse(lines: Iterable[str], source: str) -> ImportedLog    reads all of it; LogError: nothing there
 """
-
-from __future__ import annotations
 
 import dataclasses
 import re
@@ -39,11 +37,7 @@ class ImportedRow(ScalingRow):
 
 
 class LogError(ValueError):
-    """A log without anything usable; the text is "FILE:LINE: reason".
-
-    Args:
-      line: where, the first one being 1.
-    """
+    """A log without anything usable; the text is "FILE:LINE: reason"."""
 
     def __init__(self, source: str, line: int, reason: str) -> None:
         super().__init__(f"{source}:{line}: {reason}")
@@ -59,26 +53,21 @@ class Problem:
     more: int = 0
 
     def text(self, source: str) -> str:
-        """The one line that the user sees."""
         further = f" (and {self.more} more such line{'s' if self.more > 1 else ''})" if self.more else ""
         return f"{source}:{self.line}: {self.reason}{further}"
 
 
 @dataclasses.dataclass(frozen=True)
 class ImportedLog:
-    """What one importer read from one source.
-
-    tables: points of a scaling measurement (ScalingTable), or any other numbers (Table).
-    notes: what the numbers of this format mean and what it lacks, one sentence each.
-    problems: lines that could not be used; the rest was.
-    remarks: what stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
-    """
+    """What one importer read from one source."""
 
     format: str
     source: str
+    # Points of a scaling measurement (ScalingTable), or any other numbers (Table).
     tables: tuple[ScalingTable | Table, ...]
-    notes: tuple[str, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()  # what the numbers of this format mean and what it lacks, one sentence each
+    problems: tuple[Problem, ...] = ()  # lines that could not be used; the rest was
+    # What stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
     remarks: tuple[str, ...] = ()
 
 
@@ -89,12 +78,7 @@ class Problems:
         self._first: dict[str, Problem] = {}
 
     def add(self, line: int, reason: str, kind: str = "") -> None:
-        """Notes one.
-
-        Args:
-          line: where it is, from 1.
-          kind: names the problems that count as the same; "": the reason does.
-        """
+        """Notes one problem; `kind`: names the problems that count as the same; "": the reason does."""
         kind = kind or reason
         if kind not in self._first and len(self._first) >= MAX_KINDS:
             kind, reason = "further", "further faults of several kinds"
@@ -102,11 +86,7 @@ class Problems:
         self._first[kind] = dataclasses.replace(known, more=known.more + 1) if known else Problem(line, reason)
 
     def too_many(self, line: int, count: int, what: str = "results") -> bool:
-        """Whether there are more results than are kept, which is then a problem.
-
-        Args:
-          line: where the log is, from 1.
-        """
+        """Whether there are more results than are kept, which is then a problem."""
         if count > MAX_ROWS:
             self.add(line, f"more than {MAX_ROWS} {what}; the rest is left out")
         return count > MAX_ROWS
@@ -128,11 +108,7 @@ def finish(
     nothing: str,
     remarks: Iterable[str] = (),
 ) -> ImportedLog:
-    """The result; without any row it is an error.
-
-    Raises:
-      LogError: if no table has a row: the first problem, or `nothing` where there is none.
-    """
+    """The result; without any row it is an error."""
     kept = tuple(table for table in tables if table.rows)
     faults = problems.all()
     if not kept:
@@ -193,33 +169,16 @@ def positive(text: str, what: str) -> float:
     Raises:
       ValueError: with `what` and the text, for anything else.
     """
-    value = _number(text, what)
-    if not 1 / LARGEST <= value <= LARGEST:
-        raise ValueError(f"expected {what} above 0, got {text!r}")
-    return value
+    return _number(text, what, 1 / LARGEST, "above 0")
 
 
 def not_negative(text: str, what: str) -> float:
-    """A number of zero or more, up to LARGEST.
-
-    Raises:
-      ValueError: with `what` and the text, for anything else.
-    """
-    value = _number(text, what)
-    if not 0 <= value <= LARGEST:
-        raise ValueError(f"expected {what} of 0 or more, got {text!r}")
-    return value
+    """A number of zero or more, up to LARGEST. Raises ValueError with `what` and the text, for anything else."""
+    return _number(text, what, 0.0, "of 0 or more")
 
 
 def printed(text: str, what: str, check: Callable[[str, str], float] = positive) -> Cell:
-    """A number as it was printed.
-
-    Args:
-      check: `positive` or `not_negative`.
-
-    Raises:
-      ValueError: with `what` and the text, for anything else.
-    """
+    """A number as it was printed; `check`: `positive` or `not_negative`."""
     check(text, what)
     cell = parse_cell(text)
     if cell is None:
@@ -238,11 +197,14 @@ def finite(value: object) -> float | None:
     return number if abs(number) <= LARGEST else None
 
 
-def _number(text: str, what: str) -> float:
+def _number(text: str, what: str, least: float, rule: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"expected {what}, got {str(text)[:40]!r}") from None
+    if not least <= value <= LARGEST:
+        raise ValueError(f"expected {what} {rule}, got {text!r}")
+    return value
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -4,8 +4,6 @@ Format: NVIDIA/cuda-samples, Samples/1_Utilities/bandwidthTest (until CUDA 12.8)
 printResultsReadable and printResultsCSV.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable
@@ -47,11 +45,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every size of every copy.
-
-    Raises:
-      LogError: if no number is there.
-    """
+    """Reads every size of every copy. Raises LogError if no number is there."""
     problems = Problems()
     rows: list[tuple] = []
     state = _State()

@@ -4,8 +4,6 @@ Format: mlcommons/training_results_v0.7, NVIDIA/benchmarks/gnmt/.../seq2seq/trai
 NVIDIA/results/*/gnmt/result_*.txt.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -64,16 +62,11 @@ class _GnmtRun:
 
 
 def detect(head: str) -> bool:
-    """A TRAIN line."""
     return "TRAIN [" in head and bool(_TRAIN.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads one row a run.
-
-    Raises:
-      LogError: if no TRAIN line is there.
-    """
+    """Reads one row a run. Raises LogError if no TRAIN line is there."""
     problems = Problems()
     runs, settings, count = [_GnmtRun()], {}, 0
     for line, rank, text in by_rank(lines):
@@ -106,11 +99,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list[_GnmtRun]:
-    """Takes one TRAIN line into the last run, or begins a new one.
-
-    Raises:
-      ValueError: for a line that is cut or holds a number that cannot be.
-    """
+    """Takes one TRAIN line into the last run, or begins a new one."""
     match = _TRAIN.search(text)
     if match is None:
         raise ValueError(f"expected TRAIN [epoch][step/steps] Time s (mean) ... Tok/s rate (mean), got {text[:60]!r}")

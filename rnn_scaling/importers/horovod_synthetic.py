@@ -3,8 +3,6 @@
 Format: horovod/horovod, examples/*/*_synthetic_benchmark*.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -34,10 +32,7 @@ NOTES = (
 
 @dataclasses.dataclass
 class _HorovodStream:
-    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number.
-
-    is_on_cpus: a line says "per CPU" and not "per GPU".
-    """
+    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number."""
 
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
     count: int = 0
@@ -46,7 +41,7 @@ class _HorovodStream:
     each: tuple[str, str] | None = None
     line: int = 0
     rates: list[float] = dataclasses.field(default_factory=list)
-    is_on_cpus: bool = False
+    is_on_cpus: bool = False  # a line says "per CPU" and not "per GPU"
 
     def add(self, rate: float) -> None:
         """Takes one iteration's rate into mean and variance (Welford)."""
@@ -59,16 +54,11 @@ class _HorovodStream:
 
 
 def detect(head: str) -> bool:
-    """A line of an iteration, of the mean or of the total."""
     return ("img/sec" in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads one row a run; a run without its total gives ranks * mean of its iterations, and a problem.
-
-    Raises:
-      LogError: if no rate is there.
-    """
+    """Reads one row a run; a run without its total gives ranks * mean of its iterations, and a problem."""
     reader = _HorovodReader(source)
     groups = reader.read_all(lines)
     return reader.log(groups, [*NOTES, *rank_totals.note(groups, UNIT)], "no img/sec in this file")

@@ -4,8 +4,6 @@ Format: horovod/horovod, docs/timeline.rst and horovod/common/timeline.cc; Chrom
 without its closing bracket is whole. A "process" is a tensor; "B" and "E" nest; "X" is a rank that became ready.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -62,16 +60,11 @@ class _Rank:
 
 
 def detect(head: str) -> bool:
-    """A JSON list of trace events with Horovod's names."""
     return head.lstrip()[:1] == "[" and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Sums the events in one pass.
-
-    Raises:
-      LogError: if no activity ended.
-    """
+    """Sums the events in one pass. Raises LogError if no activity ended."""
     problems = Problems()
     trace = _Trace(problems)
     reader = JsonReader(lines)
@@ -220,5 +213,4 @@ class _Trace:
         return Table("Ranks in negotiation", columns, tuple(rows))
 
     def notes(self) -> list[str]:
-        """Notes on what the tables do not show."""
         return [f"{self.cycles} cycles of Horovod's background thread were marked."] if self.cycles else []

@@ -3,8 +3,6 @@
 Format: huggingface/transformers, `speed_metrics` of trainer_utils.py; newer versions print the numbers in quotes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
@@ -18,16 +16,11 @@ NOTES = ("The rate is samples of all devices over the whole of train(): its firs
 
 
 def detect(head: str) -> bool:
-    """The rate at the end."""
     return "train_samples_per_second" in head and bool(_RATE.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads a row a training.
-
-    Raises:
-      LogError: if no rate is there.
-    """
+    """Reads a row a training. Raises LogError if no rate is there."""
     problems, rows = Problems(), list[ScalingRow]()
     for line, _, text in by_rank(lines, longest=1 << 20):
         if match := _RATE.search(text) if "train_samples_per_second" in text else None:

@@ -1,23 +1,16 @@
-"""Reads JSON of any size piece by piece: one value in memory at a time, and what came before a truncation is kept."""
-
-from __future__ import annotations
+"""Reads JSON value by value, so that what came before a truncation or a fault is kept."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 _DECODER = json.JSONDecoder()
-_SPACE = " \t\r\n"
-_ENDS = tuple(_SPACE + ",]}")  # what may stand after a number
-MAX_VALUE = 64 << 20  # longest single value, in characters
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class JsonFault(ValueError):
-    """Text that is no JSON, or ends too early.
-
-    Args:
-      line: where, the first one being 1.
-    """
+    """Text that is no JSON, or ends too early."""
 
     def __init__(self, line: int, reason: str, between: bool = False) -> None:
         super().__init__(reason)
@@ -25,34 +18,19 @@ class JsonFault(ValueError):
 
 
 class JsonReader:
-    """A cursor over JSON text that comes in pieces.
-
-    line: line of the cursor, from 1.
-    """
+    """A cursor over the text of a file. line: of the cursor, from 1."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
-        self._pieces = iter(pieces)
-        self._buffer = ""
-        self._at = 0
-        self.line = 1
+        self._text, self._at, self.line = "".join(pieces), 0, 1
 
     def peek(self) -> str:
         """The next character that is no space; "" at the end."""
-        while True:
-            while self._at < len(self._buffer):
-                if self._buffer[self._at] not in _SPACE:
-                    return self._buffer[self._at]
-                self.line += self._buffer[self._at] == "\n"
-                self._at += 1
-            if not self._more():
-                return ""
+        spaces = _SPACE.match(self._text, self._at)
+        self._move(spaces.end() if spaces else self._at)
+        return self._text[self._at : self._at + 1]
 
     def take(self, expected: str) -> None:
-        """Steps over one character.
-
-        Raises:
-          JsonFault: if another one is next.
-        """
+        """Steps over one character. Raises JsonFault if another one is next."""
         got = self.peek()
         if not got:
             raise JsonFault(self.line, f"the file ends early, expected {expected!r}", between=True)
@@ -61,71 +39,35 @@ class JsonReader:
         self._at += 1
 
     def value(self) -> Any:
-        """The next value, whole.
-
-        Raises:
-          JsonFault: if it is no JSON, or the text ends within it.
-        """
+        """The next value, whole. Raises JsonFault if it is no JSON, or the text ends within it."""
         if not self.peek():
             raise JsonFault(self.line, "the file ends early, expected a value", between=True)
-        while True:
-            try:
-                value, end = _DECODER.raw_decode(self._buffer, self._at)
-            except (ValueError, RecursionError) as e:
-                self._retry(e)
-                continue
-            # "2.5e" of a number that goes on in the next piece reads as 2.5.
-            is_cut = self._buffer[end : end + 1] not in _ENDS
-            if is_cut and not isinstance(value, (dict, list, str)) and self._more():
-                continue
-            self.line += self._buffer.count("\n", self._at, end)
-            self._at = end
-            return value
-
-    def _retry(self, error: Exception) -> None:
-        """Reads at least as much again as is held already, so that a long value costs linear time."""
-        size = len(self._buffer) - self._at
-        if size > MAX_VALUE or not isinstance(error, json.JSONDecodeError):
+        try:
+            value, end = _DECODER.raw_decode(self._text, self._at)
+        except json.JSONDecodeError as e:
+            # It fails where the text ends, or a number, string or word was cut there; anywhere else is a fault.
+            if e.pos >= len(self._text) - 16 or "Unterminated string" in e.msg:
+                raise JsonFault(self.line, "the file ends within a JSON value") from None
+            raise JsonFault(self.line + self._text.count("\n", self._at, e.pos), f"not JSON ({e.msg})") from None
+        except (ValueError, RecursionError):
             raise JsonFault(self.line, "a JSON value too large or too deep to read") from None
-        # The decoder fails where the text ends, or a number, string or word was cut there; anywhere else is a fault.
-        position = error.pos
-        near_end = position >= len(self._buffer) - 16 or "Unterminated string" in str(error)
-        if not near_end:
-            line = self.line + self._buffer.count("\n", self._at, position)
-            raise JsonFault(line, f"not JSON ({error.msg})") from None
-        if not self._more(least=size):
-            raise JsonFault(self.line, "the file ends within a JSON value") from None
+        self._move(end)
+        return value
 
-    def _more(self, least: int = 1) -> bool:
-        """Takes pieces of at least so many characters together; False if none is left."""
-        pieces, size = [], 0
-        for piece in self._pieces:
-            pieces.append(piece)
-            size += len(piece)
-            if size >= least:
-                break
-        self._buffer = self._buffer[self._at :] + "".join(pieces)
-        self._at = 0
-        return bool(pieces)
+    def _move(self, end: int) -> None:
+        self.line += self._text.count("\n", self._at, end)
+        self._at = end
 
 
 def items(reader: JsonReader) -> Iterator[tuple[int, Any]]:
-    """The values of a JSON list one by one, each with its line.
-
-    Raises:
-      JsonFault: where the list is broken off or no JSON.
-    """
+    """The values of a JSON list one by one, each with its line."""
     reader.take("[")
     for line in _lines_until(reader, "]"):
         yield line, reader.value()
 
 
 def members(reader: JsonReader) -> Iterator[str]:
-    """The keys of a JSON object one by one; the caller reads each value with `reader.value` or `items`.
-
-    Raises:
-      JsonFault: where the object is broken off or no JSON.
-    """
+    """The keys of a JSON object one by one; the caller reads each value with `reader.value` or `items`."""
     reader.take("{")
     for _ in _lines_until(reader, "}"):
         key = reader.value()

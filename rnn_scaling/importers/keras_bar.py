@@ -3,8 +3,6 @@
 Format: keras-team/keras, keras/src/utils/progbar.py and, of Keras 2, keras/utils/generic_utils.py; verbose=2, too.
 """
 
-from __future__ import annotations
-
 import re
 
 from rnn_scaling.importers.bars import NUMBER, Bar

@@ -3,8 +3,6 @@
 Format: Lightning-AI/pytorch-lightning, lightning/pytorch/callbacks/progress/.
 """
 
-from __future__ import annotations
-
 import re
 
 from rnn_scaling.importers.bars import NUMBER, Bar

@@ -4,8 +4,6 @@ A program that keeps its output back writes many lines at once. When such a burs
 that was printed and the next was not printed yet, so the step is known to one line, and the time exactly.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

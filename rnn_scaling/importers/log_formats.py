@@ -1,7 +1,5 @@
 """How the output of a trainer that writes no record is read: --log_format, and what a log can tell. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
@@ -18,56 +16,43 @@ ARRIVAL, PROCESS = "arrival", "process"  # our clocks
 
 @dataclasses.dataclass(frozen=True)
 class LogReading:
-    """What the log of one run tells.
-
-    rate: items/s after the warm-up; unit: "" where it is not told; seconds, items, loss: of each batch, or stretch of
-    batches, from the first; empty where only the rate is told. warmup: how many of these no rate counts. devices,
-    batch_size (of a device): None where they are not told. rounding: by what share of itself the rate may be off for
-    the digits that were printed, or by the clock. clock: "" where the program printed its rate or seconds, else ours:
-    ARRIVAL of its lines, or its whole PROCESS. notes: what the numbers mean, a sentence each.
-    """
+    """What the log of one run tells."""
 
     format: str
-    rate: float
-    unit: str = ""
+    rate: float  # items/s after the warm-up
+    unit: str = ""  # "" where it is not told
+    # Of each batch, or stretch of batches, from the first, as items and loss; empty where only the rate is told.
     seconds: tuple[float, ...] = ()
     items: tuple[int | float, ...] = ()
     loss: tuple[float | None, ...] = ()
-    warmup: int = 0
-    devices: int | None = None
-    batch_size: int | None = None
+    warmup: int = 0  # how many of these no rate counts
+    devices: int | None = None  # None where they are not told
+    batch_size: int | None = None  # of a device; None where it is not told
+    # By what share of itself the rate may be off for the digits that were printed, or by the clock.
     rounding: float = 0.0
+    # "" where the program printed its rate or seconds, else ours: ARRIVAL of its lines, or its whole PROCESS.
     clock: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the numbers mean, a sentence each
 
 
 class Timing(NamedTuple):
-    """What the sweep's clock tells of a run.
+    """What the sweep's clock tells of a run."""
 
-    arrivals: when each line of the log came, in seconds, empty: not known. seconds: of the whole run. launch_s: how
-    many of these a program that does nothing takes.
-    """
-
-    arrivals: Sequence[float] = ()
-    seconds: float = 0.0
-    launch_s: float = 0.0
+    arrivals: Sequence[float] = ()  # when each line of the log came, in seconds, empty: not known
+    seconds: float = 0.0  # of the whole run
+    launch_s: float = 0.0  # how many of these a program that does nothing takes
 
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """How the log of a run is read.
+    """How the log of a run is read."""
 
-    formats: the value of --log_format; warmup: matches of a pattern at the start that no rate counts; items_per_step:
-    where a log tells steps alone, else None; num_devices: of the run, of which no rank is more; items: of the whole
-    run, with WALL; timing: by the sweep.
-    """
-
-    formats: str = AUTO
-    warmup: int = 1
-    items_per_step: float | None = None
-    num_devices: int = 1
-    items: float | None = None
-    timing: Timing = Timing()
+    formats: str = AUTO  # the value of --log_format
+    warmup: int = 1  # matches of a pattern at the start that no rate counts
+    items_per_step: float | None = None  # where a log tells steps alone, else None
+    num_devices: int = 1  # of the run, of which no rank is more
+    items: float | None = None  # of the whole run, with WALL
+    timing: Timing = Timing()  # by the sweep
 
 
 class Seen(NamedTuple):
@@ -91,11 +76,7 @@ def names() -> list[str]:
 
 
 def checked(text: str) -> str:
-    """The value of --log_format with the formats' whole names.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The value of --log_format with the formats' whole names. Raises ValueError, saying what the text must be."""
     formats, pattern = split(text)
     whole = [_whole(name) for name in formats]
     if WALL in whole and (len(whole) > 1 or pattern):

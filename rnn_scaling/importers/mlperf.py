@@ -4,8 +4,6 @@ Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_
 Release 0.6 wrote ":::MLL SECONDS KEY: {json}", release 0.5 ":::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE".
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
@@ -75,16 +73,11 @@ class _MlperfRun:
 
 
 def detect(head: str) -> bool:
-    """A line of the log."""
     return ":::ML" in head and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every run; one without run_stop, or aborted, has no time to target.
-
-    Raises:
-      LogError: if no run started.
-    """
+    """Reads every run; one without run_stop, or aborted, has no time to target. Raises LogError if no run started."""
     problems = Problems()
     runs = [_MlperfRun()]
     nothing = "no run_start in this MLPerf log"
@@ -117,11 +110,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 def _read_event(text: str) -> Any:
-    """The event of a line in the form of the present release; None if it is none.
-
-    Raises:
-      JsonError: for JSON that is not whole.
-    """
+    """The event of a line in the form of the present release; None if it is none."""
     if text.startswith(TOKEN):
         return input_files.parse_json(text[len(TOKEN) :])
     if match := _V06.match(text):
@@ -196,11 +185,7 @@ def _stop(run: _MlperfRun, ms: float, metadata: Mapping[str, Any], line: int, pr
 
 
 def _rates(key: str, value: Any) -> dict[str, float]:
-    """The rates that an event reports, by names of _REPORTS.
-
-    Raises:
-      ValueError: for one that is no positive number.
-    """
+    """The rates that an event reports, by names of _REPORTS. Raises ValueError for one that is no positive number."""
     if key != _TRACKED and key not in _RATE_KEYS:
         return {}
     named = value if isinstance(value, dict) else {key: value}

@@ -4,8 +4,6 @@ Source: mlcommons/training_policies, training_rules.adoc, "Benchmark results": t
 are dropped, a run that does not reach the target counts as the slowest, and the mean of the others is the score.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

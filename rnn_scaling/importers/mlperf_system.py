@@ -1,7 +1,5 @@
 """MLPerf's description of a system (systems/NAME.json of a submission): how many accelerators its logs were made on."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -31,16 +29,11 @@ NOTES = ("Accelerators = number_of_nodes x accelerators_per_node.",)
 
 
 def detect(head: str) -> bool:
-    """A description's keys."""
     return '"system_name"' in head and '"number_of_nodes"' in head and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads the one description of a file.
-
-    Raises:
-      LogError: if it is none, or says nothing of accelerators.
-    """
+    """Reads the one description of a file. Raises LogError if it is none, or says nothing of accelerators."""
     text, size = [], 0
     for piece in lines:
         size += len(piece)

@@ -1,7 +1,5 @@
 """nccl-tests' numbers, from its text or its JSON: the table, and the check of the bandwidths."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 
@@ -45,7 +43,6 @@ class Measurement:
     is_cpu_time: bool = False
 
     def row(self) -> tuple:
-        """The measurement under COLUMNS."""
         what = (self.operation or None, self.ranks, self.size, self.count, self.type, self.redop, self.root)
         return (*what, self.place, self.time.value, self.algbw.value, self.busbw.value, self.wrong)
 
@@ -98,5 +95,4 @@ def check(one: Measurement, problems: Problems) -> None:
 
 
 def table(measurements: list[Measurement]) -> Table:
-    """The measurements as one table."""
     return Table("Collective operations (nccl-tests)", COLUMNS, tuple(one.row() for one in measurements))

@@ -3,8 +3,6 @@
 Format: NVIDIA/nccl-tests, src/util.cu (writeResultHeader, writeBenchmarkLine*), doc/PERFORMANCE.md for the meanings.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable
@@ -41,16 +39,11 @@ class _NcclRun:
 
 
 def detect(head: str) -> bool:
-    """The line of the settings, or the header of the numbers."""
     return ("nThread" in head or "algbw" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every size of every operation.
-
-    Raises:
-      LogError: if no number is there.
-    """
+    """Reads every size of every operation. Raises LogError if no number is there."""
     problems = Problems()
     measurements: list[Measurement] = []
     runs = [_NcclRun()]
@@ -99,11 +92,7 @@ def _read(text: str, line: int, runs: list[_NcclRun], problems: Problems) -> lis
 
 
 def _columns(words: list[str]) -> tuple[str, ...]:
-    """The columns that a header names, without the time stamp.
-
-    Raises:
-      ValueError: if the halves out of place and in place differ, or lack a number.
-    """
+    """The columns that a header names, without the time stamp."""
     words = [word for word in words if word != "timestamp"]
     first = next((i for i, word in enumerate(words) if word in ("time", "cputime")), len(words))
     half, other = words[first:][: (len(words) - first) // 2], words[first:][(len(words) - first) // 2 :]

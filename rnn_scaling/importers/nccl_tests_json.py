@@ -4,12 +4,10 @@ Format: NVIDIA/nccl-tests, src/util.cu, JSON_FILE_VERSION 1 to 3. The file also 
 which is read over and never shown.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
@@ -38,11 +36,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads the results one by one; of a truncated file, those that are whole.
-
-    Raises:
-      LogError: if no result is there.
-    """
+    """Reads the results one by one; of a truncated file, those that are whole."""
     problems = Problems()
     file = _File()
     reader = JsonReader(lines)
@@ -59,10 +53,19 @@ def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> No
     line = reader.line
     if key == "results":
         _results(reader, file, problems)
-    elif (value := reader.value()) and key in MEMBERS:
-        kind, read = MEMBERS[key]
-        if isinstance(value, kind):
-            read(value, line, file, problems)
+        return
+    match key, reader.value():
+        case "args", [program, *_]:
+            file.operation = operation_of(str(program))
+        case "config", dict(config):
+            file.ranks = _num_ranks(config)
+        case "out_of_bounds", {"okay": "false", **bounds}:
+            problems.add(line, f"{bounds.get('count')} out of bounds values: the operation's results are wrong")
+        case "average_bus_bandwidth", dict(average) if average:
+            bandwidth = average.get("bandwidth")
+            file.notes.append(f"Average bus bandwidth as printed: {bandwidth} GB/s, the mean over all sizes.")
+        case "errors", [*errors] if any(errors):
+            problems.add(line, f"NCCL reported: {json.dumps([error for error in errors if error])[:200]}")
 
 
 def _results(reader: JsonReader, file: _File, problems: Problems) -> None:
@@ -72,38 +75,6 @@ def _results(reader: JsonReader, file: _File, problems: Problems) -> None:
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
             problems.add(line, f"result {len(file.measurements)}: {reason}; left out", "bad result")
-
-
-def _arguments(value: list[Any], line: int, file: _File, problems: Problems) -> None:
-    file.operation = operation_of(str(value[0]))
-
-
-def _config(value: dict[str, Any], line: int, file: _File, problems: Problems) -> None:
-    file.ranks = _num_ranks(value)
-
-
-def _out_of_bounds(value: dict[str, Any], line: int, file: _File, problems: Problems) -> None:
-    if value.get("okay") == "false":
-        problems.add(line, f"{value.get('count')} out of bounds values: the operation's results are wrong")
-
-
-def _average(value: dict[str, Any], line: int, file: _File, problems: Problems) -> None:
-    bandwidth = value.get("bandwidth")
-    file.notes.append(f"Average bus bandwidth as printed: {bandwidth} GB/s, the mean over all sizes.")
-
-
-def _errors(value: list[Any], line: int, file: _File, problems: Problems) -> None:
-    if named := [error for error in value if error]:
-        problems.add(line, f"NCCL reported: {json.dumps(named)[:200]}")
-
-
-MEMBERS: dict[str, tuple[type, Callable[[Any, int, _File, Problems], None]]] = {
-    "args": (list, _arguments),
-    "config": (dict, _config),
-    "out_of_bounds": (dict, _out_of_bounds),
-    "average_bus_bandwidth": (dict, _average),
-    "errors": (list, _errors),
-}
 
 
 def _num_ranks(config: Mapping[str, Any]) -> int | None:

@@ -1,7 +1,5 @@
 """The log of one training run, as a sweep of somebody's own trainer reads it: one rate, and what else it tells."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -63,11 +61,7 @@ def _wall(terms: Terms) -> LogReading:
 
 
 def _of_bar(path: Path, name: str, terms: Terms) -> LogReading:
-    """What a progress bar tells: by the arrival of its lines, or by the rates that it shows where that is too coarse.
-
-    Raises:
-      ValueError: if it tells no rate, or the items of a step are not known.
-    """
+    """What a progress bar tells: by the arrival of its lines, or by its rates where that is too coarse."""
     if terms.items_per_step is None:
         raise ValueError("a progress bar counts only steps; add --items_per_step=PRODUCT (1 to measure steps)")
     module = registry.load(registry.IMPORTERS, name)
@@ -145,11 +139,7 @@ def _tried(path: Path, names: Sequence[str]) -> list[str]:
 
 
 def _reading(log: ImportedLog) -> LogReading:
-    """What a log of a known format tells of its one run.
-
-    Raises:
-      ValueError: if it tells no rate, or several.
-    """
+    """What a log of a known format tells of its one run. Raises ValueError if it tells no rate, or several."""
     tables = [table for table in log.tables if isinstance(table, ScalingTable)]
     rows = [row for table in tables for row in table.rows if row.rate]
     if len(rows) != 1:

@@ -1,7 +1,5 @@
 """Numbers far below their brothers: steps, runs and links that were slow where the others were not. Pure."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 

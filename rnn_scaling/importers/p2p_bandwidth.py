@@ -3,8 +3,6 @@
 Format: NVIDIA/cuda-samples, Samples/5_Domain_Specific/p2pBandwidthLatencyTest, main and output*Matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable
@@ -35,11 +33,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads the devices and every matrix.
-
-    Raises:
-      LogError: if no matrix is there.
-    """
+    """Reads the devices and every matrix. Raises LogError if no matrix is there."""
     problems = Problems()
     devices: list[tuple] = []
     matrices: list[_Matrix] = []

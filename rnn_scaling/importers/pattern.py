@@ -5,8 +5,6 @@ Groups: rate (items/s); items and seconds of a stretch; or seconds, or ms, of on
 tells the seconds.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
@@ -54,9 +52,6 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     same steps; but what stands there may be the number of a step, "200: loss 2". With `rate` alone the rate of the run
     is the harmonic mean of the matches after the warm-up, which counts each as long as it has items: as many in all,
     or as many as steps where there is the group `step`.
-
-    Args:
-      terms: how many matches are warm-up, and the items of a step where the pattern tells its seconds alone.
 
     Raises:
       ValueError: if nothing matches, or no number can be one.
@@ -116,11 +111,7 @@ def _rounding(matches: Sequence[_Match], items_per_step: float | None) -> float:
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Ends a search that takes longer, which Python's regular expressions look for a signal in; in the main thread.
-
-    Raises:
-      ValueError: saying so.
-    """
+    """Ends a search that takes longer, which Python's regular expressions look for a signal in; in the main thread."""
 
     def end(number: int, frame: object) -> None:
         raise ValueError(f"the pattern is looked for in its output for more than {seconds:g} s; write fewer .* and +")
@@ -160,11 +151,7 @@ def _matching(lines: Iterable[str], pattern: str, num_devices: int) -> list[_Lin
 
 
 def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
-    """The steps and when their lines arrived; without the group step each match is one.
-
-    Raises:
-      ValueError: if that is not known, or no number can be one.
-    """
+    """The steps and when their lines arrived; without the group step each match is one."""
     if not terms.timing.arrivals:
         raise ValueError("the pattern has no group rate, seconds or ms, and the arrival times of the lines are unknown")
     for count, line in enumerate(matching, 1):

@@ -1,7 +1,5 @@
 """Points of a scaling measurement as logs print them: the rows that every importer of rates makes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -13,17 +11,13 @@ FLOAT_SLACK = 1e-9  # relative: sums of floats are not exact
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cell:
-    """One number as printed.
+    """One number as printed."""
 
-    value: "88 %" is 0.88. digits: decimals of `value` that were printed, negative where the last printed digit is tens.
-    text: what the source has. unit: what follows the number there. step: what the last printed digit counts, if that is
-    no power of ten ("1.5 h" in seconds: 360), else 0.
-    """
-
-    value: float
-    digits: int
-    text: str
-    unit: str = ""
+    value: float  # "88 %" is 0.88
+    digits: int  # decimals of `value` that were printed, negative where the last printed digit is tens
+    text: str  # what the source has
+    unit: str = ""  # what follows the number there
+    # What the last printed digit counts, if that is no power of ten ("1.5 h" in seconds: 360), else 0.
     step: float = 0.0
 
     @property
@@ -44,30 +38,22 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class ScalingRow:
-    """One measured point. None: the source does not say.
+    """One measured point. None: the source does not say."""
 
-    source: file or stream, as the user named it. line: from 1; 0 where lines mean nothing.
-    series: what comparable points share (machine, model, mode, ...); "" if there is only one series.
-    devices: devices, workers or GPUs together. batch_size: samples of a device and step; global_batch_size: of all.
-    batches: steps that `seconds` covers; work: items (words, images) that it covers.
-    rate: items per second in `rate_unit`. speedup: against one device. efficiency: a fraction.
-    extra: further numbers by column name.
-    """
-
-    source: str
-    line: int
-    series: str = ""
-    devices: int | None = None
-    batch_size: Cell | None = None
-    global_batch_size: Cell | None = None
-    batches: Cell | None = None
+    source: str  # file or stream, as the user named it
+    line: int  # from 1; 0 where lines mean nothing
+    series: str = ""  # what comparable points share (machine, model, mode, ...); "" if there is only one series
+    devices: int | None = None  # devices, workers or GPUs together
+    batch_size: Cell | None = None  # samples of a device and step
+    global_batch_size: Cell | None = None  # of all
+    batches: Cell | None = None  # steps that `seconds` covers
     seconds: Cell | None = None
-    rate: Cell | None = None
+    rate: Cell | None = None  # items per second in `rate_unit`
     rate_unit: str = ""
-    speedup: Cell | None = None
-    efficiency: Cell | None = None
-    work: Cell | None = None
-    extra: Mapping[str, Cell] = dataclasses.field(default_factory=dict)
+    speedup: Cell | None = None  # against one device
+    efficiency: Cell | None = None  # a fraction
+    work: Cell | None = None  # items (words, images) that it covers
+    extra: Mapping[str, Cell] = dataclasses.field(default_factory=dict)  # further numbers by column name
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Numbers as programs print them, 12,345.6, 12.3k, 1.23e+04 or 12_345, and patterns that contain one."""
 
-from __future__ import annotations
-
 import re
 
 TOKEN = "{number}"  # in a pattern: any of these numbers
@@ -30,11 +28,7 @@ _GROUP = r"\(\?P<{}>(?:\[\^?\]?[^\]]*\]|\\.|[^()\\\[])*\)"
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern in which TOKEN may stand; alone, without any named group, it is the rate.
-
-    Raises:
-      re.error: if it is none.
-    """
+    """A pattern in which TOKEN may stand; alone, without any named group, it is the rate."""
     if "(?P<" not in pattern:
         pattern = pattern.replace(TOKEN, f"(?P<rate>{TOKEN})", 1)
     try:
@@ -44,11 +38,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def read(text: str) -> tuple[float, float]:
-    """(a printed number, half of what its last digit counts).
-
-    Raises:
-      ValueError: if it is none, or NaN or infinite.
-    """
+    """(a printed number, half of what its last digit counts). Raises ValueError if it is none, or NaN or infinite."""
     match = _WHOLE.fullmatch(text.strip().rstrip(","))
     if match is None:
         raise ValueError

@@ -1,7 +1,5 @@
 """Logs in which every rank may print the total of the run: reads them, and takes what all ranks repeat as one total."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Hashable, Iterable
@@ -16,19 +14,14 @@ SAME_TOTAL = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-    """One printed total.
-
-    rank: the rank whose output it is, None where the launcher put no tag before it.
-    key: the settings that the log gives it; workers: how many ranks print one each.
-    rate: items a second; row: the run, as this rank tells it.
-    """
+    """One printed total."""
 
     line: int
-    rank: int | None
-    key: Hashable
-    workers: int
-    rate: float
-    row: ScalingRow
+    rank: int | None  # the rank whose output it is, None where the launcher put no tag before it
+    key: Hashable  # the settings that the log gives it
+    workers: int  # how many ranks print one each
+    rate: float  # items a second
+    row: ScalingRow  # the run, as this rank tells it
 
 
 Stream = TypeVar("Stream")
@@ -54,14 +47,7 @@ class RankReader(abc.ABC, Generic[Stream]):
 
     @abc.abstractmethod
     def read(self, line: int, rank: int | None, text: str) -> None:
-        """Takes one line.
-
-        Args:
-          rank: whose output it is; None without a tag.
-
-        Raises:
-          ValueError: for a number that cannot be.
-        """
+        """Takes one line."""
 
     @abc.abstractmethod
     def end_without_total(self, rank: int | None) -> None:
@@ -81,14 +67,6 @@ class RankReader(abc.ABC, Generic[Stream]):
         return runs(self.totals)
 
     def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
-        """The result: a row a run.
-
-        Args:
-          groups: what `read_all` returned.
-
-        Raises:
-          LogError: if no rate is there.
-        """
         rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
         table = scaling_table(self.source, self.title, rows)
         return finish(self.format, self.source, [table], notes, self.problems, nothing, self.remarks)

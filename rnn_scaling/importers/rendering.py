@@ -1,7 +1,5 @@
 """Imported logs -> Markdown, CSV, JSON."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -4,8 +4,6 @@ Format: tensorflow/data_parallelism_for_nmt/train.py of that repository: a heade
 `|gpu number|batch_size|total time|speed|speedup ratio|` and a line of the numbers, words/s.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
@@ -24,16 +22,11 @@ NOTES = (
 
 
 def detect(head: str) -> bool:
-    """The header of the row."""
     return HEADER in head
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads every row.
-
-    Raises:
-      LogError: if no row is there.
-    """
+    """Reads every row. Raises LogError if no row is there."""
     problems = Problems()
     rows: list[ScalingRow] = []
     header, ones = 0, 0

@@ -1,7 +1,5 @@
 """Imported logs -> tables: all rates with speedup and efficiency, then the other tables of each log."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.audit.finding import Finding

@@ -4,8 +4,6 @@ Format: tensorflow/benchmarks, scripts/tf_cnn_benchmarks/benchmark_cnn.py (print
 get_perf_timing, benchmark_one_step).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable
@@ -39,18 +37,15 @@ NOTES = (
 
 @dataclasses.dataclass
 class _Stream:
-    """The output of one rank (or of a log without tags) so far.
+    """The output of one rank (or of a log without tags) so far."""
 
-    settings: of the header; command: options of the command line before it; pieces: (line, first and last step, rate)
-    of the steps between two step lines.
-    """
-
-    settings: dict[str, str] = dataclasses.field(default_factory=dict)
-    command: dict[str, str] = dataclasses.field(default_factory=dict)
+    settings: dict[str, str] = dataclasses.field(default_factory=dict)  # of the header
+    command: dict[str, str] = dataclasses.field(default_factory=dict)  # options of the command line before it
     in_header: bool = False
     step: tuple[str, ...] | None = None
     step_line: int = 0
     is_done: bool = False
+    # (line, first and last step, rate) of the steps between two step lines.
     pieces: list[tuple[int, int, int, float]] = dataclasses.field(default_factory=list)
 
 
@@ -58,16 +53,11 @@ _NONE = _Stream()  # of ranks that have printed nothing of this format; never ch
 
 
 def detect(head: str) -> bool:
-    """A step line, their header, or a total."""
     return ("images/sec: " in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads one row a run; a run without its total gives the rate of its last step line, and a problem.
-
-    Raises:
-      LogError: if no rate is there.
-    """
+    """Reads one row a run; a run without its total gives the rate of its last step line, and a problem."""
     reader = _Reader(source)
     groups = reader.read_all(lines)
     notes = [*NOTES, *rank_totals.note(groups, UNIT), *_separate(groups)]
@@ -144,11 +134,7 @@ class _Reader(RankReader[_Stream]):
 
 
 def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
-    """Devices together and processes that print a total each.
-
-    Raises:
-      ValueError: for a batch size that cannot be.
-    """
+    """Devices together and processes that print a total each. Raises ValueError for a batch size that cannot be."""
     listed = settings.get("Devices", "").count("'") // 2
     total, per_device = settings.get("Batch size", "").partition(" ")[0], settings.get("per device", "")
     devices = listed or None

@@ -4,8 +4,6 @@ before it.
 The header names no parameter device, precision or XLA; a job's log often holds the command that does.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping
@@ -94,11 +92,7 @@ def parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str, 
 
 
 def series(settings: Mapping[str, str]) -> tuple[str, str]:
-    """(the series of a run, what a run on one device must share to be its baseline), as texts.
-
-    Args:
-      settings: `parting`.
-    """
+    """(the series of a run, what a run on one device must share to be its baseline), as texts."""
     ordered = [*(name for name in _FIRST if name in settings), *sorted(settings.keys() - set(_FIRST))]
     words = {name: _words(name, settings[name]) for name in ordered}
     shared = [text for name, text in words.items() if not _is_mode(name) or _copies_alone(name, settings)]

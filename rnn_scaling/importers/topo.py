@@ -3,8 +3,6 @@
 Format: nvidia-smi's manual, "topo"; the legend that the command prints below the matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
@@ -35,11 +33,7 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads matrix, affinities and legend, and groups the GPUs by closeness.
-
-    Raises:
-      LogError: if no row of a matrix is there.
-    """
+    """Reads matrix, affinities and legend, and groups the GPUs by closeness."""
     problems = Problems()
     matrices: list[_TopologyMatrix] = []
     legend: dict[str, str] = {}

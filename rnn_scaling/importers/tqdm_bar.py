@@ -3,8 +3,6 @@
 Format: tqdm/tqdm, `format_meter` of tqdm/std.py.
 """
 
-from __future__ import annotations
-
 import re
 
 from rnn_scaling.importers import lightning_bar

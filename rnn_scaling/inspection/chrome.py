@@ -6,8 +6,6 @@ thread or stream with the kernels that the tower ran there. A further process ho
 Source of the format: "Trace Event Format", Google, 2016 (complete events X, asynchronous events b and e, metadata M).
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator, Sequence

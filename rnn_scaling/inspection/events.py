@@ -1,7 +1,5 @@
 """What a trace is made of, independent of where it came from."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 docs/record.md describes `graph` and `trace`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Sequence
@@ -23,11 +21,7 @@ TRACE_FILE = "trace.json.gz"
 
 
 def graph(step: TrainStep) -> Graph:
-    """The record's `graph`: operators, placement, copies. The step must have collected its graphs.
-
-    Raises:
-      ValueError: if it has not.
-    """
+    """The record's `graph`: operators, placement, copies. The step must have collected its graphs."""
     collected = step.function_graphs
     if not collected:
         raise ValueError("expected a step that collected its graphs on its first call")
@@ -55,7 +49,6 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
 
     Raises:
       TraceError: if the profiler does not record.
-      OSError: if log_dir cannot be written.
     """
     parts = partitions(step)
     nodes, exchanged = operators.nodes_of(parts), operators.exchanged(parts)

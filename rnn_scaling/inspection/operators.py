@@ -9,8 +9,6 @@ TensorFlow's optimizers put words before a name (`ConstantFolding/tower_0/forwar
 component that opens a scope decides.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

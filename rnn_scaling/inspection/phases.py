@@ -5,8 +5,6 @@ and what another part covers is reported next to them: exchange that ran while t
 n: kernels of a step, K: elementary intervals between their ends, N: towers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Read from the graph as traced from Python (what was asked for) and from the part
 its placer's decision stands in the partitions, and a tensor that crosses devices is a pair of _Send and _Recv there.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

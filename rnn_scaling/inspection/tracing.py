@@ -9,11 +9,8 @@ Two kinds of trace, because the profiler's cost depends on what it records:
 - `measure`: the expensive kernels only, which costs little: for durations.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -45,11 +42,8 @@ def count(step: Callable[[], Any], num_steps: int) -> Traced:
     Raises:
       TraceError: if this TensorFlow cannot record every kernel.
     """
-    folder = tempfile.mkdtemp(prefix="rnn_scaling_trace_")
-    try:
+    with _folder() as folder:
         return _trace(step, num_steps, folder, EVERY_KERNEL)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
@@ -57,16 +51,15 @@ def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
 
     Args:
       log_dir: the folder that keeps the profiler's file; "": it is deleted again.
-
-    Raises:
-      OSError: if the folder cannot be written.
     """
-    folder = log_dir or tempfile.mkdtemp(prefix="rnn_scaling_trace_")
-    try:
+    if log_dir:
+        return _trace(step, num_steps, log_dir, None)
+    with _folder() as folder:
         return _trace(step, num_steps, folder, None)
-    finally:
-        if not log_dir:
-            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="rnn_scaling_trace_", ignore_cleanup_errors=True)
 
 
 def _trace(step: Callable[[], Any], num_steps: int, folder: str, level: int | None) -> Traced:

@@ -8,8 +8,6 @@ Source of the names: xla/tsl/profiler/utils/xplane_schema.cc; tensorflow/core/co
 and tensorflow/core/graph/graph_partition.cc.
 """
 
-from __future__ import annotations
-
 import bisect
 import re
 from collections import defaultdict
@@ -53,14 +51,7 @@ class XplaneTrace(NamedTuple):
 
 
 def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) -> XplaneTrace:
-    """The kernels of each traced step.
-
-    Args:
-      nodes: the operators of the partitions that run, by name.
-
-    Raises:
-      TraceError: if the trace holds no step.
-    """
+    """The kernels of each traced step. Raises TraceError if the trace holds no step."""
     windows: list[tuple[int, int]] = []
     executed: list[_Executed] = []
     waits: list[_Executed] = []

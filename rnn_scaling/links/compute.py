@@ -1,7 +1,5 @@
 """The rate of TensorFlow's MatMul on devices as a run has them, all at once: what arithmetic can reach at most."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 
@@ -75,7 +73,6 @@ def measure(
 
     Args:
       shapes: m, k, n of [m, k] x [k, n], by increasing operations.
-      dtypes: "float32", "bfloat16", "float16".
       cores_per_device: of a CPU device; 0 of GPUs.
     """
     work: dict[str, list[ComputeWork]] = {}

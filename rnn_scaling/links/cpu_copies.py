@@ -1,7 +1,5 @@
 """Between TensorFlow's logical CPU devices: whether a tensor is copied at all, and what handing it over takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -19,11 +17,7 @@ def address(tensor: tf.Tensor) -> int:
 
 
 def _hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], tf.Tensor], tf.Variable]:
-    """A function that brings a tensor of one device to another, and the variable that holds it there.
-
-    Args:
-      num_bytes: of the tensor.
-    """
+    """A function that brings a tensor of one device to another, and the variable that holds it there."""
     with tf.device(source):
         variable = tf.Variable(np.ones(num_bytes // FLOAT32_BYTES, np.float32))
 

@@ -5,13 +5,11 @@ the CUDA Runtime API reference, "Memory Management", "Stream Management", "Event
 Access".
 """
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import importlib.util
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +84,9 @@ class Cuda:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Calls a function of the library. Raises DeviceError with CUDA's own words, if it fails."""
-        code = getattr(self._library, name)(*arguments)
+        self._check(name, getattr(self._library, name)(*arguments))
+
+    def _check(self, name: str, code: int) -> None:
         if code:
             text = self._library.cudaGetErrorString(code).decode()
             raise DeviceError(f"{name}: {text} (CUDA error {code})")
@@ -95,32 +95,23 @@ class Cuda:
         """Makes `device` the one that this thread's next calls mean."""
         self.call("cudaSetDevice", device)
 
-    @contextmanager
-    def device_memory(self, device: int, num_bytes: int) -> Iterator[int]:
+    def device_memory(self, device: int, num_bytes: int) -> AbstractContextManager[int]:
         """Address of memory on a device."""
         self.use(device)
-        with self._owned("cudaMalloc", "cudaFree", num_bytes) as address:
-            yield address
+        return self._owned("cudaMalloc", "cudaFree", num_bytes)
 
-    @contextmanager
-    def pinned_memory(self, num_bytes: int) -> Iterator[int]:
+    def pinned_memory(self, num_bytes: int) -> AbstractContextManager[int]:
         """Address of page-locked memory of the host."""
-        with self._owned("cudaMallocHost", "cudaFreeHost", num_bytes) as address:
-            yield address
+        return self._owned("cudaMallocHost", "cudaFreeHost", num_bytes)
 
-    @contextmanager
-    def stream(self, device: int) -> Iterator[int]:
-        """A stream of a device."""
+    def stream(self, device: int) -> AbstractContextManager[int]:
         self.use(device)
-        with self._owned("cudaStreamCreateWithFlags", "cudaStreamDestroy", NON_BLOCKING) as stream:
-            yield stream
+        return self._owned("cudaStreamCreateWithFlags", "cudaStreamDestroy", NON_BLOCKING)
 
-    @contextmanager
-    def event(self, device: int) -> Iterator[int]:
+    def event(self, device: int) -> AbstractContextManager[int]:
         """An event of a device that keeps its time."""
         self.use(device)
-        with self._owned("cudaEventCreate", "cudaEventDestroy") as event:
-            yield event
+        return self._owned("cudaEventCreate", "cudaEventDestroy")
 
     @contextmanager
     def _owned(self, make: str, free: str, *arguments: Any) -> Iterator[int]:
@@ -143,9 +134,8 @@ class Cuda:
         code = self._library.cudaDeviceEnablePeerAccess(peer, 0)
         if code == PEER_ACCESS_ALREADY_ENABLED:
             self._library.cudaGetLastError()  # forget it: the next check would find it
-        elif code:
-            text = self._library.cudaGetErrorString(code).decode()
-            raise DeviceError(f"cudaDeviceEnablePeerAccess: {text} (CUDA error {code})")
+        else:
+            self._check("cudaDeviceEnablePeerAccess", code)
         return True
 
     def elapsed_s(self, start: int, end: int) -> float:

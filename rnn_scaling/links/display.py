@@ -1,7 +1,5 @@
 """How far the measurements are and what each gave, on stderr: one bar on a terminal, else a line for each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TextIO
 
@@ -24,7 +22,6 @@ class LinksDisplay:
         self._total, self._started = total, 0
 
     def start(self, what: str) -> None:
-        """The next measurement starts."""
         self._started += 1
         if self._board.has_bar:
             self._board.move(self._started - 1, what)
@@ -32,7 +29,6 @@ class LinksDisplay:
             self._board.line(f"{self._started}/{self._total}: {what}")
 
     def rounds(self, done: int, total: int, what: str) -> None:
-        """Rounds of the measurement have been made."""
         self._board.move(self._started - 1 + done / max(total, 1), what)
 
     def rows(self, lines: Iterable[str]) -> None:

@@ -1,7 +1,5 @@
 """Time of a transfer as alpha + bytes / beta: the fit, its errors, and from which size on it holds. Pure functions."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -12,27 +10,18 @@ FEWEST_POINTS = 4  # two are spent on alpha and beta; fewer than two more could 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A line through (bytes, seconds).
+    """A line through (bytes, seconds)."""
 
-    Attributes:
-      alpha_us, alpha_error_us: time of a transfer of no bytes and its standard error, in microseconds.
-      beta_gb_per_s, beta_error_gb_per_s: bandwidth and its standard error, in 10**9 bytes a second; None where time
-        does not grow with bytes by more than its error.
-      largest_residual: largest |line - time| / time over the points.
-      from_bytes, to_bytes: sizes of the smallest and the largest transfer that were fitted.
-      num_points: sizes that were fitted.
-      traffic: bytes that beta counts for each byte of size.
-    """
-
-    alpha_us: float
-    alpha_error_us: float
+    alpha_us: float  # time of a transfer of no bytes
+    alpha_error_us: float  # its standard error
+    # Bandwidth in 10**9 bytes a second; None where time does not grow with bytes by more than its error.
     beta_gb_per_s: float | None
-    beta_error_gb_per_s: float | None
-    largest_residual: float
-    from_bytes: int
-    to_bytes: int
+    beta_error_gb_per_s: float | None  # its standard error
+    largest_residual: float  # |line - time| / time over the points
+    from_bytes: int  # size of the smallest transfer that was fitted
+    to_bytes: int  # of the largest
     num_points: int
-    traffic: int = 1
+    traffic: int = 1  # bytes that beta counts for each byte of size
 
     @property
     def holds(self) -> bool:
@@ -50,9 +39,6 @@ class Fit:
 
 def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     """Least squares of the relative error, so that 4 bytes count as much as 256 MiB.
-
-    Args:
-      num_bytes: size of each transfer, increasing.
 
     Raises:
       ValueError: for fewer than three points, equal sizes, or a time that is not positive.

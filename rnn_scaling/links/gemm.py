@@ -1,7 +1,5 @@
 """Matrix products that were timed: the rate of each, the best of them; JSON. Pure functions."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -14,17 +12,11 @@ Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One product, by every device at once.
-
-    Attributes:
-      shape: m, k, n of [m, k] x [k, n].
-      seconds: raw times of one product, each the mean of `calls` in a row.
-      calls: products in a row.
-    """
+    """One product, by every device at once."""
 
     shape: Shape
-    seconds: tuple[float, ...]
-    calls: int = 1
+    seconds: tuple[float, ...]  # raw times of one product, each the mean of `calls` in a row
+    calls: int = 1  # products in a row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,25 +30,15 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True)
 class Gemm:
-    """Products of one type by devices that compute at once.
-
-    Attributes:
-      dtype: "float32", "bfloat16" or "float16".
-      num_devices: that computed at once.
-      cores_per_device: of a CPU device; 0 of GPUs.
-      onednn: whether TensorFlow multiplied by oneDNN.
-      products: by shape.
-      notes: what a reader of the numbers must know.
-      disturbed: other processes used the cores too, so that the rates are too low to relate runs to.
-    """
+    """Products of one type by devices that compute at once."""
 
     dtype: str
     num_devices: int
-    cores_per_device: int
-    onednn: bool
+    cores_per_device: int  # of a CPU device; 0 of GPUs
+    onednn: bool  # whether TensorFlow multiplied by oneDNN
     products: tuple[Product, ...]
     notes: tuple[str, ...] = ()
-    disturbed: bool = False
+    disturbed: bool = False  # other processes used the cores too, so that the rates are too low to relate runs to
 
     def rate(self, product: Product) -> Rate:
         """Of all devices together."""

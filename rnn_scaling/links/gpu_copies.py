@@ -5,8 +5,6 @@ ended. CUDA stages a copy of pageable memory through the host's thread, so both 
 host's clock. No TensorFlow here.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import dataclasses
@@ -32,20 +30,13 @@ Enqueue = Callable[[int, int], None]  # (bytes, stream)
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A way for bytes.
-
-    Attributes:
-      name: in words.
-      lanes: for each direction at once, (device of its stream, what puts one copy into the stream).
-      by_events: timed by the GPU; False: by the host's clock, a thread a lane.
-      traffic: counted bytes for each byte of size.
-      note: what must be known.
-    """
+    """A way for bytes."""
 
     name: str
+    # For each direction at once, (device of its stream, what puts one copy into the stream).
     lanes: tuple[tuple[int, Enqueue], ...]
-    by_events: bool = True
-    traffic: int = 1
+    by_events: bool = True  # timed by the GPU; False: by the host's clock, a thread a lane
+    traffic: int = 1  # counted bytes for each byte of size
     note: str = ""
 
 
@@ -65,7 +56,6 @@ class Buffers:
             ctypes.memset(address, 1, num_bytes)
 
     def copy(self, target: int, source: int, kind: int) -> Enqueue:
-        """A copy by cudaMemcpyAsync."""
         return lambda size, stream: self.cuda.call("cudaMemcpyAsync", target, source, size, kind, stream)
 
     def peer_copy(self, target: int, to: int, source: int, origin: int) -> Enqueue:

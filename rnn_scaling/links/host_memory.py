@@ -5,8 +5,6 @@ STREAM does: a copy reads and writes each byte, so it counts twice; what caches 
 counted. Source: https://www.cs.virginia.edu/stream/ref.html, "Counting Bytes and FLOPS".
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools
@@ -66,7 +64,6 @@ class Crew:
         self._end.wait()
 
     def close(self) -> None:
-        """Ends the threads."""
         self._kernel = ""
         self._start.wait()
         for thread in self._threads:

@@ -1,7 +1,5 @@
 """What is to be measured -> every task in a process of its own -> all series, and the files that hold them."""
 
-from __future__ import annotations
-
 import dataclasses
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +25,6 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
     """Runs every task; one that fails leaves its reason in its series. What has hung once is not tried again.
 
     Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
-
-    Raises:
-      KeyboardInterrupt: if it came before the first measurement had ended.
     """
     display = LinksDisplay(wanted.options.progress, len(wanted.tasks))
     outcomes: list[tuple[str, WorkerOutcome]] = []

@@ -4,8 +4,6 @@ Format: NVIDIA/nccl-tests, src/util.cu. Time is the median here, not the mean. I
 TensorFlow's results are new tensors: those columns hold N/A.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections.abc import Sequence

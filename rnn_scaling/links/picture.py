@@ -75,7 +75,6 @@ def _panels(
 
 
 def _bandwidth(axes: Axes, series: Series, look: dict[str, Any]) -> None:
-    """Bandwidth over size with its quartiles."""
     rates = np.array([series.gb_per_s(point) for point in series.points])
     slow, fast = (rates * [p.median_s / p.quartiles_s[end] for p in series.points] for end in (1, 0))
     axes.plot(series.sizes, rates, linewidth=1.3, label=series.name, **look)

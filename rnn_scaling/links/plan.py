@@ -83,12 +83,7 @@ class Plan:
 
 
 def make(words: Sequence[str]) -> Plan:
-    """What the command line asks for on this machine.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-      DeviceError, OSError: if the system does not tell how much memory is free.
-    """
+    """What the command line asks for on this machine. Raises FlagErrors naming everything that is wrong."""
     num_gpus, cores = visible_gpus(), available_cores()
     lines: list[str] = []
     try:
@@ -245,9 +240,6 @@ def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num
 
 def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[list[str], list[str], list[str]]:
     """Which algorithms to measure.
-
-    Args:
-      device: "cpu" or "gpu".
 
     Returns:
       Names; why others of "all" are left out; what is wrong with those that were named.

@@ -1,7 +1,5 @@
 """Runs one measurement in a process of its own, and ends that process if it does not return. No TensorFlow here."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import signal
@@ -29,16 +27,7 @@ class WorkerOutcome:
 
 
 def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequence[str] = WORKER) -> WorkerOutcome:
-    """Measures what `request` asks for.
-
-    Args:
-      request: for `worker.main`.
-      timeout_s: wall limit in seconds.
-
-    Raises:
-      OSError: if no process can be started, or no temporary file written.
-      KeyboardInterrupt: Ctrl-C; the process is gone then.
-    """
+    """Measures what `request` asks for; `timeout_s`: wall limit in seconds."""
     last = {"what": "its start"}
 
     def on_line(line: str | None) -> None:

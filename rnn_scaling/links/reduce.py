@@ -3,8 +3,6 @@
 n: ranks, a device each.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Repeats that take turns: every link and size once a round, so that other load on the machine meets all of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import time
@@ -81,11 +79,7 @@ def in_rounds(
     """Measures every job once a round, in another order each round.
 
     Args:
-      measure: returns the seconds of one repeat.
       budget_s: a job whose repeats have taken this long in all has no more, once it has `fewest`.
-
-    Returns:
-      The times of each job.
     """
     times: list[list[float]] = [[] for _ in measure]
     order = list(range(len(measure)))

@@ -1,7 +1,5 @@
 """What was measured: times of one link or algorithm over sizes; JSON, sizes in words, bandwidths. Pure functions."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,19 +13,12 @@ MOST_DRIFT = 1.25  # between passes; beyond, they did not measure the same machi
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One size.
+    """One size."""
 
-    Attributes:
-      num_bytes: of a transfer; of an all-reduce, bytes of each rank's tensor.
-      seconds: raw times of one transfer, each the mean of `calls` transfers in a row.
-      calls: transfers in a row.
-      wrong: elements that differ from the right ones; None: not compared.
-    """
-
-    num_bytes: int
-    seconds: tuple[float, ...]
-    calls: int = 1
-    wrong: int | None = None
+    num_bytes: int  # of a transfer; of an all-reduce, bytes of each rank's tensor
+    seconds: tuple[float, ...]  # raw times of one transfer, each the mean of `calls` transfers in a row
+    calls: int = 1  # transfers in a row
+    wrong: int | None = None  # elements that differ from the right ones; None: not compared
 
     @property
     def median_s(self) -> float:
@@ -42,26 +33,17 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One link or algorithm over sizes.
+    """One link or algorithm over sizes."""
 
-    Attributes:
-      kind: MEMORY, COPY or ALL_REDUCE.
-      name: what is measured, in words; of an all-reduce, the algorithm as in --all_reduce_spec.
-      points: by size, increasing.
-      traffic: bytes that count for the bandwidth for each byte of size (2: read and written, or both ways; 0: handed
-        over without a copy, so that there is no bandwidth).
-      ranks: participants of an all-reduce, else 0.
-      notes: what a reader of the numbers must know.
-      error: why there are no more or no right numbers; empty when all is well.
-    """
-
-    kind: str
+    kind: str  # MEMORY, COPY or ALL_REDUCE
     name: str
     points: tuple[Point, ...] = ()
+    # Bytes that count for the bandwidth for each byte of size (2: read and written, or both ways; 0: handed over
+    # without a copy, so that there is no bandwidth).
     traffic: int = 1
-    ranks: int = 0
+    ranks: int = 0  # participants of an all-reduce, else 0
     notes: tuple[str, ...] = ()
-    error: str = ""
+    error: str = ""  # why there are no more or no right numbers; empty when all is well
 
     @property
     def sizes(self) -> list[int]:

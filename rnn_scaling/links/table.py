@@ -1,7 +1,5 @@
 """What was measured, as Markdown that is plain text too."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -18,19 +16,13 @@ GIGA = 1e9
 
 @dataclasses.dataclass(frozen=True)
 class Measurements:
-    """All that a call of the command measured.
-
-    Attributes:
-      nothing: the timed call with nothing exchanged; None: not measured.
-      left_out: what was not measured and why, a line each.
-      gradient_bytes: preset -> bytes of its gradients.
-    """
+    """All that a call of the command measured."""
 
     devices: str
     series: tuple[Series, ...]
-    nothing: Series | None = None
-    left_out: tuple[str, ...] = ()
-    gradient_bytes: tuple[tuple[str, int], ...] = ()
+    nothing: Series | None = None  # the timed call with nothing exchanged; None: not measured
+    left_out: tuple[str, ...] = ()  # what was not measured and why, a line each
+    gradient_bytes: tuple[tuple[str, int], ...] = ()  # preset -> bytes of its gradients
     topology: str = ""
     interrupted: str = ""
     products: tuple[Gemm, ...] = ()

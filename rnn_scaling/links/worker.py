@@ -4,8 +4,6 @@ REQUEST is what `processes.run` wrote; RESULT is replaced whole whenever more is
 measured before it had to end this process. How far it is goes to stderr, as "progress DONE TOTAL WHAT".
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -45,14 +43,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _host_memory(request: dict[str, Any], write: Any) -> None:
-    """Host memory."""
     from rnn_scaling.links import host_memory
 
     write(host_memory.measure(request["sizes"], request["rounds"], available_cores(), _tell))
 
 
 def _gpu_copies(request: dict[str, Any], write: Any) -> None:
-    """Copies with and between GPUs."""
     from rnn_scaling.links import cuda, gpu_copies
 
     runtime = cuda.Cuda(cuda.find_library())
@@ -61,7 +57,6 @@ def _gpu_copies(request: dict[str, Any], write: Any) -> None:
 
 
 def _cpu_copies(request: dict[str, Any], write: Any) -> None:
-    """Between logical CPU devices."""
     engine = _start(request)
     from rnn_scaling.links import cpu_copies
 
@@ -126,7 +121,6 @@ def gradient_bytes() -> dict[str, int]:
 
 
 def _start(request: dict[str, Any]) -> Any:
-    """TensorFlow on the request's devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if request["device"] == "cpu":
         bind_to_cores(request["num_devices"] * request.get("cores_per_device", 1))

@@ -11,8 +11,6 @@ A record's `environment.clocks`:
                 from the start of the first batch
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +45,6 @@ class ClockSampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the sampling."""
         self._ended.set()
         self._thread.join(timeout=2.0)  # longer only if a driver does not answer: that must not hold up the run's end
 
@@ -105,11 +102,6 @@ class ClockSampler:
 
 
 def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
-    """Begins to sample the devices of a run.
-
-    Args:
-      resolved: the record's part: `device_type`, `devices`, `cpu_affinity`.
-    """
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]
         return ClockSampler(lambda: clock_sources.of_gpus(ids), interval_s)

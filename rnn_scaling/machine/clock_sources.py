@@ -1,11 +1,11 @@
 """Where clocks are read during a run: NVML, or the CPU's own numbers."""
 
-from __future__ import annotations
-
+import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rnn_scaling.machine import nvml
 
@@ -13,17 +13,14 @@ Sample = list[dict[str, Any]]  # one mapping a device
 _CORE = re.compile(r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.MULTILINE | re.DOTALL)
 
 
-class ClockSource(Protocol):
+@dataclasses.dataclass(frozen=True)
+class ClockSource:
     """Something that tells clocks."""
 
     name: str
     devices: Sample  # what does not change, one mapping a device
-
-    def poll(self) -> Sample | None:
-        """What changes, in the order of `devices`; None: nothing new."""
-
-    def close(self) -> None:
-        """Ends it."""
+    poll: Callable[[], Sample | None]  # what changes, in their order; None: nothing new
+    close: Callable[[], object] = lambda: None
 
 
 def of_gpus(ids: Sequence[str], start: Callable[[], Any | None] = nvml.start) -> ClockSource | None:
@@ -32,10 +29,15 @@ def of_gpus(ids: Sequence[str], start: Callable[[], Any | None] = nvml.start) ->
     if api is None:
         return None
     gpus = nvml.visible(api, ids)
-    if gpus:
-        return _Nvml(api, gpus)
-    api.nvmlShutdown()
-    return None
+    if not gpus:
+        api.nvmlShutdown()
+        return None
+    return ClockSource(
+        "NVML",
+        [nvml.limits(api, gpu) for gpu in gpus],
+        lambda: [nvml.sample(api, gpu) for gpu in gpus],
+        lambda: nvml.ask(api, "nvmlShutdown"),
+    )
 
 
 def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
@@ -49,34 +51,13 @@ def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
         clocks = dict(_CORE.findall(Path(root, "proc/cpuinfo").read_text(errors="replace")))
         return [float(clocks[str(core)]) for core in cores]
 
-    sources = (_Cpus("cpufreq", cores, cpufreq), _Cpus("/proc/cpuinfo", cores, cpuinfo))
-    return next((source for source in sources if cores and source.poll() is not None), None)
-
-
-class _Nvml:
-    name = "NVML"
-
-    def __init__(self, api: Any, gpus: Sequence[nvml.Gpu]) -> None:
-        self._api, self._gpus = api, list(gpus)
-        self.devices = [nvml.limits(api, gpu) for gpu in gpus]
-
-    def poll(self) -> Sample | None:
-        return [nvml.sample(self._api, gpu) for gpu in self._gpus]
-
-    def close(self) -> None:
-        nvml.ask(self._api, "nvmlShutdown")
-
-
-class _Cpus:
-    def __init__(self, name: str, cores: Sequence[int], read_mhz: Callable[[], list[float]]) -> None:
-        self.name, self._read_mhz = name, read_mhz
-        self.devices: Sample = [{"core": core} for core in cores]
-
-    def poll(self) -> Sample | None:
+    def poll(read_mhz: Callable[[], list[float]]) -> Sample | None:
         try:
-            return [{"mhz": mhz} for mhz in self._read_mhz()]
+            return [{"mhz": mhz} for mhz in read_mhz()]
         except (OSError, ValueError, KeyError):
             return None
 
-    def close(self) -> None:
-        pass
+    for name, read_mhz in (("cpufreq", cpufreq), ("/proc/cpuinfo", cpuinfo)):
+        if cores and poll(read_mhz) is not None:
+            return ClockSource(name, [{"core": core} for core in cores], functools.partial(poll, read_mhz))
+    return None

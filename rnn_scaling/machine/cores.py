@@ -1,7 +1,5 @@
 """The cores of this process: how many, which, and binding to them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

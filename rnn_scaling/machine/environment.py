@@ -1,7 +1,5 @@
 """What this machine is: cores, GPUs, versions. Read without TensorFlow, since flags are checked before it loads."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import importlib.metadata
@@ -72,26 +70,23 @@ def read_environment() -> dict[str, Any]:
 
 def package_versions() -> dict[str, str]:
     """Versions of the packages that a run's numbers may depend on, where they are installed."""
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
+    return {name: version for name in PACKAGES if (version := _version(name))}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _cuda_versions() -> dict[str, str | None]:
     """Of the CUDA libraries that pip installed; None: not from pip. TensorFlow need not be loaded to be asked."""
-    versions: dict[str, str | None] = dict.fromkeys(CUDA_PARTS)
-    for part, name in CUDA_PARTS.items():
-        for suffix in ("-cu12", "-cu13", ""):
-            try:
-                versions[part] = importlib.metadata.version(f"nvidia-{name}{suffix}")
-                break
-            except importlib.metadata.PackageNotFoundError:
-                continue
-    return versions
+    suffixes = ("-cu12", "-cu13", "")
+    return {
+        part: next(filter(None, (_version(f"nvidia-{name}{suffix}") for suffix in suffixes)), None)
+        for part, name in CUDA_PARTS.items()
+    }
 
 
 def cpu_model(cpuinfo: str) -> str | None:

@@ -1,10 +1,8 @@
 """The NVIDIA GPUs that this process sees, found without loading CUDA or TensorFlow."""
 
-from __future__ import annotations
-
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,17 +48,8 @@ def gpu_ids() -> list[str]:
 
 def chosen(present: Sequence[T], ids: Sequence[str], names_of: Callable[[T], tuple[str, str]]) -> list[T]:
     """The GPUs that are meant by `gpu_ids`'s names, in their order."""
-
-    def is_meant(gpu: T, name: str) -> bool:
-        index, uuid = names_of(gpu)
-        return index == name or uuid.startswith(name)
-
-    return [gpu for name in ids for gpu in present if is_meant(gpu, name)]
-
-
-def smi_names(row: Mapping[str, str]) -> tuple[str, str]:
-    """Index and UUID of a GPU in nvidia-smi's answer."""
-    return row["index"], row.get("uuid", "")
+    named = [(gpu, *names_of(gpu)) for gpu in present]
+    return [gpu for name in ids for gpu, index, uuid in named if index == name or uuid.startswith(name)]
 
 
 def prepare_cuda_order() -> None:
@@ -72,11 +61,7 @@ def prepare_cuda_order() -> None:
 
 
 def free_gpu_memory_mib(gpu: int) -> float:
-    """Free memory of the GPU that TensorFlow calls number `gpu`, in MiB.
-
-    Raises:
-      DeviceError: if nvidia-smi does not tell.
-    """
+    """Free memory of the GPU that TensorFlow calls number `gpu`, in MiB."""
     rows = _visible_gpu_rows("index,uuid,memory.free") or []
     try:
         return float(rows[gpu]["memory.free"].removesuffix(" MiB"))
@@ -127,4 +112,4 @@ def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
         return None
     lines = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
     rows = [dict(zip(query.split(","), line)) for line in lines]
-    return chosen(rows, ids, smi_names)
+    return chosen(rows, ids, lambda row: (row["index"], row.get("uuid", "")))

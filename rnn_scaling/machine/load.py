@@ -1,7 +1,5 @@
 """Load from others while a run is measured: CPU time of its cores that neither it nor idling used."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

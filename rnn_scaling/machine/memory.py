@@ -1,7 +1,5 @@
 """How much memory there is for a process, by the system and by the control group that it runs in."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePosixPath
 

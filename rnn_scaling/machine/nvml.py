@@ -6,8 +6,6 @@ GPUs as nvidia-smi does, by PCI bus.
 Source: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api) and nvidia-ml-py 13.615.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The rate of matrix products that was measured on this machine, kept for its runs in a file of the user's cache."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,21 +14,13 @@ MOST = 1e18  # FLOP/s that a record can hold
 
 @dataclasses.dataclass(frozen=True)
 class PeakPlace:
-    """What decides how fast one device multiplies matrices.
+    """What decides how fast one device multiplies matrices."""
 
-    Attributes:
-      device: name of the processor or GPU.
-      vector_units: of the processor that TensorFlow chooses kernels by; none of a GPU.
-      onednn: TensorFlow multiplies by oneDNN; False of a GPU.
-      cores_per_device: cores that a CPU device has; 0 of a GPU.
-      dtype: of the arithmetic, "float32", "bfloat16" or "float16".
-    """
-
-    device: str
-    vector_units: tuple[str, ...]
-    onednn: bool
-    cores_per_device: int
-    dtype: str
+    device: str  # name of the processor or GPU
+    vector_units: tuple[str, ...]  # of the processor that TensorFlow chooses kernels by; none of a GPU
+    onednn: bool  # TensorFlow multiplies by oneDNN; False of a GPU
+    cores_per_device: int  # cores that a CPU device has; 0 of a GPU
+    dtype: str  # of the arithmetic, "float32", "bfloat16" or "float16"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """What the system's files and programs say; nothing where they are missing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -3,8 +3,6 @@
 Source: nvml.h, group nvmlClocksEventReasons ("throttle reasons" until driver 535).
 """
 
-from __future__ import annotations
-
 IDLE = 0x1  # holds nothing down
 REASONS = {
     0x2: "applications clocks setting",

@@ -5,8 +5,6 @@ Read from `nvidia-smi topo -m`. No bandwidth is in it: what a link carries has t
 Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -24,17 +22,11 @@ _NVLINK = 10
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The subsets of one size that should exchange fastest.
+    """The subsets of one size that should exchange fastest."""
 
-    Attributes:
-      subsets: nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first.
-      worst: the farthest link within each of them; "": a single GPU.
-      count: how many are equally good.
-    """
-
-    subsets: tuple[tuple[int, ...], ...]
-    worst: str
-    count: int
+    subsets: tuple[tuple[int, ...], ...]  # nvidia-smi's indices; the first NAMED, those on the fewest NUMA nodes first
+    worst: str  # the farthest link within each of them; "": a single GPU
+    count: int  # how many are equally good
 
 
 def read() -> Topology | None:
@@ -60,9 +52,6 @@ def best_subsets(topology: Topology, count: int) -> Best:
     the links together. With more than EXHAUSTIVE GPUs, only those with consecutive numbers are compared.
 
     An expectation from kinds of links, no measurement: it knows neither bandwidths nor rings that avoid a far link.
-
-    Raises:
-      ValueError: if there are not so many GPUs.
     """
     size = len(topology.devices)
     if not 1 <= count <= size:

@@ -3,8 +3,6 @@
 Source: nvidia-smi's manual, "topo", and the legend that the command prints below its matrix.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re
@@ -52,21 +50,14 @@ class TopologyError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Links between the GPUs of one machine.
+    """Links between the GPUs of one machine."""
 
-    Attributes:
-      devices: nvidia-smi's indices of the GPUs.
-      links: GPU x GPU in nvidia-smi's words, "X" on the diagonal.
-      cpu_affinity, numa: CPUs and NUMA nodes near each GPU, as nvidia-smi writes them; "": unknown.
-      nics: names of network cards; nic_links: GPU x card.
-    """
-
-    devices: tuple[int, ...]
-    links: tuple[tuple[str, ...], ...]
-    cpu_affinity: tuple[str, ...]
-    numa: tuple[str, ...]
-    nics: tuple[str, ...] = ()
-    nic_links: tuple[tuple[str, ...], ...] = ()
+    devices: tuple[int, ...]  # nvidia-smi's indices of the GPUs
+    links: tuple[tuple[str, ...], ...]  # GPU x GPU in nvidia-smi's words, "X" on the diagonal
+    cpu_affinity: tuple[str, ...]  # CPUs near each GPU, as nvidia-smi writes them; "": unknown
+    numa: tuple[str, ...]  # NUMA nodes, in the same way
+    nics: tuple[str, ...] = ()  # names of network cards
+    nic_links: tuple[tuple[str, ...], ...] = ()  # GPU x card
 
 
 def parse(text: str) -> Topology:

@@ -1,7 +1,5 @@
 """Whether the process that wrote something still runs: its number, when it started, and the boot that counts both."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -20,15 +18,8 @@ def is_alive(process: str | None, root: str = "/proc") -> bool:
 def _of(folder: str, number: int, root: str) -> str | None:
     try:
         boot = Path(root, "sys/kernel/random/boot_id").read_text().strip()
-        words = _stat(folder, root)
+        # Behind the name of the program, which is in brackets and may hold anything.
+        words = Path(root, folder, "stat").read_text(errors="replace").rpartition(")")[2].split()
         return None if words[0] == "Z" else f"{number} {words[19]} {boot}"  # the start is the 22nd word of all
     except (OSError, IndexError):
         return None
-
-
-def _stat(folder: str, root: str) -> list[str]:
-    """What stands behind the name of the program, which is in brackets and may hold anything; [] if there is none."""
-    try:
-        return Path(root, folder, "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []

@@ -1,7 +1,5 @@
 """Processes that a run left behind: those that have its variable in their environment and still run. Linux alone."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import time

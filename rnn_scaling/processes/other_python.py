@@ -1,7 +1,5 @@
 """Pythons of other environments than this one: where the one of a framework is, and whether it can do what is asked."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -36,46 +36,28 @@ IsAlive = Callable[[str], object]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What one of several children runs.
-
-    Attributes:
-      command: program and arguments.
-      environment: variables besides this process's own.
-      cores: that it is held to; empty: none.
-      prefix: stands before each line that it says.
-      may_fail: the others go on when it fails.
-      has_streams: its stdout and stderr are this process's own; else stdout goes nowhere and stderr is read.
-      reads_stdout: stdout is read, too, as if it were stderr.
-    """
+    """What one of several children runs."""
 
     command: Sequence[str]
-    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    cores: Sequence[int] = ()
-    prefix: str = ""
-    may_fail: bool = False
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)  # variables besides this process's own
+    cores: Sequence[int] = ()  # that it is held to; empty: none
+    prefix: str = ""  # stands before each line that it says
+    may_fail: bool = False  # the others go on when it fails
+    # Its stdout and stderr are this process's own; else stdout goes nowhere and stderr is read.
     has_streams: bool = False
-    reads_stdout: bool = False
+    reads_stdout: bool = False  # stdout is read, too, as if it were stderr
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a child ended, of several the one that mattered: the first that failed, else the first of all.
+    """How a child ended, of several the one that mattered: the first that failed, else the first of all."""
 
-    Attributes:
-      returncode: exit status, or minus the signal's number.
-      timed_out: the wall limit ended it.
-      lines: the last lines of stderr, of all children.
-      task: number of that child.
-      returncodes: of all children, also of those that were ended here.
-      seconds: from the start of the first to the end of all.
-    """
-
-    returncode: int
-    timed_out: bool
-    lines: list[str]
+    returncode: int  # exit status, or minus the signal's number
+    timed_out: bool  # the wall limit ended it
+    lines: list[str]  # the last lines of stderr, of all children
     task: int = 0
-    returncodes: tuple[int, ...] = ()
-    seconds: float = 0.0
+    returncodes: tuple[int, ...] = ()  # of all children, also of those that were ended here
+    seconds: float = 0.0  # from the start of the first to the end of all
 
 
 def our_module(name: str, python: str = sys.executable) -> tuple[str, ...]:
@@ -287,10 +269,8 @@ class _Child:
             return False
 
     def signal(self, number: int) -> None:
-        """Sends a signal to its whole group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, only zombies are left
             os.killpg(self._process.pid, number)
 
     def reap(self) -> int:
-        """Waits for its end; returns its return code."""
         return self._process.wait()

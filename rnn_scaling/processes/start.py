@@ -4,8 +4,6 @@ It needs no environment variable, so that a user's own program gets the caller's
 caller's folder is taken for a module of this package. PROGRAM is what commands to paste begin with.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -13,7 +11,6 @@ FOLDER = os.path.dirname(os.path.realpath(__file__))
 
 
 def main(words: list[str]) -> None:
-    """Does not return."""
     program, module, *rest = words
     sys.argv = ["rnn-scaling", *rest]  # by which the package's __init__ recognises our program
     packages = os.path.dirname(os.path.dirname(FOLDER))

@@ -9,8 +9,6 @@ and a progress bar has one. Linux alone has this signal; elsewhere a parent that
 child running to its end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -37,7 +35,6 @@ def environment() -> dict[str, str]:
 
 
 def main(argv: list[str]) -> None:
-    """Does not return."""
     parent, command = int(argv[0]), argv[1:]
     if sys.platform == "linux":
         _end_with_parent()

@@ -1,7 +1,5 @@
 """What a run's record says of whether its mode trains right: the part `certificate`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,27 +35,20 @@ class Check(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate(Part):
-    """What came of training the same batches serially.
+    """What came of training the same batches serially."""
 
-    verdict: in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"; holds: whether that is what the mode
-    promises; sentence: the same for a person; statements: the same as data; compared: what with what; replicas: how
-    many were compared; tolerance: the share of a variable's way by which it may differ; loss_difference: the largest,
-    as a share of the loss; weights_difference, weights_moved: the largest difference of a weight, and the largest way
-    of one; checks: what was compared, each with its largest difference.
-    """
-
-    verdict: Name
-    holds: bool
-    sentence: str
-    statements: tuple[Mapping[str, Any], ...] = ()
-    compared: str = ""
-    replicas: PositiveCount = 1
-    tolerance: Difference | None = None
-    loss_difference: Difference | None = None
-    weights_difference: Difference | None = None
-    weights_moved: Difference | None = None
+    verdict: Name  # in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"
+    holds: bool  # whether that is what the mode promises
+    sentence: str  # the same for a person
+    statements: tuple[Mapping[str, Any], ...] = ()  # the same as data
+    compared: str = ""  # what with what
+    replicas: PositiveCount = 1  # how many were compared
+    tolerance: Difference | None = None  # the share of a variable's way by which it may differ
+    loss_difference: Difference | None = None  # the largest, as a share of the loss
+    weights_difference: Difference | None = None  # the largest of a weight
+    weights_moved: Difference | None = None  # the largest way of one
     batches: tuple[CertifiedBatch, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Check, ...] = ()  # what was compared, each with its largest difference
 
 
 def joined(certificates: Iterable[Certificate]) -> Certificate | None:

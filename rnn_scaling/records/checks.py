@@ -1,7 +1,5 @@
 """What is wrong with numbers of a record that are right in type: options, lengths, sums. In words, with their paths."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

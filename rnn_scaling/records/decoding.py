@@ -4,8 +4,6 @@ A part is a dataclass below `Part`. Its fields are numbers, texts, tuples, mappi
 numbers can be. Metadata of a field: `key`, its name in the file; `older`, its name in older files.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -56,21 +54,13 @@ class Sparse(Part):
 
 
 def decode(kind: type[P], value: Any, path: str, faults: Faults) -> P | None:
-    """A part from parsed JSON.
-
-    Returns:
-      The part; None when anything in it is wrong.
-    """
+    """A part from parsed JSON."""
     # mypy takes the __hash__ of the dataclass's instances for that of the class.
     return _decoder(kind)(value, path, faults)  # type: ignore[arg-type]
 
 
 def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
-    """A part from fields that this program made itself.
-
-    Raises:
-      ValueError: naming everything that is wrong, which is a fault of the program.
-    """
+    """A part from fields that this program made itself."""
     faults: Faults = []
     part = decode(kind, fields, path or kind.__name__.lower(), faults)
     if part is None:

@@ -1,7 +1,5 @@
 """What a run's record says of the machine: the parts `environment` and `resolved`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

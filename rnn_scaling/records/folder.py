@@ -1,10 +1,8 @@
 """A folder of run records: what is good in it, what is left out and why, and which files in it are the report's own."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +53,9 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
     """The run records among these files, each under the name that the report gives it; copies are passed over."""
     runs, left_out = [], []
     originals = Originals()
-    for (name, path), run in zip(paths.items(), _read_all(list(paths.values()))):
+    kept: dict[Any, Any] = {}  # what many records have in common: thousands of them then fit into memory
+    for name, path in paths.items():
+        run = _read_one(path, kept)
         if isinstance(run, str):
             left_out.append(entry.plain(run))
         elif run is not None and (original := originals.of(name := entry.plain(name), run)):
@@ -64,12 +64,6 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
             runs.append(RunFile(name, run))
     known = zip(runs, siblings.completed([run.record for run in runs]))
     return Folder(tuple(run if run.record is each else RunFile(run.name, each) for run, each in known), tuple(left_out))
-
-
-def _read_all(paths: Sequence[Path]) -> list[RunRecord | str | None]:
-    """What `_read_one` gives for each file."""
-    kept: dict[Any, Any] = {}  # what many records have in common: thousands of them then fit into memory
-    return [_read_one(path, kept) for path in paths]
 
 
 def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:

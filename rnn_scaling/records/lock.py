@@ -1,7 +1,5 @@
 """A folder that one process works in: a lock that the kernel lets go of however that process ends."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import fcntl

@@ -1,7 +1,5 @@
 """Files of this suite that are no records: each kind has a mark of its own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a run's record says of the run itself: its batches and what follows from them, its phases, its failure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 
@@ -41,12 +39,7 @@ class Resumption(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Batches(Sparse):
-    """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower.
-
-    loss_items: what the loss is a mean over; correct: how many of these were predicted right; None: not counted.
-    resumed: None: one process did all of them. unwaited: what shows that steps of a trainer that is not ours were told
-    before the devices had finished them; None: nothing does.
-    """
+    """Every batch from the first, warm-up included; tower_items and tower_positions of each batch have one a tower."""
 
     warmup: int = 0
     measured: int = 0
@@ -57,9 +50,10 @@ class Batches(Sparse):
         default=(), metadata={"older": "tower_words"}
     )
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
-    loss_items: tuple[PositiveCount, ...] | None = None
-    correct: tuple[Count, ...] | None = None
-    resumed: tuple[Resumption, ...] | None = None
+    loss_items: tuple[PositiveCount, ...] | None = None  # what the loss is a mean over
+    correct: tuple[Count, ...] | None = None  # how many of these were predicted right; None: not counted
+    resumed: tuple[Resumption, ...] | None = None  # None: one process did all of them
+    # What shows that steps of a trainer that is not ours were told before the devices had finished them; None: nothing.
     unwaited: str | None = None
 
 
@@ -96,15 +90,13 @@ class SteadyState(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Phases(Sparse):
-    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met.
-
-    resume: of a run that went on from a checkpoint, the warm-up that counts nowhere; the batches before are in the
-    batches' phases and in the total, what else the processes before this one did is not.
-    """
+    """Seconds of each phase of a run; they sum to the total. cluster: until all processes had met."""
 
     start: Seconds = 0.0
     cluster: Seconds = 0.0
     build: Seconds = 0.0
+    # Of a run that went on from a checkpoint, the warm-up that counts nowhere; the batches before are in the batches'
+    # phases and in the total, what else the processes before this one did is not.
     resume: Seconds | None = None
     first_batch: Seconds = 0.0
     warmup: Seconds = 0.0

@@ -1,7 +1,5 @@
 """Failed runs of other trainers -> the same with what good runs of their configuration tell: one series in reports."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

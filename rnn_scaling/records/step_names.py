@@ -1,7 +1,5 @@
 """The names in which a record tells what is inside of a step: phases of operators, parts of a tower's time."""
 
-from __future__ import annotations
-
 INPUT, FORWARD, BACKWARD, EXCHANGE, UPDATE, OTHER = "input", "forward", "backward", "exchange", "update", "other"
 PHASES = (INPUT, FORWARD, BACKWARD, EXCHANGE, UPDATE, OTHER)
 

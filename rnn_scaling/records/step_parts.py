@@ -1,7 +1,5 @@
 """What the record of a traced run says of the inside of a step: the parts `graph` and `trace`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What a record says of the processes of a distributed run: the part `workers`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,49 +13,41 @@ WORKER, SERVER, COORDINATOR = ROLES = ("worker", "ps", "coordinator")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Rank(Sparse):
-    """One process, with the raw batches that it timed itself (none, where another process runs its towers).
-
-    role: "worker", "ps" or "coordinator"; loss_items: of each batch, what its loss is a mean over; correct: how many
-    of these were predicted right, None: not counted; ready: of each batch, seconds until the gradients of its last
-    tower were computed and the exchange could begin; error: how it ended, where it did not end well; certificate: of
-    its own replicas.
-    """
+    """One process, with the raw batches that it timed itself (none, where another process runs its towers)."""
 
     rank: Count
-    role: Name = WORKER
+    role: Name = WORKER  # or "ps", or "coordinator"
     host: str | None = None
     pid: Count | None = None
     cpu_affinity: tuple[int, ...] | None = None
     seconds: tuple[Length, ...] = ()
     items: tuple[PositiveCount, ...] = ()
     loss: tuple[Loss | None, ...] = ()
-    loss_items: tuple[PositiveCount, ...] = ()
+    loss_items: tuple[PositiveCount, ...] = ()  # of each batch, what its loss is a mean over
     tower_items: tuple[tuple[PositiveCount, ...], ...] = ()
     tower_positions: tuple[tuple[PositiveCount, ...], ...] = ()
+    # Of each batch, seconds until the gradients of its last tower were computed and the exchange could begin.
     ready: tuple[Seconds, ...] = ()
-    correct: tuple[Count, ...] | None = None
+    correct: tuple[Count, ...] | None = None  # how many of these were predicted right, None: not counted
     phases: Phases | None = None
     load_others: Number | None = None
     peak_process_bytes: PositiveCount | None = None
-    error: str | None = None
-    certificate: Certificate | None = None
+    error: str | None = None  # how it ended, where it did not end well
+    certificate: Certificate | None = None  # of its own replicas
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workers(Sparse):
-    """The processes of a run.
+    """The processes of a run."""
 
-    launcher: what started them; window: how the common window was made; window_seconds: its length by the clock of
-    rank 0, from barrier to barrier; link: the network between them, where it was made for the run; staleness: how many
-    updates of others lay between the reading of the variables and their update, and how often (asynchronous modes).
-    """
-
-    launcher: str | None = None
-    window: str | None = None
-    window_seconds: Length | None = None
-    link: str | None = None
+    launcher: str | None = None  # what started them
+    window: str | None = None  # how the common window was made
+    window_seconds: Length | None = None  # its length by the clock of rank 0, from barrier to barrier
+    link: str | None = None  # the network between them, where it was made for the run
     ranks: tuple[Rank, ...] = ()
     lost: tuple[Rank, ...] = ()
+    # How many updates of others lay between the reading of the variables and their update, and how often
+    # (asynchronous modes).
     staleness: Mapping[str, Count] | None = None
 
     @property

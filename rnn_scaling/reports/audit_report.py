@@ -1,7 +1,5 @@
 """What the audit found -> text, Markdown, JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -145,7 +143,6 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
 
 
 def render_markdown(reports: Sequence[FileReport]) -> str:
-    """A table of all findings."""
     head = ["Where", "Strength", "Finding"]
     rows = [
         [_where(finding), finding.strength, wording.sentences(statements(finding))]

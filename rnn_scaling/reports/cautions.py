@@ -1,7 +1,5 @@
 """What a reader must know before trusting a report's numbers, and what its words mean, as statements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning
@@ -20,7 +18,6 @@ LEAST_ROUNDING = 0.005  # share of a rate from which on rounding of printed digi
 
 
 def lines(summary: Summary) -> list[str]:
-    """The statements in English."""
     return [sentence(statement) for statement in statements(summary)]
 
 
@@ -44,14 +41,12 @@ def opening(summary: Summary) -> list[str]:
     if summary.running:
         notices.insert(0, Statement("runs-going-on", values={"files": list(summary.running)}))
     if len(summary.machines) > 1:
-        machines = [f"machine {k} is {name} ({counted(runs, 'run')})" for k, (name, runs) in _numbered(summary)]
+        machines = [
+            f"machine {k} is {name} ({counted(runs, 'run')})" for k, (name, runs) in enumerate(summary.machines, 1)
+        ]
         notices.insert(0, Statement("several-machines", values={"machines": machines}))
     paragraphs = [*map(sentence, notices), sentences(_terms(summary))]
     return [paragraph for paragraph in paragraphs if paragraph]
-
-
-def _numbered(summary: Summary) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(summary.machines, 1))
 
 
 def _terms(summary: Summary) -> list[Statement]:

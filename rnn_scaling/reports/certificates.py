@@ -1,7 +1,5 @@
 """What certificates say of rows: a word for a table, and an alarm where a mode trains wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.rows import Row

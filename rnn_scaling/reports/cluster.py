@@ -1,7 +1,5 @@
 """The processes of a distributed run in words: lost workers, staleness, late ranks, and where its time went by rank."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence

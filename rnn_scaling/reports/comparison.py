@@ -1,7 +1,5 @@
 """What compare found -> text, Markdown or JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path

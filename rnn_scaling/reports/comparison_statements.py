@@ -1,7 +1,5 @@
 """The verdict of a comparison, what it rests on, and which of two settings is faster, as statements."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

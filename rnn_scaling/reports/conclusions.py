@@ -3,8 +3,6 @@
 A number whose interval over processes is not known is never weighed against one that has it.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +27,6 @@ MOST_LOADED = 3  # runs that are worth repeating alone; with more the machine is
 
 
 def lead(summary: Summary) -> str:
-    """The answer in English."""
     return sentences(lead_statements(summary))
 
 
@@ -73,7 +70,9 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
         measured, excluded = _sound([member for member in series if member.at(1)])
         first = fastest(measured, 1) if len(measured) > 1 else []
         return [*first, *excluded, Statement("none-on-several", values={"series": len(series)}), *_unranked(series)]
-    one_model = [member for member in several if registry.trains_one_model(_mode(member))]
+    one_model = [
+        member for member in several if registry.trains_one_model(member.rows[0].row.config["variable_update"])
+    ]
     rivals = one_model or several
     candidates, excluded = _sound(rivals)
     if len(rivals) < len(several):
@@ -219,10 +218,6 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
 def _is_judged(series: SeriesSummary) -> bool:
     """Whether an efficiency on several devices is known well enough to say something."""
     return is_known(_efficiency(series)) and not is_too_wide(_efficiency(series))
-
-
-def _mode(series: SeriesSummary) -> str:
-    return series.rows[0].row.config["variable_update"]
 
 
 def _efficiency(series: SeriesSummary) -> Interval:

@@ -1,7 +1,5 @@
 """StepCounts of operators and kernels as sections and data; `report` prints and writes them."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +61,6 @@ def inspection_of(summary: Summary) -> Inspection | None:
 
 
 def content(inspection: Inspection) -> dict[str, Any]:
-    """The counts as data."""
     groups = [
         {
             "title": group.title,
@@ -110,7 +107,6 @@ def _detailed_grids(group: CountGroup) -> Iterator[Grid]:
 
 
 def seed_grids(group: CountGroup) -> list[Grid]:
-    """The seed's two tables."""
     return [
         _compared("Operators in the graph that runs", group, lambda c: c.operators, lambda c: f"{c.operators:,}"),
         _compared(

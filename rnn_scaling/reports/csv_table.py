@@ -1,7 +1,5 @@
 """Every row as CSV (RFC 4180): numbers to 12 digits, intervals as low and high, empty where not known."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the runs of a report ran on."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

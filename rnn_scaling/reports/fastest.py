@@ -4,8 +4,6 @@ Two rates are separated by the interval of their ratio; among several, Bonferron
 chance of any false one at 5 %. A number whose interval over processes is not known is never weighed against another.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +56,6 @@ def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary
 
 
 def _rated(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
-    """Each with its rate on so many devices."""
     return [
         {"name": member.title, "rate": interval_values(_rate(member, count)), "unit": member.unit} for member in series
     ]

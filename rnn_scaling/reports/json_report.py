@@ -1,7 +1,5 @@
 """The whole report as JSON, schema "rnn_scaling.report/1" (docs/report.md): numbers with their intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +18,6 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 
 def render(summary: Summary) -> bytes:
-    """The summary as JSON text."""
     metrics, options = shown(summary.rows), further_options(summary)
     fields = {
         "schema": REPORT_SCHEMA,

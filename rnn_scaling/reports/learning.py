@@ -1,7 +1,5 @@
 """What runs learned: do several devices reach the target in less time than one device?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
@@ -22,7 +20,6 @@ def in_words(target: Target) -> str:
 
 
 def sentences(learning: Learning, titles: dict[Row, str]) -> list[str]:
-    """The statements in English."""
     return [sentence(statement) for statement in statements(learning, titles)]
 
 
@@ -88,7 +85,6 @@ def _line(learning: Learning, learned: Learned, titles: dict[Row, str]) -> list[
 
 
 def notes(learning: Learning) -> list[Statement]:
-    """What the numbers are."""
     unit = common_unit(learning.windows)
     is_reached = all(items is not None for learned in learning.learned for items in learned.needed)
     chosen = Statement(
@@ -104,7 +100,6 @@ def notes(learning: Learning) -> list[Statement]:
 
 
 def section(learning: Learning, titles: dict[Row, str]) -> Section:
-    """The table and the statements."""
     unit = common_unit(learned.row.unit for learned in learning.learned)
     head = ["Series", "Devices", "Global batch", f"{unit.capitalize()} to target", f"{unit.capitalize()}/s", "Seconds"]
     lines = [_line(learning, learned, titles) for learned in learning.learned]
@@ -113,7 +108,6 @@ def section(learning: Learning, titles: dict[Row, str]) -> Section:
 
 
 def as_json(learning: Learning, titles: dict[Row, str]) -> dict[str, Any]:
-    """The section of report.json."""
     target = learning.target
     return {
         "target": {"kind": target.kind, "value": target.value, "given": target.is_given},

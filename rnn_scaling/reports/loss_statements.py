@@ -1,7 +1,5 @@
 """The parts of a lost efficiency as statements: those that are measured, what is left, and what would show more."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ the runs differ where its ends say nothing. A number without an interval has fou
 within their rounding, so a number beside a wide interval keeps at least three digits.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

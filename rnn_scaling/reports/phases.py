@@ -1,7 +1,5 @@
 """Traced runs -> where each tower's step goes, and every run's seconds by phase and rank: tables, JSON, a picture."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -143,7 +141,6 @@ def _cautions(run: RunRecord) -> list[str]:
 
 
 def as_json(runs: Sequence[TracedRun]) -> str:
-    """The numbers of the runs, for a program."""
     documents: list[dict[str, Any]] = [
         {
             **{"file": str(run.path), "title": run.title},

@@ -3,8 +3,6 @@
 What `log_device_placement` would print for each operator, added up.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -19,11 +17,7 @@ LARGEST = 3  # tensors of each direction that are named
 
 
 def section(label: str, run: RunRecord, variables: bool = True) -> Section:
-    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable.
-
-    Args:
-      label: name of the run.
-    """
+    """The placement of a traced run: its devices, what they send each other and, if wanted, every variable."""
     title, graph = f"Placement of {label}", run.graph
     if graph is None:
         return Section(title)

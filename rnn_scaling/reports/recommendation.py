@@ -1,7 +1,5 @@
 """What recommend found -> text, Markdown, JSON."""
 
-from __future__ import annotations
-
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Advice, Cell
 from rnn_scaling.files import input_files

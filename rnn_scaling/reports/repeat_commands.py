@@ -1,7 +1,5 @@
 """The commands that measure something anew, in a folder of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The run records of a folder -> every file of the report."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -32,7 +30,6 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
 
     Raises:
       Refusal: if there is nothing to report, or nothing could be written.
-      OSError: if the folder cannot be read, or what is printed cannot be written.
     """
     records = folder.read(source)
     entry.warn(*(f"{line}; left out" for line in records.left_out))

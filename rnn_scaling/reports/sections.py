@@ -1,7 +1,5 @@
 """A part of a report as data: tables and statements. Markdown is made here, HTML in `page`."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

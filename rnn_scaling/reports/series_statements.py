@@ -1,7 +1,5 @@
 """One series as statements: how far it scales, where the rest goes, and what else slowed its runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All series in one table, each on its most devices: terminal, table.md and page begin with it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, common_unit

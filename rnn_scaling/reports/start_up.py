@@ -1,7 +1,5 @@
 """Start-up against training: the seconds that more devices do not shorten, and the speedups that follow."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,16 +17,11 @@ INITIALISATION = ("start", "cluster", "build")
 
 @dataclasses.dataclass(frozen=True)
 class StartUp:
-    """Seconds that a row takes for the items of the run on one device.
-
-    Attributes:
-      phases: mean seconds of each phase.
-      steady: seconds of those items but the first batch's, at the rate of the measured batches.
-    """
+    """Seconds that a row takes for the items of the run on one device."""
 
     row: Row
-    phases: Mapping[str, float]
-    steady: float
+    phases: Mapping[str, float]  # mean seconds of each phase
+    steady: float  # seconds of those items but the first batch's, at the rate of the measured batches
 
     @property
     def initialisation(self) -> float:
@@ -48,22 +41,15 @@ class StartUp:
 
 @dataclasses.dataclass(frozen=True)
 class Speedups:
-    """One row's speedups by three clocks, each a rate against the same rate on one device.
+    """One row's speedups by three clocks, each a rate against the same rate on one device."""
 
-    Attributes:
-      steady: of the measured batches.
-      train: of all batches, warm-up and the first one's compilation included.
-      total: of the process from its first line to its last.
-      same_work: how much sooner the items of the run on one device would be done, from start to end. In weak scaling
-        n devices do n times the items in a run, which hides a fixed cost from the other three.
-      phases: mean seconds of each phase.
-    """
-
-    steady: Interval
-    train: Interval
-    total: Interval
+    steady: Interval  # of the measured batches
+    train: Interval  # of all batches, warm-up and the first one's compilation included
+    total: Interval  # of the process from its first line to its last
+    # How much sooner the items of the run on one device would be done, from start to end. In weak scaling n devices
+    # do n times the items in a run, which hides a fixed cost from the other three.
     same_work: float
-    phases: Mapping[str, float]
+    phases: Mapping[str, float]  # mean seconds of each phase
 
 
 def speedups(row: Row) -> Speedups | None:

@@ -1,7 +1,5 @@
 """Where a step goes: the parts of each tower's time as tables, time lines and data; their numbers are StepParts'."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rnn_scaling.analysis.steps.parts import Spread, StepParts, statements

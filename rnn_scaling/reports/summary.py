@@ -1,12 +1,9 @@
 """Everything that a report says: table.md, CSV, JSON and the page are views of one Summary of summary_builder.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
@@ -78,7 +75,6 @@ class SeriesSummary:
 
     @property
     def unit(self) -> str:
-        """What its runs count."""
         return self.rows[0].row.unit
 
     def at(self, count: int) -> RowSummary | None:
@@ -144,7 +140,6 @@ class Summary:
 
     @functools.cached_property
     def rows(self) -> list[Row]:
-        """All rows, series by series."""
         return [member.row for series in self.series for member in series.rows]
 
     @functools.cached_property
@@ -179,14 +174,18 @@ class Summary:
         for member in self.series:
             row = member.rows[0].row
             model = str(row.known.get("model", f"{network(row.config)}, model not told"))
-            facts = tuple(separation.in_words(separation.unconditional(member.facts)))
+            unconditional = tuple(pair for pair in member.facts if not separation.NAMED[pair[0]].follows)
+            facts = tuple(separation.in_words(unconditional))  # whose runs no option makes comparable
             kinds.setdefault((member.strong, member.unit, model, member.machine, facts), []).append(member)
         units = {unit for _, unit, *_ in kinds}
         several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(units)
         named = []
         for (strong, unit, model, machine, facts), series in sorted(kinds.items(), key=lambda kind: kind[0][0]):
             workload = [model] if several_models else [unit] if len(units) > 1 else []
-            for work, members in _by_work(series).items():
+            by_work: dict[tuple[str, ...], list[SeriesSummary]] = {}
+            for work, member in zip(compared_work([member.rows[0].row for member in series]), series):
+                by_work.setdefault(work, []).append(member)
+            for work, members in by_work.items():
                 words = [
                     f"{'Strong' if strong else 'Weak'} scaling",
                     *workload,
@@ -210,14 +209,6 @@ class Summary:
     def supplying(self, command: str) -> str:
         """A command that adds missing runs to this folder."""
         return f"{command} --out={shlex.quote(self.name)}"
-
-
-def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[SeriesSummary]]:
-    """The series of one workload by what is known of their work."""
-    groups: dict[tuple[str, ...], list[SeriesSummary]] = {}
-    for work, member in zip(compared_work([member.rows[0].row for member in series]), series):
-        groups.setdefault(work, []).append(member)
-    return groups
 
 
 def devices(count: int) -> str:

@@ -1,7 +1,5 @@
 """A folder's runs -> the Summary that all reports are views of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,7 +59,6 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
 def _series(
     machines: Sequence[Sequence[Row]], names: Mapping[int, str], steady: Mapping[Row, list[RunSteady]]
 ) -> tuple[SeriesSummary, ...]:
-    """The series of all machines."""
     rows, several = [row for machine_rows in machines for row in machine_rows], len(machines) > 1
     losses = {name: loss for machine_rows in machines for name, loss in _losses(machine_rows, rows).items()}
     placed = [(number, members) for number, group in enumerate(machines, 1) for members in by_series(group)]

@@ -1,7 +1,5 @@
 """The seed's table: devices, batch size, seconds, words/s, speedup; as Markdown that also reads well as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
@@ -43,7 +41,6 @@ def text(summary: Summary) -> str:
 
 
 def rates_of(series: SeriesSummary) -> Section:
-    """Every row of a series."""
     return rates([row.row for row in series.rows], series.title)
 
 
@@ -53,8 +50,9 @@ def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section
     Args:
       is_full: also a table of the metrics that the seed's tables have no column for, where a row has one.
     """
-    metrics, is_plain = shown(rows), _is_plain(rows)
-    # A single run has nothing to be compared with, and the seed's own columns.
+    metrics = shown(rows)
+    # A single run has nothing to be compared with, and no interval: the seed's own columns.
+    is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
     seeds = [metric for metric in metrics if metric.always and not (is_plain and metric.name == EFFICIENCY.name)]
     others = [metric for metric in metrics if not metric.always] if is_full else []
     grids = [_grid(rows, seeds, is_plain), *([_further_grid(rows, others, is_plain)] if others else [])]
@@ -188,11 +186,6 @@ def _places_columns(rows: Sequence[Row]) -> list[str]:
 def _places(row: Row, rows: Sequence[Row]) -> list[str]:
     """Its devices, and its workers where the mode of any row has such."""
     return [str(row.num_devices), *([str(row.num_workers)] if any(member.is_distributed for member in rows) else [])]
-
-
-def _is_plain(rows: Sequence[Row]) -> bool:
-    """A single run has nothing to be compared with, and no interval: the seed's own form."""
-    return len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
 
 
 def _work(row: Row, repeated: bool) -> list[str]:

@@ -1,7 +1,5 @@
 """What a report prints: one table, the answer and where the page is; or, in full, every table and remark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rnn_scaling.analysis.statements import Statement
@@ -46,15 +44,11 @@ def full(summary: Summary, folder: Path) -> str:
 
 def _footnote(summary: Summary) -> str:
     """What ± and the unit are."""
-    units = [Statement("unit-meaning", unit, {"items": items}) for unit, items in _units(summary)]
+    counted = dict.fromkeys((row.unit.capitalize(), row.items) for row in summary.rows if row.good)
+    units = [Statement("unit-meaning", unit, {"items": items}) for unit, items in counted]
     intervals = [row.row.rate for series in summary.series for row in series.rows if row.row.rate]
     processes = sorted({count for rate in intervals if has_interval(rate) for count in rate.processes})
     if not processes:
         return sentences(units)
     kind = "plus-minus" if processes[0] == processes[-1] else "plus-minus-range"
     return sentences([Statement(kind, values={"least": processes[0], "most": processes[-1]}), *units])
-
-
-def _units(summary: Summary) -> list[tuple[str, str]]:
-    """(unit, which items it counts) of the measured rows, each once."""
-    return list(dict.fromkeys((row.unit.capitalize(), row.items) for row in summary.rows if row.good))

@@ -28,14 +28,7 @@ SCHEMA = "rnn_scaling.threads/1"
 
 
 def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int]) -> bool:
-    """Prints and writes what the records show.
-
-    Args:
-      defaults: number of devices -> the trainer's own number of threads.
-
-    Returns:
-      Whether any run measured something and all files were written.
-    """
+    """Prints and writes what the records show; returns whether any run measured something and all is written."""
     probes = dispatch_threads.probes(records, defaults)
     tell(markdown(sections(probes), level=3))
     if all(probe.best is None for probe in probes):
@@ -109,11 +102,7 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
 
 
 def picture(probes: Sequence[Probe]) -> bytes:
-    """PNG: items/s in % of each number of devices' fastest, and towers at once, over threads.
-
-    Raises:
-      ValueError: if no run measured anything.
-    """
+    """PNG: items/s in % of each number of devices' fastest, and towers at once, over threads."""
     from matplotlib.figure import Figure
 
     shown = [probe for probe in probes if probe.best is not None][: figures.MOST_LINES]

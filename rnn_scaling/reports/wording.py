@@ -12,8 +12,6 @@ A template is a format string over the statement's values and `subject`:
     {rate:,.1f}         anything else is Python's own format
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib
@@ -31,11 +29,6 @@ MOST_NAMES = 5  # names of a list; the rest is counted
 
 
 def sentence(statement: Statement) -> str:
-    """The statement in English.
-
-    Raises:
-      KeyError: there is no template of its kind, or a value that the template names is missing.
-    """
     return _KIT.format(all_templates()[statement.kind], subject=statement.subject, **statement.values)
 
 
@@ -43,24 +36,16 @@ def sentences(statements: Iterable[Statement]) -> str:
     """Several statements as one paragraph; the second of two about one subject begins with "It"."""
     made, subject = [], ""
     for statement in statements:
-        is_repeated = bool(subject) and statement.subject == subject and _begins(statement)
+        begins = all_templates()[statement.kind].startswith("{subject} ")  # as a noun
+        is_repeated = bool(subject) and statement.subject == subject and begins
         made.append(sentence(dataclasses.replace(statement, subject="It") if is_repeated else statement))
         subject = statement.subject or subject
     return " ".join(made)
 
 
-def _begins(statement: Statement) -> bool:
-    """Whether its sentence begins with the subject, as a noun."""
-    return all_templates()[statement.kind].startswith("{subject} ")
-
-
 @functools.cache
 def all_templates() -> Mapping[str, str]:
-    """Template by kind, of every file of `templates`.
-
-    Raises:
-      ValueError: two files have a template of the same kind.
-    """
+    """Template by kind, of every file of `templates`. Raises ValueError if two files have one of the same kind."""
     found: dict[str, str] = {}
     for module in pkgutil.iter_modules(templates.__path__):
         topic = importlib.import_module(f"{templates.__name__}.{module.name}").TEMPLATES
@@ -94,7 +79,8 @@ class _Kit(string.Formatter):
         if word == "count":
             return counted(_size(value), rest)
         if word == "interval":
-            return numbers.plus_minus(_interval(value), int(rest or 0))
+            interval = Interval(kind="", standard_error=None, degrees=math.inf, processes=(), **value)
+            return numbers.plus_minus(interval, int(rest or 0))
         if word == "rates":
             return listed(
                 [f"{rated['name']} ({self.format('{rate:interval 1} {unit}/s', **rated)})" for rated in value]
@@ -111,7 +97,3 @@ _KIT = _Kit()
 
 def _size(value: Any) -> int:
     return value if isinstance(value, int) else len(value)
-
-
-def _interval(values: Mapping[str, Any]) -> Interval:
-    return Interval(kind="", standard_error=None, degrees=math.inf, processes=(), **values)

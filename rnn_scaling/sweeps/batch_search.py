@@ -1,7 +1,5 @@
 """The runs of a search for the largest batch, each within its memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
@@ -76,29 +74,22 @@ class BatchSearch:
         return f"{self.limit_bytes / memory.GIB:.3g} GiB" if self.limit_bytes else "the memory of its devices"
 
     def run(self, batch_size: int) -> Run:
-        """The run of a batch size."""
         given = {**self._flags, "batch_size": batch_size}
         config = configs.resolve(given, num_gpus=self._machine[0], num_cores=self._machine[1])
         read = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
         return Run(name_of({**config.flat(), **given}, read), given, config)
 
     def tries(self, records: Records) -> list[Try]:
-        """The outcome of each run, in their order."""
         return [largest_batch.outcome(record, self.limit_bytes) for record in records.values()]
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
-        """The next run, if there is time for it.
-
-        Args:
-          left_s: seconds that are left.
-        """
+        """The next run, if there is time for it."""
         batch_size = largest_batch.next_batch(self.start, self.tries(records))
         if batch_size is None or (records and seconds(self.run(batch_size)) > left_s):
             return []
         return [self.run(batch_size)]
 
     def advice(self, records: Records, launch: str) -> Advice:
-        """What the records say."""
         tries = self.tries(records)
         found = largest_batch.bounds(tries)
         is_finished = largest_batch.next_batch(self.start, tries) is None

@@ -4,8 +4,6 @@ They are runs of the command verify in a folder inside the sweep's, and resume w
 contains the verdict of its configuration.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,7 +46,6 @@ MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
 
 
 def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[str, Any]:
-    """The defaults of verify."""
     is_several = has_launcher or given.get("num_workers", 1) > 1
     mode = given.get("variable_update", ranks.DEFAULT_MODE if is_several else "replicated")
     defaults = {
@@ -106,19 +103,11 @@ def _rate(given: Mapping[str, Any]) -> dict[str, float]:
 
 
 def jobs(runs: Sequence[Run], out: Path) -> list[Job]:
-    """The verification of each configuration."""
     return [Job(_verification(run), out / FOLDER, run.name) for run in runs]
 
 
 def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord], repeats: int) -> None:
-    """Writes each configuration's certificate into the records of its timed runs.
-
-    Args:
-      repeats: of each configuration, at most.
-
-    Raises:
-      OSError: if a record cannot be written.
-    """
+    """Writes each configuration's certificate into the records of its timed runs."""
     for run in runs:
         certificate = certified[run.name].certificate if run.name in certified else None
         for repeat in range(1, repeats + 1):

@@ -76,15 +76,11 @@ class TrainerOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CommandRun(AnyRun):
-    """A run of the user's command.
+    """A run of the user's command."""
 
-    config: its options as they stand in its record; texts: what stands for each place but REPEAT and RESULT_FILE;
-    terms: how its output is read.
-    """
-
-    config: Mapping[str, Any]
-    texts: Mapping[str, str]
-    terms: Terms = Terms()
+    config: Mapping[str, Any]  # its options as they stand in its record
+    texts: Mapping[str, str]  # what stands for each place but REPEAT and RESULT_FILE
+    terms: Terms = Terms()  # how its output is read
 
     @property
     def options(self) -> dict[str, Any]:
@@ -100,7 +96,6 @@ class CommandRun(AnyRun):
 
     @property
     def num_devices(self) -> int:
-        """Devices that it trains on."""
         return int(self.config["num_devices"])
 
     @property
@@ -110,11 +105,7 @@ class CommandRun(AnyRun):
 
 
 def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """(values of each --axis:NAME, the other words of a command line, its flag files read).
-
-    Raises:
-      FlagErrors: naming each axis that cannot be.
-    """
+    """(values of each --axis:NAME, the other words of a command line, its flag files read)."""
     try:
         words = flag_files.expanded(words)
     except ValueError as e:
@@ -159,11 +150,7 @@ def _faults(name: str, text: str) -> list[str]:
 
 
 def _value(name: str, text: str) -> Any:
-    """A value of an axis as records hold it: a number if it reads as one, else as the option of that name parses it.
-
-    Raises:
-      FlagErrors: if that does not take it.
-    """
+    """A value of an axis as records hold it: a number if it reads as one, else as the option of that name parses it."""
     if name not in configs.OPTIONS:
         return number(text)
     return flags.parse([f"--{name}={text}"], {name: configs.OPTIONS[name]})[name]
@@ -189,11 +176,7 @@ def plan(
     num_gpus: int,
     num_cores: int,
 ) -> list[CommandRun]:
-    """The configurations of a sweep, in order.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-    """
+    """The configurations of a sweep, in order. Raises FlagErrors naming everything that is wrong."""
     command = template.parse(options.trainer)
     given, lines = _with_devices(lists, num_gpus, num_cores)
     lines += [

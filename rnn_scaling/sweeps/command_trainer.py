@@ -46,19 +46,13 @@ NOTHING = [sys.executable, "-I", "-S", "-c", ""]
 
 @dataclasses.dataclass
 class _Output:
-    """What one run printed.
+    """What one run printed."""
 
-    Attributes:
-      is_cut: the run printed more than its log may hold.
-      arrivals: when its lines came, in seconds of `time.monotonic`.
-      errors: the lines that name an error.
-      load: of other processes, during the run.
-    """
-
-    is_cut: bool = False
+    is_cut: bool = False  # the run printed more than its log may hold
+    # When its lines came, in seconds of `time.monotonic`.
     arrivals: list[float] = dataclasses.field(default_factory=list)
-    errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)
-    load: load.Load | None = None
+    errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)  # the lines that name an error
+    load: load.Load | None = None  # of other processes, during the run
 
 
 class CommandTrainer(Trainer[CommandRun]):
@@ -182,11 +176,7 @@ class CommandTrainer(Trainer[CommandRun]):
         return dataclasses.replace(written, config={**config, **run.options}, resolved=resolved, unit=unit, ended=end)
 
     def _from_log(self, run: CommandRun, reading: LogReading, ended: Ended) -> RunRecord:
-        """The record of a run that left only a log; a failed one where the log contradicts the sweep.
-
-        Raises:
-          RecordError: if the numbers of the log contradict each other.
-        """
+        """The record of a run that left only a log; a failed one where the log contradicts the sweep."""
         of_log = {"num_devices": reading.devices, "batch_size": reading.batch_size}
         of_log = {name: value for name, value in of_log.items() if value is not None}
         if wrong := _contradictions(run, of_log, "its log"):
@@ -234,7 +224,6 @@ def _template(run: CommandRun) -> str:
 
 
 def command(run: CommandRun, result_file: Path) -> list[str]:
-    """The words of a run."""
     places = {REPEAT: str(run.repeat), RESULT_FILE: str(result_file.absolute())}
     return template.parse(_template(run)).filled({**run.texts, **places})
 

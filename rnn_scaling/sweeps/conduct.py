@@ -59,15 +59,11 @@ class ConductOptions(flags.FileOptions):
 
 @dataclasses.dataclass
 class SweepOutcome:
-    """What became of the jobs.
+    """What became of the jobs."""
 
-    Attributes:
-      exit_status: set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
-      records: the finished jobs' records by label.
-    """
-
+    # Set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
     exit_status: int | None = None
-    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
+    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # the finished jobs' records by label
 
     def print_failures(self) -> bool:
         """Names every failed run on stderr; returns whether there is one."""
@@ -185,16 +181,11 @@ def _run_pending(
     holds: Sequence[Hold],
     before: Sequence[Made],
 ) -> None:
-    """Runs what is pending; fills `records` run by run.
-
-    Raises:
-      GoneError: if a folder was taken away, with what became of the records.
-    """
     if not survey.pending:
         return
     estimator = _estimator(jobs, survey, trainer)
     for job, result in before:
-        _learn(estimator, job, result)
+        estimator.learn(job.identity, result)
     shown = display.SweepDisplay(len(before) + len(jobs), len(survey.finished), begun=len(before))
     pending = [job.identity for job in survey.pending]
     shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
@@ -205,7 +196,7 @@ def _run_pending(
             _require_whole(holds, jobs, records)
             result = run_job(job, limits.for_run(job.identity, estimator, timeout_s), trainer, shown.output)
             records[job.label] = result
-            _learn(estimator, job, result)
+            estimator.learn(job.identity, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
             _require_whole(holds, jobs, records)
     finally:
@@ -226,9 +217,6 @@ def run_job(
     job: Job, limit: Limit, trainer: Trainer[Any], on_line: Callable[[str | None], None] = lambda line: None
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
-
-    Args:
-      on_line: gets each line that the run writes, and None while it is silent.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.
@@ -278,13 +266,8 @@ def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]
     estimator = trainer.estimator()
     for job in jobs:
         if result := survey.finished.get(job.label):
-            _learn(estimator, job, result)
+            estimator.learn(job.identity, result)
     return estimator
-
-
-def _learn(estimator: Estimator, job: Job, result: RunRecord) -> None:
-    if result.status == "ok" and result.phases.total > 0:
-        estimator.add(job.identity, result.phases.total)
 
 
 def _at(error: OSError) -> str:

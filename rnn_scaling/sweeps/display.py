@@ -1,7 +1,5 @@
 """The progress of a sweep on stderr: a live bar on a terminal, elsewhere a line per run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import TextIO
@@ -35,7 +33,6 @@ class SweepDisplay:
         self._board.line(text)
 
     def start(self, label: str, left_s: float) -> None:
-        """A run starts."""
         self._label, self._at, self._left_s, self._since_s = label, "starting", left_s, self._board.elapsed_s
         self._share = 0.0
         self._show()
@@ -54,11 +51,6 @@ class SweepDisplay:
             self._show()
 
     def end(self, label: str, result: RunRecord, left_s: float) -> None:
-        """A run has ended.
-
-        Args:
-          left_s: seconds of the remaining runs.
-        """
         self._done += 1
         self._last = outcome(result) if result.status == "ok" else result.status
         self._left_s, self._since_s, self._share = left_s, self._board.elapsed_s, 0.0

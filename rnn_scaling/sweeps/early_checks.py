@@ -1,7 +1,5 @@
 """Warnings before a sweep starts: devices beyond the cores, and load of other processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 
@@ -45,11 +43,7 @@ def load_now(
     sleep: Callable[[float], None] = time.sleep,
     meter: Callable[[Sequence[int]], LoadMeter] = LoadMeter,
 ) -> list[str]:
-    """A line if other processes use the cores now.
-
-    Args:
-      cores: to watch; this process's when not given.
-    """
+    """A line if other processes use the cores now; `cores`: to watch; this process's when not given."""
     cores = available_cores() if cores is None else cores
     watched = meter(cores)
     sleep(WATCHED_S)

@@ -1,13 +1,12 @@
 """How long runs will take: from finished runs of the same options, else scaled by a rough count of operations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import from_flat
 
 # Seconds, measured on small models: TensorFlow loads; a tower is built and runs its first batch; the profile of a
@@ -38,12 +37,16 @@ class Estimator:
         self._sums: dict[int | None, tuple[float, float]] = {}
 
     def add(self, options: Identity, seconds: float) -> None:
-        """Learns that a run with these options took this long."""
         self._seconds.setdefault(options, []).append(seconds)
         rough = self._rough_s(options)
         for key in (_towers(dict(options)), None):
             measured_sum, rough_sum = self._sums.get(key, (0.0, 0.0))
             self._sums[key] = measured_sum + seconds, rough_sum + rough
+
+    def learn(self, options: Identity, result: RunRecord) -> None:
+        """Learns from the record of a run with these options, if it ended well."""
+        if result.status == "ok" and result.phases.total > 0:
+            self.add(options, result.phases.total)
 
     def seconds(self, options: Identity) -> float:
         """Seconds that a run with these options will take; NaN: unknown."""
@@ -79,7 +82,6 @@ class Estimator:
         return f"about {duration(total)} ({self.source(options)})"
 
     def source(self, options: Iterable[Identity]) -> str:
-        """Where the estimate comes from."""
         options = list(options)
         same = sum(option in self._seconds for option in options)
         if self._seconds and same == len(options):

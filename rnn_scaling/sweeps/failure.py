@@ -1,7 +1,5 @@
 """Why a run has no result, in one line of text."""
 
-from __future__ import annotations
-
 import collections
 import math
 import re
@@ -37,7 +35,6 @@ _KILLED = re.compile(r"Root Cause.*?(Signal \d+ \(\w+\) received by PID \d+)", r
 
 
 def reason(returncode: int, timed_out: bool, lines: Sequence[str], limit: Limit) -> RunError:
-    """The error of a run that left no result."""
     last_output = _last_output(lines)
     if timed_out:
         at = next((match[0] for match in map(PROGRESS.match, reversed(lines)) if match), last_output)

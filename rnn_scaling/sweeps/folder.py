@@ -38,7 +38,6 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Where its record is written."""
         return self.folder / f"{self.run.label}.json"
 
     @property
@@ -49,18 +48,13 @@ class Job:
 
 @dataclasses.dataclass
 class Survey:
-    """What a folder holds of some jobs.
+    """What a folder holds of some jobs."""
 
-    Attributes:
-      finished: records of jobs that need not run, by label.
-      pending: jobs to run, in order.
-      conflicts: a line for each record of other flags in a job's place.
-      unreadable: path and reason of what is in a job's place but is no record, or is a copy of another.
-    """
-
-    finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
+    finished: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # jobs that need not run, by label
     pending: list[Job] = dataclasses.field(default_factory=list)
+    # A line for each record of other flags in a job's place.
     conflicts: list[str] = dataclasses.field(default_factory=list)
+    # Path and reason of what is in a job's place but is no record, or is a copy of another.
     unreadable: list[tuple[Path, str]] = dataclasses.field(default_factory=list)
 
 
@@ -78,6 +72,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     a sweep that names its runs otherwise, since more flags vary in it, does not repeat them.
     """
     result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
+    repeated = ("interrupted", "failed") if retry_failed else ("interrupted",)
     for job in jobs:
         own = _read(job, result.unreadable)
         there, differences = _best(job, own, others)
@@ -90,7 +85,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
         if differences and not force and _has_numbers(there):
             remedy = "choose another --out, or --force overwrites it"
             result.conflicts.append(f"{job.path} has other flags ({differences}); {remedy}")
-        elif differences or original or _is_to_repeat(there, retry_failed):
+        elif differences or original or there.status in repeated:
             result.pending.append(job)
         else:
             result.finished[job.label] = there
@@ -115,10 +110,6 @@ def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:
             reason = f"{job.path}: {e.strerror or e}" if isinstance(e, OSError) else str(e)
             unreadable.append((job.path, reason))
     return None
-
-
-def _is_to_repeat(there: RunRecord, retry_failed: bool) -> bool:
-    return there.status == "interrupted" or (there.status == "failed" and retry_failed)
 
 
 def remove_leftovers(jobs: Sequence[Job]) -> None:

@@ -1,7 +1,5 @@
 """Runs from Python: `rnn_scaling.run` and `rnn_scaling.sweep`, each run in its own process."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,12 +39,6 @@ def run(
     launch: str = "",
     program: Sequence[str] = ranks.TRAINER,
 ) -> RunRecord:
-    """`rnn_scaling.run`.
-
-    Args:
-      options: values of the trainer's flags by name.
-      timeout_s: time limit in seconds; 0: none.
-    """
     trainer = SuiteTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
@@ -69,7 +61,6 @@ def sweep(
     """`rnn_scaling.sweep` of this suite's trainer, without the rows.
 
     Args:
-      options: values, or lists of values, of the trainer's flags by name.
       timeout_s: time limit of a run in seconds; 0: none; None: ten times the expected duration, at least five minutes.
     """
     words = _words(options)
@@ -89,11 +80,7 @@ def sweep_theirs(
     repeats: int = 1,
     timeout_s: float | None = None,
 ) -> None:
-    """`rnn_scaling.sweep` of a trainer of the caller, without the rows.
-
-    Args:
-      timeout_s: time limit of a run in seconds; 0: none; None: as in the command.
-    """
+    """`rnn_scaling.sweep` of a trainer of the caller, without the rows."""
     of_trainer = flags.fields([TrainerOptions])
     words = _words({"trainer": trainer, **options}) + _words({f"axis:{name}": values for name, values in axes.items()})
     axis_values, other_words = command_plan.split_axes(words)
@@ -130,11 +117,7 @@ def _sweep(
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
-    """The options as a command line, so that Python and the shell share a parser.
-
-    Raises:
-      FlagErrors: for options that these functions set.
-    """
+    """The options as a command line, so that Python and the shell share a parser."""
     if taken := sorted(options.keys() & RESERVED):
         raise FlagErrors([f"{name} is reserved; leave it out" for name in taken])
     given = {name: value for name, value in options.items() if value is not None}

@@ -1,7 +1,5 @@
 """Time limits of runs: a trainer that hangs must not cost an hour, and one that is only slow must not be killed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling.sweeps.estimate import Estimator, Identity, duration
@@ -18,28 +16,20 @@ EXPECTED = {  # by basis of the estimate
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """The limit of one run.
+    """The limit of one run."""
 
-    seconds: 0: none; words: the message when it is reached; is_rough: the limit has no finished run as its basis, so
-      that it starts anew with each sign of progress.
-    """
-
-    seconds: float
-    words: str
+    seconds: float  # 0: none
+    words: str  # the message when it is reached
+    # The limit has no finished run as its basis, so that it starts anew with each sign of progress.
     is_rough: bool = False
 
 
 def given(seconds: float) -> Limit:
-    """The limit that the user set."""
     return Limit(seconds, f"killed after {seconds:g} s, the limit of --run_timeout")
 
 
 def for_run(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limit:
-    """The limit of a run.
-
-    Args:
-      timeout_s: that the user set; None: not set.
-    """
+    """The limit of a run; `timeout_s`: that the user set; None: not set."""
     if timeout_s is not None:
         return given(timeout_s)
     expected, basis = estimator.seconds(options), estimator.basis(options)

@@ -1,7 +1,5 @@
 """Which update mode is fastest: all that fit, in interleaved rounds; a third round where it could decide."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -31,11 +29,7 @@ MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 
 def candidates(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int) -> list[Run]:
-    """The configurations to compare, on all devices: the values in the lists, else every mode that trains one model.
-
-    Raises:
-      FlagErrors: naming every conflict, if a value that the user gave conflicts or none can run.
-    """
+    """The configurations to compare, on all devices: the values in the lists, else every mode that trains one model."""
 
     def resolve(given: Mapping[str, Any]) -> RunConfig:
         return configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
@@ -98,11 +92,7 @@ class ModeSearch:
         self._measured: list[Run] = []  # candidates that found time
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:
-        """The runs of the next round; none: nothing more could help, or there is no time for it.
-
-        Args:
-          left_s: seconds that are left.
-        """
+        """The runs of the next round; none: nothing more could help, or there is no time for it."""
         self._measured = self._measured or self._affordable(left_s, seconds)
         for number in range(1, FEWEST + 1):
             runs = self._missing(self._measured, number, records)
@@ -128,7 +118,6 @@ class ModeSearch:
         return rank(measured) if measured else None
 
     def advice(self, records: Records, launch: str) -> Advice:
-        """What the records say."""
         ranking, unit = self.ranking(records), self.runs[0].unit
         best = next((run for run in self.runs if ranking and self.title(run) == ranking.reference), None)
         standings = ranking.standings if ranking else {}

@@ -51,11 +51,7 @@ class Setting:
 
 
 def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[Setting]]:
-    """Command line -> (options of ab, how runs are made, sides a and b).
-
-    Raises:
-      FlagErrors: naming every unknown flag, malformed value and contradiction.
-    """
+    """Command line -> (options of ab, how runs are made, sides a and b)."""
     own_fields, of_trainer = flags.fields(GROUPS[:2]), flags.fields([TrainerOptions])
     common_axes, words = command_plan.split_axes(words)
     lines: list[str] = []
@@ -112,11 +108,7 @@ def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
 
 
 def runs(sides: Sequence[Setting]) -> list[AnyRun]:
-    """The run of each side, both of this suite's trainer or both of a user's command.
-
-    Raises:
-      FlagErrors: naming every conflict of both.
-    """
+    """The run of each side, both of this suite's trainer or both of a user's command."""
     made: list[AnyRun] = []
     lines: list[str] = []
     if len({bool(side.theirs.trainer) for side in sides}) > 1:

@@ -1,7 +1,5 @@
 """Lists of values -> the runs of a sweep, each with its name. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools
@@ -60,11 +58,7 @@ def identity(config: Mapping[str, Any]) -> Identity:
 
 
 def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -> list[Run]:
-    """The configurations of a sweep, in order.
-
-    Raises:
-      FlagErrors: naming every conflict of any combination, once.
-    """
+    """The configurations of a sweep, in order. Raises FlagErrors naming every conflict of any combination, once."""
     asked_for = lists.keys()
     assumed = {name: [value] for name, value in configs.assumed(lists).items()}
     lists = {**_defaults(lists, num_gpus, num_cores), **assumed, **lists}

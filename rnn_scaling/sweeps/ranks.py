@@ -44,15 +44,10 @@ class ProcessCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Starter:
-    """Starts the processes of a run.
+    """Starts the processes of a run."""
 
-    Attributes:
-      trainer: the command of one process, without its flags.
-      launch: a launcher with its flags, which places the processes; empty: they start on this machine.
-    """
-
-    trainer: Sequence[str] = TRAINER
-    launch: str = ""
+    trainer: Sequence[str] = TRAINER  # the command of one process, without its flags
+    launch: str = ""  # a launcher with its flags, which places the processes; empty: they start on this machine
 
     def run(
         self,
@@ -65,8 +60,6 @@ class Starter:
         """Runs all processes to their ends; errors as in `process.run_together`.
 
         Args:
-          timeout_s: time limit in seconds; 0: none.
-          on_line: gets each line that they write, and None while they are silent.
           is_alive: whether the limit starts anew from a line; None: never.
         """
         if self.launch or config.num_processes == 1:
@@ -84,11 +77,6 @@ class Starter:
         return answer(ended, config)
 
     def tasks(self, config: RunConfig, words: Sequence[str], has_streams: bool = False) -> list[Task]:
-        """The processes on this machine.
-
-        Args:
-          has_streams: rank 0 inherits stdout and stderr of this process.
-        """
         environments = _on_loopback(config.num_processes)
         command = [*self.trainer, *words]
         return each_rank(config, [command] * len(environments), environments, has_streams)
@@ -115,11 +103,7 @@ def _counted(config: RunConfig) -> str:
 
 
 def launcher(text: str) -> str:
-    """The value of --launch.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The value of --launch. Raises ValueError, saying what the text must be."""
     if words := template.words_of(text):
         template.require_here(words[0])
     return text
@@ -132,11 +116,7 @@ def names(config: RunConfig) -> list[str]:
 
 
 def _on_loopback(count: int) -> list[dict[str, str]]:
-    """The environment variables with which `count` ranks of this machine find each other.
-
-    Raises:
-      OSError: if no port is free.
-    """
+    """The environment variables with which `count` ranks of this machine find each other."""
     meeting = ports.joined(ports.LOOPBACK, ports.free(ports.MEETING_PORTS))
     common = {"RNN_SCALING_LAUNCHER": COMMAND, "RNN_SCALING_SIZE": str(count), "RNN_SCALING_MEETING": meeting}
     return [{**common, "RNN_SCALING_RANK": str(rank)} for rank in range(count)]
@@ -165,11 +145,7 @@ def each_rank(
     environments: Sequence[Mapping[str, str]],
     has_streams: bool,
 ) -> list[Task]:
-    """A task for each rank of a run, all with the same new token.
-
-    Args:
-      has_streams: rank 0 inherits stdout and stderr of this process.
-    """
+    """A task for each rank of a run, all with the same new token."""
     # A coordinator continues when a worker dies; in all other modes the run ends.
     survives = registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator
     token = {tokens.VARIABLE: tokens.generate()}
@@ -190,7 +166,6 @@ def _prefix(name: str) -> str:
 
 
 def reason(ended: Ended, config: RunConfig, limit: Limit) -> RunError:
-    """Why a run has no result."""
     if not ended.task:
         return failure.reason(ended.returncode, ended.timed_out, ended.lines, limit)
     name = names(config)[ended.task]
@@ -236,7 +211,6 @@ def _lines_of(name: str, lines: Sequence[str]) -> list[str]:
 
 
 def relay(line: str | None) -> None:
-    """Prints a line of a rank on stderr."""
     if line:
         print(line, file=sys.stderr, flush=True)
 

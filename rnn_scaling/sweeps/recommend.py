@@ -47,25 +47,15 @@ GROUPS = (RecommendOptions, ConductOptions)
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What the command found.
+    """What the command found."""
 
-    Attributes:
-      advice: None: there is none, because of the exit status.
-      exit_status: None: the search ended by itself.
-      num_records: runs behind the advice.
-    """
-
-    advice: Advice | None
-    exit_status: int | None
+    advice: Advice | None  # None: there is none, because of the exit status
+    exit_status: int | None  # None: the search ended by itself
     num_records: int = 0
 
 
 def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions, Result]:
-    """Searches what the command line asks for.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-    """
+    """Searches what the command line asks for. Raises FlagErrors naming everything that is wrong."""
     (options, how), lists = sweep_options.split(words, GROUPS)
     if options.memory_gib and not options.largest_batch:
         raise flags.FlagErrors([f"--memory_gib={options.memory_gib:g} would be ignored; it needs --largest_batch"])

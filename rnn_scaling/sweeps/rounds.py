@@ -1,7 +1,5 @@
 """Runs that are chosen round by round from what was measured, until nothing is left to choose or the time is over."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -51,8 +49,7 @@ def conduct_rounds(
         rounds.records |= done.records
         made = [(job, done.records[job.label]) for job in jobs if job.label in done.records]
         for job, result in made:
-            if result.status == "ok" and result.phases.total > 0:
-                estimator.add(job.identity, result.phases.total)
+            estimator.learn(job.identity, result)
         before += made
         if done.exit_status is not None:
             rounds.exit_status = done.exit_status

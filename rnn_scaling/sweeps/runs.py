@@ -1,7 +1,5 @@
 """What a sweep needs of a run, and of the program that makes it: this suite's trainer or a command of the user's."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -55,11 +53,7 @@ class Trainer(abc.ABC, Generic[R]):
 
     @abc.abstractmethod
     def run(self, run: R, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
-        """Makes a run; errors as in `process.run_together`.
-
-        Args:
-          on_line: gets each line that it writes, and None while it is silent.
-        """
+        """Makes a run; errors as in `process.run_together`."""
 
     @abc.abstractmethod
     def shown(self, run: R, result_file: Path) -> str:

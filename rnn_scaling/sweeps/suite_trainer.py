@@ -1,7 +1,5 @@
 """This suite's trainer in a sweep: `ranks.Starter` starts its processes, and it writes its own record."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -47,26 +47,17 @@ GROUPS = (SweepOptions, ConductOptions, TrainerOptions)
 
 @dataclasses.dataclass
 class Made:
-    """What a sweep made.
-
-    Attributes:
-      exit_status: None: every run is finished.
-      certified: the verification of each configuration; None: not requested.
-    """
+    """What a sweep made."""
 
     out: Path
     outcome: SweepOutcome
-    exit_status: int | None = None
-    certified: SweepOutcome | None = None
+    exit_status: int | None = None  # None: every run is finished
+    certified: SweepOutcome | None = None  # the verification of each configuration; None: not requested
     configurations: Sequence[AnyRun] = ()
     rounds: int = 0
 
     def attach_certificates(self) -> None:
-        """Writes each verdict into the records of its configuration.
-
-        Raises:
-          Refusal: if another process works in the folder.
-        """
+        """Writes each verdict into the records of its configuration."""
         if self.certified is None:
             return
         try:
@@ -90,14 +81,7 @@ class Made:
 
 
 def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) -> Made:
-    """Makes the runs of a command line.
-
-    Args:
-      program: this suite's trainer; verifier: the command that certifies.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-    """
+    """Makes the runs of a command line. Raises FlagErrors naming everything that is wrong."""
     axes, other_words = command_plan.split_axes(words)
     (options, how, command_options), lists = sweep_options.split(other_words, GROUPS)
     made = Made(Path(options.out), SweepOutcome())
@@ -135,7 +119,6 @@ def require_no_suite_options(how: ConductOptions, certify: bool = False) -> None
 def _certify(
     runs: Sequence[Run], out: Path, how: ConductOptions, words: Sequence[str], verifier: Sequence[str]
 ) -> SweepOutcome:
-    """The verification of each configuration."""
     jobs = certificates.jobs(runs, out)
     print(f"certifying {len(jobs)} configuration{'s' if len(jobs) > 1 else ''}", file=sys.stderr)
     place = out / certificates.FOLDER

@@ -1,7 +1,5 @@
 """The command of a user's trainer: words with places, as {num_devices}, for the values of a run. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -35,11 +33,7 @@ class Template:
 
 
 def parse(text: str) -> Template:
-    """The template of a text.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The template of a text. Raises ValueError, saying what the text must be."""
     words = words_of(text)
     if not words:
         raise ValueError("a command")
@@ -50,11 +44,7 @@ def parse(text: str) -> Template:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a command line, split as by a shell.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The words of a command line, split as by a shell. Raises ValueError, saying what the text must be."""
     try:
         return shlex.split(text)
     except ValueError as e:
@@ -78,11 +68,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def factors(text: str) -> str:
-    """The value of --items_per_step: numbers and places with * between them.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """The value of --items_per_step: numbers and places with * between them."""
     for factor in text.split("*"):
         if not list(places(factor)) and not _number(factor) > 0:
             raise ValueError("a number above 0, or a product such as 35*{batch_size}*{num_devices}")
@@ -102,11 +88,7 @@ def _number(text: str) -> float:
 
 
 def places(text: str) -> Iterator[str]:
-    """The names in braces.
-
-    Raises:
-      ValueError: for a single brace without a name.
-    """
+    """The names in braces. Raises ValueError for a single brace without a name."""
     for brace in _PLACE.finditer(text):
         if brace[1]:
             yield brace[1]

@@ -30,40 +30,24 @@ Batch = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """One run.
+    """One run."""
 
-    Attributes:
-      config: every option of the run by name, as its record has them.
-      weights: before the first step, float32, by name.
-      batches: one a tower, the same at every step.
-      items: words of both sides, of each tower a step.
-      loss_items: target words, which the loss is a mean over, of each tower.
-      reference_losses: [20, towers], a row a step from the first on: the mean loss of each tower's words in float32
-        with plain SGD at `sgd_learning_rate`, as our own step has it.
-      sgd_learning_rate: of these.
-      flops_per_item: of forward and backward.
-      parameters: fields of `records.parts.Parameters`.
-      result_file: where the record goes; empty: nowhere.
-      threads: inside an operator, of each device on CPUs.
-      cores: of each device; empty on GPUs.
-      resolved: fields of `records.environment.Resolved` that are known already.
-      started: `time.perf_counter()` when the program started; the clock of all processes of a machine.
-    """
-
-    config: Mapping[str, Any]
-    weights: Mapping[str, np.ndarray]
-    batches: tuple[Batch, ...]
-    items: tuple[int, ...]
-    loss_items: tuple[int, ...]
+    config: Mapping[str, Any]  # every option of the run by name, as its record has them
+    weights: Mapping[str, np.ndarray]  # before the first step, float32, by name
+    batches: tuple[Batch, ...]  # one a tower, the same at every step
+    items: tuple[int, ...]  # words of both sides, of each tower a step
+    loss_items: tuple[int, ...]  # target words, which the loss is a mean over, of each tower
+    # [20, towers], a row a step from the first on: the mean loss of each tower's words in float32 with plain SGD at
+    # `sgd_learning_rate`, as our own step has it.
     reference_losses: tuple[tuple[float, ...], ...]
-    sgd_learning_rate: float
+    sgd_learning_rate: float  # of these
     flops_per_item: float
     parameters: Mapping[str, int]
-    result_file: str
+    result_file: str  # where the record goes; empty: nowhere
     threads: int
-    cores: tuple[tuple[int, ...], ...]
-    resolved: Mapping[str, Any]
-    started: float
+    cores: tuple[tuple[int, ...], ...]  # of each device; empty on GPUs
+    resolved: Mapping[str, Any]  # fields of `records.environment.Resolved` that are known already
+    started: float  # `time.perf_counter()` when the program started; the clock of all processes of a machine
 
     @property
     def num_devices(self) -> int:
@@ -118,7 +102,6 @@ def cell(weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates
 
 
 def write(work: Work, file: BinaryIO) -> None:
-    """Writes the work as one .npz."""
     fields = {f.name: getattr(work, f.name) for f in dataclasses.fields(work) if f.name not in _ARRAYS}
     arrays = {f"weights/{name}": value for name, value in work.weights.items()}
     for tower, batch in enumerate(work.batches):
@@ -127,11 +110,7 @@ def write(work: Work, file: BinaryIO) -> None:
 
 
 def read(path: str) -> Work:
-    """The work that was written.
-
-    Raises:
-      OSError: if the file cannot be read.
-    """
+    """The work that was written. Raises OSError if the file cannot be read."""
     weights: dict[str, np.ndarray] = {}
     batches: dict[int, dict[str, np.ndarray]] = {}
     with open(path, "rb") as file, np.load(file) as stored:

@@ -6,8 +6,6 @@ added; those of `independent` are sharded like the batch, and nothing is exchang
 T: words of the longest sentence, B: sentence pairs, D: width of the input, U: units of a cell, V: target vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -98,7 +96,6 @@ def _update_of(work: Work, divisor: float) -> Callable[..., Any]:
 
 
 def kernel(work: Work) -> str:
-    """What computes the recurrent layers, for the record."""
     return "jax.experimental.rnn.lstm" if work.on_gpus else "jax.lax.scan"
 
 
@@ -108,11 +105,7 @@ def precision_of(work: Work) -> str | None:
 
 
 def devices_of(work: Work) -> list[Any]:
-    """As many devices as towers; those of a CPU are made when JAX starts.
-
-    Raises:
-      ValueError: if there are fewer.
-    """
+    """As many devices as towers; those of a CPU are made when JAX starts. Raises ValueError if there are fewer."""
     if not work.on_gpus:
         jax.config.update("jax_platforms", "cpu")
         if jax.config.jax_num_cpu_devices != work.num_devices:  # else the step of the check was built before

@@ -73,7 +73,6 @@ class _Fit:
         return float(answer)
 
     def leave(self) -> None:
-        """Ends the thread."""
         self._permits.put(False)
 
     def _run(self, work: Work, towers: Sequence[int], scope: Scope) -> None:
@@ -231,7 +230,6 @@ def _network(keras: Any, work: Work) -> Any:
 
 
 def kernel(work: Work) -> str:
-    """What computes the recurrent layers, for the record."""
     return f"keras.layers.LSTM on {work.config['keras_backend']}"
 
 

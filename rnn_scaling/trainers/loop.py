@@ -6,8 +6,6 @@ in an environment of the framework, which needs numpy and nothing else of this s
 `loop.start(loop.Framework(...))`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -43,29 +41,20 @@ class ProcessGroup(Protocol):
         """Rank 0's, before the others start; the address that they `join`."""
 
     def join(self, address: str, rank: int, work: Work) -> None:
-        """Returns when all ranks have.
-
-        Args:
-          address: that rank 0 has.
-        """
+        """Returns when all ranks have."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FrameworkTrainer:
-    """One framework.
-
-    Attributes:
-      name: in registry.FRAMEWORKS.
-      build: (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is
-        compiled is compiled here or at the first call. A process that drives all devices has rank 0.
-      kernel: what computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
-      group: of a framework with a process for each device; None: one process drives all.
-    """
+    """One framework."""
 
     name: str
+    # (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is compiled
+    # is compiled here or at the first call. A process that drives all devices has rank 0.
     build: Callable[[Work, int], Step]
+    # What computes the recurrent layers, in a few words, for the record's `encoder_kernel`.
     kernel: Callable[[Work], str]
-    group: ProcessGroup | None = None
+    group: ProcessGroup | None = None  # of a framework with a process for each device; None: one process drives all
 
 
 class RefusedError(Exception):
@@ -209,9 +198,8 @@ class _TrainerRun:
 
     def _clean_up(self) -> None:
         """Ends the other ranks of a run without a result."""
-        if self._ranks is None:
-            return
-        self._ranks.end()
+        if self._ranks is not None:
+            self._ranks.end()
 
     def _give_up(self, recorder: Recorder, cause: str) -> NoReturn:
         """Ends this process, which waits for a rank that has gone; in a thread of its own."""

@@ -1,7 +1,5 @@
 """The other processes of a trainer with one a device: rank 0 starts them, and none outlives it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -57,7 +55,6 @@ class Ranks:
         return self._cause
 
     def end(self) -> None:
-        """Ends those that still run, and waits for that."""
         self._is_over = True
         for process in self._processes:
             process.kill()

@@ -1,7 +1,5 @@
 """What another framework starts from and must reach: initial weights, constant batches, and losses of our own step."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -62,7 +60,9 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
         parameters={"trainable": trainable, "bytes": 4 * trainable, "moving": 0, "optimizer": num_slots * trainable},
         result_file=config.output.result_file,
         threads=each if on_cpus else max(1, len(cores) // devices.num_devices),
-        cores=tuple(tuple(cores[k % len(cores)] for k in _of_device(n, each)) for n in range(len(names)) if on_cpus),
+        cores=tuple(
+            tuple(cores[(n * each + k) % len(cores)] for k in range(each)) for n in range(len(names)) if on_cpus
+        ),
         resolved={
             "scaling": resolved["scaling"],
             "oversubscribed": resolved.get("oversubscribed"),
@@ -94,10 +94,6 @@ def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]
         if is_even or learning_rate < LEAST_RATE:
             return learning_rate, results
         learning_rate /= 4
-
-
-def _of_device(number: int, cores_per_device: int) -> range:
-    return range(number * cores_per_device, (number + 1) * cores_per_device)
 
 
 def _plural(name: str) -> str:

@@ -4,8 +4,6 @@ The process stays the same, so that its parent can end it together with its chil
 is a file without a name, which is gone with its last reader.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 Letters as in handoff.py. docs/frameworks.md has a line for each choice.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Mapping
 
@@ -65,7 +63,6 @@ def optimizer_of(name: str, parameters: list[torch.nn.Parameter], learning_rate:
 
 
 def build(work: Work, rank: int) -> loop.Step:
-    """The step of tower number `rank`."""
     device = torch.device("cuda", rank) if work.on_gpus else torch.device("cpu")
     _set_up(work, device)
     network: torch.nn.Module = Seq2Seq(work.weights, float(work.config["forget_bias"])).to(device)

@@ -4,8 +4,6 @@ Which weights a gradient was computed at depends on who came first, so there is 
 with a small learning rate every gradient is nearly that at the first weights, and all add up to what the variables did.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rnn_scaling import entry
@@ -41,7 +39,6 @@ class AsynchronousCertifier:
             entry.note(f"batch {len(self._losses) - 1}: loss {result.loss:.6f}")
 
     def end(self) -> Certificate:
-        """The certificate of all steps that ended."""
         done = sorted(self._step.done, key=lambda step: step.number)
         numbers, staleness = [step.number for step in done], [step.staleness for step in done]
         scales_loss = self._config.model.compute_dtype == "float16"

@@ -1,7 +1,5 @@
 """What came of a verification -> the certificate: its verdict, its statements, its table."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -44,7 +42,6 @@ def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replica
     """The verdict on a run in which nothing is wrong.
 
     Args:
-      difference: the largest of a weight.
       has_replicas: whether there are several copies of the variables.
     """
     within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, difference)) - 1e-9))

@@ -1,7 +1,5 @@
 """Compares a run with a serial one, batch by batch, and reports whether its mode does what it promises."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -38,7 +36,6 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """In a sentence."""
         return "" if self.tower is None else f"tower {self.tower}"
 
 
@@ -98,7 +95,6 @@ class Certifier:
         self._before, self._stale, self._towers_before = batch.after, batch.before, batch.towers
 
     def end(self) -> Certificate:
-        """The certificate of all batches."""
         return certificates.certificate(
             self._conclusion(),
             compared=certificates.compared(self._config, len(self._batches)),
@@ -164,7 +160,6 @@ class Certifier:
         ]
 
     def _fault(self, number: int, fault: Statement | None) -> None:
-        """Keeps the first fault."""
         if fault and not self._wrong:
             self._wrong, self._first_wrong = fault, number
 

@@ -4,8 +4,6 @@ Gradients are parts of the mean loss over all towers, so that their plain sum is
 `Statement`: its subject is the verdict, and a `factor` among its values is how much too far a variable changes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,19 +39,11 @@ DUPLICATES = Statement("update-duplicate-rows", "duplicate rows")
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaUpdate:
-    """What one replica did with one batch.
+    """What one replica did with one batch."""
 
-    Attributes:
-      tower: whose replica it is; None: all towers'.
-      parts: each tower's gradient, at the weights that it had.
-      shares: each tower's share of the items of all.
-      change: of each variable.
-      before: each variable before the update.
-    """
-
-    tower: int | None
-    parts: Mapping[int, GradientPart]
-    shares: Mapping[int, float]
+    tower: int | None  # whose replica it is; None: all towers'
+    parts: Mapping[int, GradientPart]  # each tower's gradient, at the weights that it had
+    shares: Mapping[int, float]  # each tower's share of the items of all
     change: Arrays
     before: Arrays
 
@@ -65,19 +55,13 @@ class ReplicaUpdate:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """An update, and what it is compared with.
-
-    Attributes:
-      rule: of the replica's updates.
-      previous: the right gradient of the batch before; None: there is none.
-      stale: each tower's part at the weights of the batch before.
-    """
+    """An update, and what it is compared with."""
 
     update: ReplicaUpdate
     guarantee: Guarantee
     rule: UpdateRule
-    previous: Gradient | None
-    stale: Mapping[int, GradientPart]
+    previous: Gradient | None  # the right gradient of the batch before; None: there is none
+    stale: Mapping[int, GradientPart]  # each tower's part at the weights of the batch before
 
     def expected(self) -> Gradient:
         """The gradient that the mode should have applied."""
@@ -259,16 +243,12 @@ def _multiple(did: np.ndarray, direction: np.ndarray) -> float | None:
 
 @dataclasses.dataclass
 class Findings:
-    """The explanations of each variable of each replica, batch after batch.
+    """The explanations of each variable of each replica, batch after batch."""
 
-    Attributes:
-      by_place: (replica, variable) -> the explanations that fit in every batch so far, best first.
-    """
-
+    # (replica, variable) -> the explanations that fit in every batch so far, best first.
     by_place: dict[tuple[int, str], list[Statement]] = dataclasses.field(default_factory=dict)
 
     def add(self, replica: int, explanations: Mapping[str, Sequence[Statement]]) -> None:
-        """Adds the explanations of one more batch."""
         for name, found in explanations.items():
             earlier = self.by_place.get((replica, name), [RIGHT])
             both = [statement for statement in earlier if any(_are_alike(statement, new) for new in found)]

@@ -3,8 +3,6 @@
 The batches come from a data source of their own, built from the run's flags, so that a tower which got another's shows.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -28,12 +26,7 @@ FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """The batches of one step, all towers'.
-
-    Attributes:
-      batches: one a tower.
-      loss_items: what each tower's loss is a sum over.
-    """
+    """The batches of one step, all towers'; `loss_items`: what each tower's loss is a sum over."""
 
     batches: Sequence[Any]
     loss_items: Sequence[float]
@@ -46,14 +39,12 @@ class Towers:
 
 @dataclasses.dataclass(frozen=True)
 class GradientPart:
-    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages.
-
-    rows: (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
-    """
+    """What one tower's batch gives: its summed loss, its part of the gradient of the mean loss, its next averages."""
 
     loss_sum: float
     gradient: Arrays
     moving: Arrays
+    # (ids [R], gradient of each [R, D]) of an embedding by name, as they were looked up.
     rows: Mapping[str, tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=dict)
 
 
@@ -82,7 +73,6 @@ class SerialGradients:
 
     @property
     def specs(self) -> Sequence[VariableSpec]:
-        """The variables that are trained."""
         return self._workload.variables
 
     def towers(self, number: int) -> Towers:
@@ -170,7 +160,6 @@ def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
 
 
 def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:
-    """The sum of several gradients, variable by variable."""
     first, *others = gradients
     total = {name: array.copy() for name, array in first.items()}
     for gradient in others:

@@ -3,8 +3,6 @@
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,11 +26,7 @@ SMALLEST, LARGEST = -8, 9  # whole numbers, whose sums every dtype holds exactly
 
 
 def kernels_on(device: str, device_type: str) -> Iterator[Check]:
-    """Outputs, final states and gradients of each kernel on a device, and those of the reference on the host.
-
-    Args:
-      device_type: "CPU" or "GPU".
-    """
+    """Outputs, final states and gradients of each kernel on a device, and those of the reference on the host."""
     tf.get_logger().setLevel("ERROR")  # it takes functions of several kernels for one that is traced again and again
     for name, kernel in kernels.KERNELS.items():
         check, cell = f"kernel {name}", kernel.cells[0]

@@ -1,7 +1,5 @@
 """What a new machine must do before its speeds are believed: kernels, sums, placement, and the clock."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 import time
@@ -39,7 +37,6 @@ class MachineCheck:
         self._engine, self._step = engine, step
 
     def batch(self, result: StepResult) -> None:
-        """As of `Certifier`."""
         self._certifier.batch(result)
 
     def end(self) -> Certificate:

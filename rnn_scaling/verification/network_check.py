@@ -5,8 +5,6 @@ product; the reference gives the loss, and by central differences its derivative
 for each variable shows any wrong gradient of it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import sys

@@ -4,8 +4,6 @@ A diagnosis of one update knows no momentum and no clipping. Here the gradients 
 run really had, go through the update rule once for each candidate.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -27,17 +25,12 @@ LARGEST_SHARE = 0.04  # of a change: a candidate that is off by more explains no
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """One candidate.
-
-    Attributes:
-      sum: of the towers' gradients; None: as the exchange gives it.
-      keeps, factor: as of `int8.Feedback`.
-    """
+    """One candidate."""
 
     fault: Statement
     constants: Constants = RIGHT
-    sum: Callable[[ReplicaUpdate], Arrays] | None = None
-    keeps: bool = True
+    sum: Callable[[ReplicaUpdate], Arrays] | None = None  # of the towers' gradients; None: as the exchange gives it
+    keeps: bool = True  # as of `int8.Feedback`, and so is factor
     factor: float = 1.0
 
 

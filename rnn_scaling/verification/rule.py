@@ -6,7 +6,6 @@ a fault there shows. Gradients are dense.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Mapping
 
@@ -32,33 +31,23 @@ FIRST_LOSS_SCALE = 2.0**15  # of float16; halved, and the update left out, where
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """What serial training the towers' must equal.
+    """What serial training the towers' must equal."""
 
-    Attributes:
-      shares_one_model: one training on the towers' batches together; else one for each tower's own.
-      late: each gradient is applied one batch after its own.
-      staged: each gradient is computed at the weights of one batch before.
-      share: of a variable's way by which it may differ, as Euclidean norms.
-      lost: of a tower's gradient, what its exchange in fewer bits holds back for later batches, per element of its
-        largest one; 0: nothing.
-      loss: by which share of itself a loss may differ.
-    """
-
-    shares_one_model: bool
-    late: bool
-    staged: bool
-    share: float
+    shares_one_model: bool  # one training on the towers' batches together; else one for each tower's own
+    late: bool  # each gradient is applied one batch after its own
+    staged: bool  # each gradient is computed at the weights of one batch before
+    share: float  # of a variable's way by which it may differ, as Euclidean norms
+    # Of a tower's gradient, what its exchange in fewer bits holds back for later batches, per element of its largest
+    # one; 0: nothing.
     lost: float
-    loss: float
+    loss: float  # by which share of itself a loss may differ
 
     @property
     def is_stale(self) -> bool:
-        """Whether gradients are one step old."""
         return self.late or self.staged
 
 
 def guarantee_of(config: RunConfig) -> Guarantee:
-    """What the mode of a configuration promises."""
     update, dtype = config.update, config.model.compute_dtype
     share = max(FLOAT32_SHARE, UNITS[dtype], ADAM_SHARE if config.training.optimizer == "adam" else 0.0)
     lost = COMPRESSED[update.compress_gradients]
@@ -76,30 +65,20 @@ def guarantee_of(config: RunConfig) -> Guarantee:
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """What an optimizer is made of; others than these are faults that an update is compared with.
+    """What an optimizer is made of; others than these are faults that an update is compared with."""
 
-    Attributes:
-      momentum: of momentum: v = momentum v - rate g; w += v.
-      nesterov: w += momentum v - rate g instead (Sutskever et al., 2013).
-      beta_1, beta_2, epsilon: Adam's (Kingma and Ba, arXiv:1412.6980, the form that ends section 2).
-      corrects: divides Adam's averages, of gradients and of squares, by 1 - beta^count.
-      offset: added to the count of updates that the correction and the learning rate see.
-      ramp: added to the number of updates over which the learning rate rises.
-      rate: multiplies the learning rate.
-      bound: multiplies the norm that gradients are clipped to.
-      clips: "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
-    """
-
-    momentum: float = 0.9
-    nesterov: bool = False
-    beta_1: float = 0.9
+    momentum: float = 0.9  # v = momentum v - rate g; w += v
+    nesterov: bool = False  # w += momentum v - rate g instead (Sutskever et al., 2013)
+    beta_1: float = 0.9  # Adam's, as those below (Kingma and Ba, arXiv:1412.6980, the form that ends section 2)
     beta_2: float = 0.999
     epsilon: float = 1e-7
+    # Divides Adam's averages, of gradients and of squares, by 1 - beta^count.
     corrects: tuple[bool, bool] = (True, True)
-    offset: int = 0
-    ramp: int = 0
-    rate: float = 1.0
-    bound: float = 1.0
+    offset: int = 0  # added to the count of updates that the correction and the learning rate see
+    ramp: int = 0  # added to the number of updates over which the learning rate rises
+    rate: float = 1.0  # multiplies the learning rate
+    bound: float = 1.0  # multiplies the norm that gradients are clipped to
+    # "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
     clips: str = "global"
 
 
@@ -119,10 +98,6 @@ class UpdateRule:
         self._updates = 0
         self.has_clipped = False  # whether any gradient of an update was longer than it may be
         self._slots: dict[str, tuple[np.ndarray, ...]] = {}
-
-    def snapshot(self) -> UpdateRule:
-        """The rule as it is now; later updates of this one do not reach it."""
-        return copy.copy(self)
 
     def reach(self) -> float:
         """How far a gradient of 1 moves a weight, in the long run."""

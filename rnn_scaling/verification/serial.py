@@ -1,7 +1,6 @@
 """Serial training of a run's batches: the towers' one after the other at the same weights, then one update."""
 
-from __future__ import annotations
-
+import copy
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -18,23 +17,16 @@ FLIPPED = 0.002  # of the elements that travel in 8 bits: those that another rou
 
 @dataclasses.dataclass
 class Training:
-    """One set of weights and the towers whose batches train it.
-
-    Attributes:
-      towers: their numbers.
-      stale: the weights before the last batch.
-      late: the gradient of the last batch, of training that applies it with the next; None: nothing is held back.
-      way: how far each variable has gone, the Euclidean norms of all updates added.
-      lost: how far each may lag behind because an exchange in fewer bits held back a part.
-    """
+    """One set of weights and the towers whose batches train it."""
 
     towers: Sequence[int]
     weights: dict[str, np.ndarray]
     stale: dict[str, np.ndarray]
     rule: UpdateRule
+    # The gradient of the last batch, of training that applies it with the next; None: nothing is held back.
     late: dict[str, np.ndarray] | None
-    way: dict[str, float]
-    lost: dict[str, float]
+    way: dict[str, float]  # how far each variable has gone, the Euclidean norms of all updates added
+    lost: dict[str, float]  # how far each may lag behind because an exchange in fewer bits held back a part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +72,7 @@ class Serial:
         return [self._step(training, number, towers) for training in self.trainings]
 
     def _step(self, training: Training, number: int, towers: Towers) -> Step:
-        rule = training.rule.snapshot()
+        rule = copy.copy(training.rule)  # as it is now; later updates do not reach it
         at = training.stale if self._guarantee.staged else training.weights
         weights = dict.fromkeys(training.towers, at)
         parts = self.parts(number, towers, weights, rule.loss_scale, self.moving)

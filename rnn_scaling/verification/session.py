@@ -1,7 +1,5 @@
 """A run of the trainer that `certifier` watches; it prints the certificate instead of a rate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rnn_scaling import entry, registry

@@ -53,28 +53,3 @@ def test_faults(text, count, line, between):
 def test_deep_nesting_is_a_fault():
     with pytest.raises(JsonFault, match="too deep|not JSON|ends within"):
         list(items(JsonReader(["[" * 200_000])))
-
-
-def test_a_fault_far_from_the_end_is_found_at_once():
-    """Not only after all of the file was read in the hope that it goes on."""
-    read = []
-
-    def pieces():
-        for _ in range(1000):
-            read.append(1)
-            yield '{"a": oops, "b": "' + "x" * 1000 + '"}\n'
-
-    with pytest.raises(JsonFault, match="not JSON"):
-        JsonReader(pieces()).value()
-    assert len(read) == 1
-
-
-def test_long_values_are_tried_few_times(monkeypatch):
-    """What is held is doubled before the next try: the time is linear in the value's length."""
-    tries = []
-    retry = JsonReader._retry
-    monkeypatch.setattr(JsonReader, "_retry", lambda self, error: tries.append(error) or retry(self, error))
-    text = json.dumps(["x" * 50 for _ in range(20_000)])
-    reader = JsonReader(text[i : i + 64] for i in range(0, len(text), 64))
-    assert len(reader.value()) == 20_000
-    assert len(tries) < 20

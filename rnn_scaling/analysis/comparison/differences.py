@@ -4,8 +4,6 @@ Records of the same work -> Differences, the grave ones first. What a record doe
 counts as equal. What follows from an option that was changed on purpose is no difference of its own.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import statistics
@@ -70,17 +68,13 @@ LOAD_EFFECT = "items/s are lower by about that share, more when it is uneven ove
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One thing in which two sets of runs differ.
+    """One thing in which two sets of runs differ."""
 
-    what: its name, as "CPU model" or "--batch_size"; a, b: on each side, "unknown" if the records do not say; effect:
-    what it usually does; severity: "incomparable": speeds differ for this reason alone, "caution": maybe.
-    """
-
-    what: str
-    a: str
+    what: str  # its name, as "CPU model" or "--batch_size"
+    a: str  # on this side, "unknown" if the records do not say; b in the same way
     b: str
-    effect: str
-    severity: str
+    effect: str  # what it usually does
+    severity: str  # "incomparable": speeds differ for this reason alone, "caution": maybe
 
     @property
     def is_grave(self) -> bool:

@@ -1,7 +1,5 @@
 """Two sets of runs -> what changed, whether it is real, and what makes them incomparable."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator, Sequence
@@ -26,20 +24,13 @@ MAX_SHOWN = 3
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked of two sets of runs.
-
-    Attributes:
-      paired: the runs of the same repeat number ran next to each other.
-      max_regression: the largest slow-down that passes, a share.
-      accepted: plain names of differences that are no obstacle; "all": none is.
-      across: MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is.
-    """
+    """What is asked of two sets of runs."""
 
     metric: str = RATE.name
-    paired: bool = False
-    max_regression: float = 0.05
-    accepted: frozenset[str] = frozenset()
-    across: str = ""
+    paired: bool = False  # the runs of the same repeat number ran next to each other
+    max_regression: float = 0.05  # the largest slow-down that passes, a share
+    accepted: frozenset[str] = frozenset()  # plain names of differences that are no obstacle; "all": none is
+    across: str = ""  # MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is
 
     def __post_init__(self) -> None:
         if self.metric not in CHOICES:
@@ -65,46 +56,38 @@ class LabelledDifference:
 
 @dataclasses.dataclass(frozen=True)
 class MachineRatio:
-    """Which machine is faster in one series: "faster" (the one after), "slower", "tie" or "unknown".
-
-    scope: PER_DEVICE or ALL_DEVICES; devices: of each; ratio: items/s after / before with its interval; `reason`: why
-    it is unknown.
-    """
+    """Which machine is faster in one series: "faster" (the one after), "slower", "tie" or "unknown"."""
 
     kind: str
-    scope: str
+    scope: str  # PER_DEVICE or ALL_DEVICES
     series: str
-    devices: tuple[int, int]
-    ratio: float | None
+    devices: tuple[int, int]  # of each machine
+    ratio: float | None  # items/s after / before with its interval
     low: float | None
     high: float | None
-    reason: str
+    reason: str  # why it is unknown
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that compare says.
-
-    runs: records read on each side; two_sittings: one side ran after the other; accepted: differences that were forced;
-    machines: their names, where machines are compared; only_before: series that only the first of these ran.
-    """
+    """Everything that compare says."""
 
     before: str
     after: str
-    runs: tuple[int, int]
+    runs: tuple[int, int]  # records read on each side
     metric: Metric
     paired: bool
-    two_sittings: bool
+    two_sittings: bool  # one side ran after the other
     max_regression: float
     changes: tuple[Change, ...]
     results: tuple[Result, ...]
     found: tuple[LabelledDifference, ...]  # a key of the JSON, as all these names are
-    accepted: tuple[str, ...]
+    accepted: tuple[str, ...]  # differences that were forced
     within: tuple[tuple[str, tuple[Difference, ...]], ...]
     only_after: tuple[str, ...]
     exit_status: int
-    only_before: tuple[str, ...] = ()
-    machines: tuple[str, str] | None = None
+    only_before: tuple[str, ...] = ()  # series that only the first of these ran
+    machines: tuple[str, str] | None = None  # their names, where machines are compared
     machine_ratios: tuple[MachineRatio, ...] = ()
 
 

@@ -4,8 +4,6 @@ An option that has one value in all runs before and another in all runs after is
 are the same are the same configuration.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -67,20 +65,17 @@ class Runs:
 
     @property
     def num_devices(self) -> int:
-        """Devices of all workers."""
         return scale.num_devices(rows.full_config(self.files[0].record))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Configuration:
-    """What is compared: the same options on both sides but for the change. A side without runs is None.
-
-    scopes: of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
-    """
+    """What is compared: the same options on both sides but for the change. A side without runs is None."""
 
     label: str
     before: Runs | None
     after: Runs | None
+    # Of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
     scopes: tuple[str, ...] = ()
 
     @property

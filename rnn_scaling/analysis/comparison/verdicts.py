@@ -4,8 +4,6 @@ Student's t over pairs or Welch's over processes (significance.py); over several
 the chance of any false alarm at 5 %.
 """
 
-from __future__ import annotations
-
 import bisect
 import collections
 import dataclasses
@@ -29,26 +27,19 @@ ASSUMED_SPREADS = (0.01, 0.03)  # of rates between processes, where one run says
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One configuration judged.
-
-    Attributes:
-      runs: good runs that were used, before and after.
-      before, after: the metric with the interval that a report of its side gives, None where it cannot be known.
-      p_adjusted: p-value after Holm's correction over all configurations.
-      reason: why it cannot be judged; empty otherwise.
-      notes: what else is to be known about its runs.
-    """
+    """One configuration judged."""
 
     label: str
-    runs: tuple[int, int]
+    runs: tuple[int, int]  # good runs that were used, before and after
+    # The metric with the interval that a report of its side gives, None where it cannot be known.
     before: Interval | None = None
     after: Interval | None = None
     comparison: Comparison | None = None
-    p_adjusted: float | None = None
+    p_adjusted: float | None = None  # p-value after Holm's correction over all configurations
     verdict: str = "cannot judge"  # or "faster", "slower", "no difference seen"
     gate: str = "cannot judge"  # or "ok", "regression"
-    reason: str = ""
-    notes: tuple[str, ...] = ()
+    reason: str = ""  # why it cannot be judged; empty otherwise
+    notes: tuple[str, ...] = ()  # what else is to be known about its runs
 
 
 def measure(configuration: Configuration, metric: Metric, paired: bool, two_sittings: bool = False) -> Result:

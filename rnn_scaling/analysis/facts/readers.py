@@ -1,7 +1,5 @@
 """Run record -> one fact of it, in a form that can be compared and shown; None: the record does not hold it."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable
@@ -85,7 +83,6 @@ def cuda(part: str) -> Read:
 
 @_recorded("cpu_vector_units")
 def cpu_vector_units(record: RunRecord) -> str:
-    """Vector units of the processor."""
     units = record.environment.cpu_vector_units
     return NOT_TOLD if units is None else " ".join(units) or "none"
 
@@ -142,7 +139,6 @@ def core_numbers(record: RunRecord) -> str | None:
 
 
 def oversubscribed(record: RunRecord) -> str | None:
-    """Whether CPU devices share cores."""
     on_gpu = record.config.get("device") == "gpu"
     return "of CPU devices alone" if on_gpu else _or_none(record.resolved.oversubscribed)
 
@@ -220,7 +216,6 @@ def link(record: RunRecord) -> str:
 
 
 def variable(name: str) -> Read:
-    """An environment variable."""
     return _recorded("variables")(lambda record: record.environment.variables.get(name, "not set"))
 
 
@@ -231,7 +226,6 @@ def launcher(record: RunRecord) -> str | None:
 
 @_recorded("commit")
 def commit(record: RunRecord) -> str | None:
-    """The commit, and a digest of what was changed since."""
     commit = record.environment.commit
     if commit is None:
         return "not in a git checkout"

@@ -3,8 +3,6 @@
 Rows of a report and configurations of `compare` are both made by these rules, from the one table of facts.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -103,11 +101,6 @@ def on_one_device(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | No
 
 def _fixed(facts: Facts) -> Facts:
     return tuple(pair for pair in facts if not NAMED[pair[0]].is_by_count)
-
-
-def unconditional(facts: Facts) -> Facts:
-    """Those which no option decides: runs that differ in one are incomparable whatever their options are."""
-    return tuple(pair for pair in facts if not NAMED[pair[0]].follows)
 
 
 def in_words(facts: Facts) -> list[str]:

@@ -1,7 +1,5 @@
 """What a run depended on beside its options: how each fact is read from a record, and what it does to speed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling.analysis.facts import readers
@@ -29,34 +27,21 @@ POOLS = (*TRAINED_BY, *DEVICES, "variable_update", *POOL_SIZES, "data_source")
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """One thing that a rate depends on.
+    """One thing that a rate depends on."""
 
-    Attributes:
-      what: its name in a report.
-      read: record -> a value that can be compared; None if the record does not hold it.
-      effect: what a difference usually does, and in which direction.
-      severity: of a difference.
-      follows: options that decide the value too: compared only between runs that have these in common.
-      gpu_only: says something only about runs on GPUs.
-      tolerance: relative difference of numbers that is none; None: values are the same or not.
-      vital: not knowing it is as grave as a difference.
-      unless: the fact that, when it differs already, makes this one follow from it.
-      scales: may change along a series, because the number of devices does.
-      machine: describes the machine, so that it is what `compare --across=machine` compares.
-    """
-
-    what: str
-    read: readers.Read
-    effect: str
-    severity: str = CAUTION
+    what: str  # its name in a report
+    read: readers.Read  # record -> a value that can be compared; None if the record does not hold it
+    effect: str  # what a difference usually does, and in which direction
+    severity: str = CAUTION  # of a difference
+    # Options that decide the value too: compared only between runs that have these in common.
     follows: tuple[str, ...] = ()
-    gpu_only: bool = False
-    tolerance: float | None = None
-    vital: bool = False
-    unless: str = ""
+    gpu_only: bool = False  # says something only about runs on GPUs
+    tolerance: float | None = None  # relative difference of numbers that is none; None: values are the same or not
+    vital: bool = False  # not knowing it is as grave as a difference
+    unless: str = ""  # the fact that, when it differs already, makes this one follow from it
     unit: str = ""
-    scales: bool = False
-    machine: bool = False
+    scales: bool = False  # may change along a series, because the number of devices does
+    machine: bool = False  # describes the machine, so that it is what `compare --across=machine` compares
 
     def severity_on(self, gpu: bool) -> str:
         """The severity of a difference between runs on CPUs, or on GPUs."""

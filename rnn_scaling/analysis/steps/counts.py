@@ -4,8 +4,6 @@ A count says nothing about a machine's speed and has no spread. So counts are ne
 configuration differ, the difference is the finding.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -82,16 +80,12 @@ class CountGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """What a set of runs has: groups in the order of their first runs, and a line for each of the others.
-
-    differences: counts that are not the same where they must be; varying: counts that differ as batches of text do in
-    length; left_out: runs without counts.
-    """
+    """What a set of runs has: groups in the order of their first runs, and a line for each of the others."""
 
     groups: tuple[CountGroup, ...]
-    differences: tuple[str, ...]
-    varying: tuple[str, ...]
-    left_out: tuple[str, ...]
+    differences: tuple[str, ...]  # counts that are not the same where they must be
+    varying: tuple[str, ...]  # counts that differ as batches of text do in length
+    left_out: tuple[str, ...]  # runs without counts
 
 
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:

@@ -1,7 +1,5 @@
 """From how many inter-op threads on does dispatch no longer bound the towers? Runs with several -> an answer. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -26,23 +24,17 @@ SERIAL = 1.05  # towers that compute at once up to which they count as one after
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One number of threads on one number of devices.
-
-    Attributes:
-      of_best: its rate / that of the fastest number of threads.
-      against_best: the test of that; None for the fastest itself and without two runs of each.
-      concurrency: towers that compute at once while any does, median over the traced steps; None without a trace or
-        with --xla.
-      concurrency_over_runs: the same with its interval, of at least two runs that had their cores for themselves.
-    """
+    """One number of threads on one number of devices."""
 
     threads: int
     runs: int
     failed: int
     rate: Interval | None
-    of_best: Interval | None
-    against_best: Comparison | None
+    of_best: Interval | None  # its rate / that of the fastest number of threads
+    against_best: Comparison | None  # the test of that; None for the fastest itself and without two runs of each
+    # Towers that compute at once while any does, median over the traced steps; None without a trace or with --xla.
     concurrency: float | None
+    # The same with its interval, of at least two runs that had their cores for themselves.
     concurrency_over_runs: Interval | None = None
 
     @property
@@ -69,21 +61,16 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """All numbers of threads on one number of devices, in order.
-
-    Attributes:
-      default: the trainer's own number of threads there.
-      best: threads of the fastest setting; None when no run measured anything.
-      enough: the smallest number that, with all measured ones up to the fastest, is not distinguishably slower than
-        the fastest; None when runs are too few to tell.
-    """
+    """All numbers of threads on one number of devices, in order."""
 
     title: str
     unit: str  # what its runs count
     num_devices: int
-    default: int
+    default: int  # the trainer's own number of threads there
     settings: tuple[Setting, ...]
-    best: int | None
+    best: int | None  # threads of the fastest setting; None when no run measured anything
+    # The smallest number that, with all measured ones up to the fastest, is not distinguishably slower than the
+    # fastest; None when runs are too few to tell.
     enough: int | None
     runs: tuple[RunRecord, ...] = ()
 

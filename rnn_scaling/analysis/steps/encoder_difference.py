@@ -1,7 +1,5 @@
 """Why two encoders' steps have different numbers of kernels, from counts alone. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from rnn_scaling.analysis.statements import Statement

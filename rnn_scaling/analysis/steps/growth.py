@@ -1,7 +1,5 @@
 """How kernels grow with the length of the sequences: an exact line through counts of runs of several lengths. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from fractions import Fraction

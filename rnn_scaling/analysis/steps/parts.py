@@ -1,7 +1,5 @@
 """Traced runs of one configuration -> what each tower's steps consist of, as numbers with their scatter. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -26,16 +24,13 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What tracing cost. `ratio`: seconds of a traced step over those of an untraced one, geometric mean of `count`.
-
-    `counted`: the same of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs.
-    """
+    """What tracing cost. `ratio`: seconds of a traced step over those of an untraced one, geometric mean of `count`."""
 
     ratio: float
     low: float | None
     high: float | None
     count: int
-    counted: float
+    counted: float  # the same of the steps that recorded every kernel; `start_s` and `stop_s` are means over the runs
     start_s: float
     stop_s: float
 
@@ -50,7 +45,6 @@ class StepParts:
 
     @functools.cached_property
     def steps(self) -> list[TimedStep]:
-        """All traced steps."""
         return [step for run in self.runs for step in run.steps]
 
     @property
@@ -59,7 +53,6 @@ class StepParts:
 
     @functools.cached_property
     def seconds(self) -> Spread:
-        """Length of a step."""
         return spread([step.seconds for step in self.steps])
 
     def part(self, name: str, tower: int | None = None) -> Spread:

@@ -1,7 +1,5 @@
 """The tower, or the ranks of a cluster, that the others wait for, named where their times give the evidence. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -118,16 +116,12 @@ def in_ms(values: Sequence[float]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RankTimes:
-    """One rank's measured batches.
-
-    seconds: of each, by its own clock; ready: until its gradients were there, empty where that is not recorded; last:
-    batches in which it was the last of all, by `ready` or without exchange by `seconds`.
-    """
+    """One rank's measured batches."""
 
     rank: Rank
-    seconds: tuple[float, ...]
-    ready: tuple[float, ...]
-    last: int = 0
+    seconds: tuple[float, ...]  # of each, by its own clock
+    ready: tuple[float, ...]  # until its gradients were there, empty where that is not recorded
+    last: int = 0  # batches in which it was the last of all, by `ready` or without exchange by `seconds`
 
     @property
     def items_per_second(self) -> float:
@@ -137,15 +131,12 @@ class RankTimes:
 
 @dataclasses.dataclass(frozen=True)
 class Lateness:
-    """ranks: those that timed their batches, in their order; late: the numbers of those that are named.
-
-    by_ready: whether they are judged by when their gradients were there; else by how long their batches take.
-    """
+    """ranks: those that timed their batches, in their order; late: the numbers of those that are named."""
 
     ranks: tuple[RankTimes, ...]
     late: tuple[int, ...]
     why: Statement
-    by_ready: bool
+    by_ready: bool  # whether they are judged by when their gradients were there; else by how long their batches take
 
 
 def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | None:

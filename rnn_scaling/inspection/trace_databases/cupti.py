@@ -4,8 +4,6 @@ Sources: CUPTI's cupti_activity.h (CUpti_ActivityMemcpyKind, CUpti_ActivityMemor
 cupti_driver_cbid.h; https://docs.nvidia.com/cupti/api/. Of the ids, those a training run calls; others stay numbers.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -1,7 +1,5 @@
 """Opens a trace database without writing to it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3
@@ -26,12 +24,7 @@ class TraceDbError(ValueError):
 
 
 class TraceDatabase:
-    """A database opened read-only.
-
-    Attributes:
-      columns: names of the columns of each table.
-      problems: what cannot be read, one line each.
-    """
+    """A database opened read-only; `problems`: what cannot be read, one line each."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -62,7 +55,6 @@ class TraceDatabase:
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -4,8 +4,6 @@ Sources: https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_da
 rasolca/profiling_tools writes (scripts/nvprof_db.py); https://docs.nvidia.com/cupti/api/.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -68,21 +66,15 @@ class EventTable:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What a database contains.
+    """What a database contains."""
 
-    Attributes:
-      schema: "nsys" or "nvprof"; `tool` is its name.
-      gpus: (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
-      memory_kinds: kinds of memory by number.
-      models: model of each GPU by number.
-    """
-
-    schema: str
+    schema: str  # "nsys" or "nvprof"; `tool` is its name
     tool: str
     versions: Mapping[str, str]
     tables: tuple[EventTable, ...]
     memory_kinds: Mapping[int, str]
     models: Mapping[object, str]
+    # (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
     gpus: Mapping[tuple[object, object], object] = dataclasses.field(default_factory=dict)
 
     @property

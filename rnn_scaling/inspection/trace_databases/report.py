@@ -1,7 +1,5 @@
 """A summary of a trace database: JSON with times in ns and sizes in bytes, and Markdown tables of the same numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any

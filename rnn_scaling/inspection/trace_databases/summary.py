@@ -1,7 +1,5 @@
 """A trace database in numbers; events are read one after another, so memory does not grow with the file."""
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from collections.abc import Iterator, Mapping
@@ -111,7 +109,8 @@ def summarize(
         elif kind in names:
             _add_name(names[kind], event, text)
         if kind in _DEVICE_WORK:
-            communicates = cupti.is_communication(text) if kind == KERNEL else _is_peer_copy(event)
+            is_peer_copy = kind == COPY and event.name == cupti.PEER_TO_PEER
+            communicates = cupti.is_communication(text) if kind == KERNEL else is_peer_copy
             label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
             if event.device not in sweeps:  # a damaged page hid it
                 sweeps[event.device] = DeviceSweep(largest_gaps)
@@ -184,10 +183,6 @@ def _add_copy(totals: dict[tuple[object, str, str, str], CopyTotal], layout: Lay
     total.whole_ns += event.whole_ns
     if event.bytes is not None:
         total.bytes = event.bytes + (total.bytes or 0)
-
-
-def _is_peer_copy(event: _Event) -> bool:
-    return event.table.kind == COPY and event.name == cupti.PEER_TO_PEER
 
 
 def _longest_first(totals: Mapping[tuple[object, str], NameTotal]) -> list[NameTotal]:

@@ -3,8 +3,6 @@
 A union of sorted intervals needs only the latest end so far; an overlap is |A| + |B| - |A or B|.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import heapq
 from collections import Counter
@@ -22,7 +20,6 @@ class Union:
         self.end: int | None = None  # the latest end
 
     def add(self, start: int, end: int) -> None:
-        """Adds [start, end)."""
         if self.end is None or start >= self.end:
             self.length += end - start
             self.end = end
@@ -60,7 +57,6 @@ class DeviceSweep:
         self._last = ""  # what ends last so far
 
     def add(self, kind: str, start: int, end: int, label: str = "", communicates: bool = False) -> None:
-        """Adds one event."""
         last_end = self.any.end
         if last_end is not None and start > last_end:
             self._add_gap(Gap(start - last_end, last_end, self._last, label))

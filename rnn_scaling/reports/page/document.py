@@ -1,7 +1,5 @@
 """One HTML page that opens from disk: nothing in it is fetched, and its words and numbers are those of the Summary."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Sequence
@@ -327,7 +325,6 @@ def _again(summary: Summary) -> list[Block]:
 
 
 def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Block]:
-    """Commands below the titles of their series."""
     blocks: list[Block] = []
     for title, lines in titled:
         blocks.append(Text(title, "note"))

@@ -1,7 +1,5 @@
 """The page's pictures, each with its numbers in words for who does not see it, and their legends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution
@@ -24,7 +22,6 @@ FEW = 2  # numbers of devices from which on a line says no more than a dot
 
 
 def swatches(series: Sequence[SeriesSummary]) -> list[Key]:
-    """The lines of these series."""
     few = series[: figures.MOST_LINES]
     return [
         Key(
@@ -91,7 +88,6 @@ def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
 
 
 def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
-    """The waterfall of a series."""
     devices = series.largest.devices if series.largest else ""
     ideal, measured = split.ideal.value, split.ideal.value - split.loss.value
     values = {

@@ -1,7 +1,5 @@
 """The page's sections on the inside of runs: learning, where a step goes, operators and kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.learning import Learning

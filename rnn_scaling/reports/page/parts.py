@@ -132,11 +132,7 @@ def unbroken(text: str) -> Markup:
 
 
 def figure_of(svg: str, name: str, title: str, description: str, note: str = "") -> Figure:
-    """The picture in the page's colours, named for readers who do not see it.
-
-    Args:
-      svg: of `figures.as_svg`.
-    """
+    """The picture in the page's colours, named for readers who do not see it."""
     from markupsafe import Markup, escape
 
     names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'

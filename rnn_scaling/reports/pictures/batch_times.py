@@ -1,7 +1,5 @@
 """The batch times of one run as a picture."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rnn_scaling.reports.pictures import figures

@@ -96,11 +96,7 @@ def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False,
 
 
 def render(summary: Summary) -> bytes:
-    """A PNG with a panel for each metric, three beside each other, their legend below; weak and strong scaling apart.
-
-    Raises:
-      ValueError: if no series has a rate.
-    """
+    """A PNG: a panel for each metric, three beside each other, their legend below; weak and strong scaling apart."""
     from matplotlib.figure import Figure
 
     shown = [series[: figures.MOST_LINES] for _, series in figures.groups(summary)]

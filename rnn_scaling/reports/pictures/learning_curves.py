@@ -1,7 +1,5 @@
 """Accuracy and loss, smoothed, over the items of a run and over the seconds that they take at its measured speed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -68,12 +68,7 @@ def timeline(step: TimedStep, name: str) -> str:
 
 
 def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
-    """The time lines of some steps below each other, with their legend, as a PNG or SVG file.
-
-    Args:
-      titled: (title, what `phases.split` returned).
-      kind: "png" or "svg".
-    """
+    """The time lines of some steps below each other, with their legend, as a PNG or SVG file."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 

@@ -1,7 +1,5 @@
 """TensorBoard's files of a run: scalars of every batch while it runs; then the graph with its devices, and a page."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

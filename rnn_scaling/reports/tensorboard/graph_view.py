@@ -1,7 +1,5 @@
 """The graph of a step as TensorBoard should draw it: each operator on the device where it runs, loops opened."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

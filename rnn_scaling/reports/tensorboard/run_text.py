@@ -1,7 +1,5 @@
 """A run as a page of Markdown for TensorBoard's tab Text."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling.analysis.rows import with_baselines

@@ -1,7 +1,5 @@
 """What the links really carry: iperf3 from every node to the next one, all at once, as a ring of gradients goes."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -20,23 +18,14 @@ SHORTFALL = 0.1  # share of the requested rate that may be missing: headers are 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What one TCP stream from each node to the next carried while all sent.
+    """What one TCP stream from each node to the next carried while all sent."""
 
-    Attributes:
-      bits_per_s: payload of each node, in rank order.
-      round_trip_s: between two nodes while no other node sent.
-    """
-
-    bits_per_s: tuple[float, ...]
-    round_trip_s: float
+    bits_per_s: tuple[float, ...]  # payload of each node, in rank order
+    round_trip_s: float  # between two nodes while no other node sent
 
 
 def measure(nodes: Sequence[NetworkNode]) -> Calibration:
-    """Measures the links of two nodes or more.
-
-    Raises:
-      CallFailed: naming the node.
-    """
+    """Measures the links of two nodes or more. Raises CallFailed naming the node."""
     ((_, round_trip_s),) = _streams([(nodes[0], nodes[1])], IDLE)
     rates = [rate for rate, _ in _streams(list(zip(nodes, [*nodes[1:], nodes[0]])), FULL)]
     return Calibration(tuple(rates), round_trip_s)
@@ -67,11 +56,7 @@ def _result(node: NetworkNode, client: subprocess.Popen[str]) -> tuple[float, fl
 
 
 def parse(text: str) -> tuple[float, float]:
-    """(bits a second that arrived, shortest round trip in seconds) of a client's JSON.
-
-    Raises:
-      CallFailed: with iperf3's error, or that there is no result.
-    """
+    """(bits a second that arrived, shortest round trip in seconds) of a client's JSON."""
     try:
         output = json.loads(text)
         if "error" in output:

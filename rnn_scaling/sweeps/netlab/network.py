@@ -7,8 +7,6 @@ Every interface lives in a namespace of this run, so the host's own network gets
 kernels delay frames (netem), so vde's programs do.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -44,19 +42,13 @@ QUEUE_S = 0.05  # of data that waits before packets are lost: the buffer of a sw
 
 @dataclasses.dataclass(frozen=True)
 class NetworkLink:
-    """Every node's link to the switch, the same in both directions.
+    """Every node's link to the switch, the same in both directions."""
 
-    Attributes:
-      bits_per_s: that the token bucket lets through, headers of Ethernet included.
-      delay_s: one way, between any two nodes.
-    """
-
-    bits_per_s: float
-    delay_s: float = 0.0
+    bits_per_s: float  # that the token bucket lets through, headers of Ethernet included
+    delay_s: float = 0.0  # one way, between any two nodes
 
     @property
     def burst_bytes(self) -> int:
-        """Size of the bucket."""
         return max(LEAST_BURST_BYTES, round(self.bits_per_s / 8 * BURST_S))
 
     @property
@@ -82,9 +74,6 @@ class NetworkNode:
 def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNode, ...]]:
     """The nodes of a network; after the block no namespace of it is left, and no process in one.
 
-    Args:
-      names: of the nodes, in rank order.
-
     Raises:
       Refusal: naming what the kernel lacks or this process may not do.
     """
@@ -109,11 +98,7 @@ def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNo
 
 
 def namespace(process: str, name: str) -> str:
-    """The namespace of one node.
-
-    Args:
-      process: of `alive.this_process`: number, start, boot.
-    """
+    """The namespace of one node; `process`: of `alive.this_process`: number, start, boot."""
     number, start, _ = process.split(" ")
     return f"rnn_scaling-{number}-{start}-{name}"
 
@@ -160,7 +145,6 @@ def remove(namespaces: Sequence[str]) -> None:
 
 
 def present() -> list[str]:
-    """The names of all network namespaces."""
     return sorted(os.listdir(NAMESPACES)) if NAMESPACES.exists() else []
 
 
@@ -255,11 +239,7 @@ def refusals(has_delay: bool) -> list[str]:
 
 
 def call(*words: str) -> str:
-    """What a program prints.
-
-    Raises:
-      CallFailed: if it ends with another status than 0, or not within CALL_TIMEOUT_S.
-    """
+    """What a program prints. Raises CallFailed if it ends with another status than 0, or not within CALL_TIMEOUT_S."""
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=CALL_TIMEOUT_S,
@@ -276,11 +256,7 @@ def call(*words: str) -> str:
 
 
 def _need(feature: str, module: str, *words: str) -> None:
-    """Asks the kernel for something that it may not have.
-
-    Raises:
-      Refusal: naming the feature and what to do.
-    """
+    """Asks the kernel for something that it may not have. Raises Refusal naming the feature and what to do."""
     try:
         call(*words)
     except CallFailed as e:

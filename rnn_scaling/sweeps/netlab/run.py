@@ -30,11 +30,7 @@ PROXIES = ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy")
 
 
 def parse_rate(text: str) -> float:
-    """ "200mbit" -> 2e8 bits a second.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """ "200mbit" -> 2e8 bits a second. Raises ValueError, saying what the text must be."""
     rate = _parse(text, RATE_UNITS, "/s")
     if rate is None or not SLOWEST <= rate <= FASTEST:
         raise ValueError(RATE_RULE)
@@ -73,12 +69,7 @@ GROUPS = (ranks.ProcessCounts, NetlabOptions)
 
 
 def run(words: Sequence[str], trainer: Sequence[str]) -> int:
-    """Runs the ranks of a command line; returns the exit status.
-
-    Raises:
-      FlagErrors: naming every flag that is wrong.
-      Refusal: naming what this machine lacks.
-    """
+    """Runs the ranks of a command line; returns the exit status."""
     (_, options), flags_of_all, config = ranks.read(words, GROUPS)
     if config.num_processes > MOST_NODES:
         raise entry.Refusal(f"netlab has room for {MOST_NODES} processes, got {config.num_processes}")

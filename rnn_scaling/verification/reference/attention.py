@@ -3,8 +3,6 @@
 S: source words, T: target words, B: sentences, D: width of the memory (the encoder's outputs), U: units, E: embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

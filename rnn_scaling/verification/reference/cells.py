@@ -4,8 +4,6 @@ Nothing of `models/` is used, so that a fault there shows. Shapes: T steps, B se
 A weight has the name that the product's variable has within its cell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 R: rows, D: elements of a row. Source of the feedback: Seide et al., "1-bit stochastic gradient descent", 2014.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 LARGEST = 127

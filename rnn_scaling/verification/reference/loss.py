@@ -3,8 +3,6 @@
 T: words of the longest sentence, B: samples, V: vocabulary or classes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -3,8 +3,6 @@
 S, T: words of the longest sentences, B: sentences, E: embedding, V: vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -37,11 +37,14 @@ def option(
 
 
 def _workloads_in_words() -> str:
-    """Each workload, and what those of one kind of data count."""
-    units: dict[str, list[str]] = {}
+    """The workloads by what they count, those of one family together."""
+    families: dict[tuple[str, str], list[str]] = {}
     for name, entry in WORKLOADS.items():
-        units.setdefault(entry.unit, []).append(f"{name} ({entry.help})")
-    return "; ".join(f"counting {unit}: {', '.join(names)}" for unit, names in units.items())
+        families.setdefault((entry.unit, entry.help), []).append(name)
+    by_unit: dict[str, list[str]] = {}
+    for (unit, family), names in families.items():
+        by_unit.setdefault(unit, []).append(f"{', '.join(names)} ({family})")
+    return "; ".join(f"counting {unit}: {'; '.join(members)}" for unit, members in by_unit.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +140,7 @@ class ModelConfig:
         None,
         f"{readers_of('dataset')}: what they are like, imagenet (1000 classes, as large as the network wants) or "
         "cifar10 (10 classes, 32 x 32); the network's own when not given",
-        choices=DATASETS,
+        choices=tuple(DATASETS),
     )
     compute_dtype: str = option(
         "float32",

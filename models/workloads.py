@@ -27,7 +27,8 @@ class Entry:
       flops_a_sample: flat options -> FLOPs of forward and backward of the longest sample; as `Workload.flops_per_item`
         says of its items, but without TensorFlow.
       reads: options that not every workload reads.
-      datasets: of images, the default one first; empty: its data are text.
+      image_sizes: height and width in pixels by the dataset of images, the default one first; empty: its data are text.
+      smallest_image: height and width that the layers need, where a dataset has smaller ones; otherwise 0.
       batch_sizes: of images, by the presets that there are of them.
       needs_keras: whether its module imports Keras, which other runs do without.
       has_moving: whether each tower keeps averages, as a batch normalisation does.
@@ -40,10 +41,16 @@ class Entry:
     samples: str
     flops_a_sample: Callable[[Mapping[str, Any]], float]
     reads: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = ()
+    image_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    smallest_image: int = 0
     batch_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     needs_keras: bool = False
     has_moving: bool = False
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of its datasets of images."""
+        return tuple(self.image_sizes)
 
 
 def _stack_flops(options: Mapping[str, Any], cells: int, directions: int = 1) -> float:
@@ -101,42 +108,40 @@ _RECURRENT = (
 _IMAGES = ("data_format", "dataset")
 
 
+_LARGE = 5e9  # FLOPs of an image of ImageNet, above which the default batches are smaller
+
+
 def _image_entry(
     module: str,
     help: str,
-    flops_an_image: Mapping[str, float],
-    batch_sizes: Mapping[str, int],
-    needs_keras: bool = False,
+    imagenet: tuple[int, float] | None,
+    cifar10: float | None,
     has_moving: bool = True,
+    smallest_image: int = 0,
 ) -> Entry:
     """The row of a network that classifies images.
 
     Args:
-      flops_an_image: dataset -> FLOPs of forward and backward, as `models.images.network.flops` counts them.
+      help: the family; names of one family are listed together.
+      imagenet: pixels of a side of these images, and the FLOPs of one as `models.images.network.flops` counts them.
+      cifar10: FLOPs of one of these images. None: the network does not have such images.
     """
-    datasets = tuple(flops_an_image)
+    sized = {"imagenet": imagenet} if imagenet else {}
+    sized |= {"cifar10": (32, cifar10)} if cifar10 else {}
     return Entry(
         f"rnn_scaling.models.images.{module}",
         help,
         "images",
         "images of all batches",
         "images",
-        lambda options: flops_an_image[options["dataset"] or datasets[0]],
+        lambda options: sized[options["dataset"] or next(iter(sized))][1],
         _IMAGES,
-        datasets,
-        batch_sizes,
-        needs_keras,
+        {dataset: size for dataset, (size, _) in sized.items()},
+        smallest_image,
+        {"small": 8, "seed": 32} if imagenet and imagenet[1] > _LARGE else {"small": 32, "seed": 128},
+        module == "keras_applications",
         has_moving,
     )
-
-
-def _keras_entry(help: str, flops_an_image: float, has_moving: bool = True) -> Entry:
-    batch_sizes = {"small": 8, "seed": 32}
-    return _image_entry("keras_applications", help, {"imagenet": flops_an_image}, batch_sizes, True, has_moving)
-
-
-def _cifar10_entry(module: str, help: str, flops_an_image: float) -> Entry:
-    return _image_entry(module, help, {"cifar10": flops_an_image}, {"small": 32, "seed": 128})
 
 
 _PAIRS = ("words", "source and target tokens without padding", "sentence pairs")  # unit, items and samples
@@ -167,27 +172,39 @@ WORKLOADS = {
         _lm_flops,
         (*_TARGET_SIDE, *_RECURRENT),
     ),
-    "inception3": _keras_entry("Inception v3", 34_240_933_248),
-    "resnet50": _keras_entry("ResNet-50", 22_911_811_584),
-    "resnet101_v2": _keras_entry("ResNet-101 v2", 42_930_831_360),
-    "vgg16": _keras_entry("VGG-16", 92_648_177_664, has_moving=False),
-    "vgg19": _keras_entry("VGG-19", 117_618_966_528, has_moving=False),
-    "alexnet": _image_entry(
-        "alexnet",
-        "AlexNet",
-        {"imagenet": 4_892_179_200, "cifar10": 186_838_272},
-        {"small": 32, "seed": 128},
-        has_moving=False,
-    ),
-    "resnet20": _cifar10_entry("resnet_cifar", "ResNet-20", 242_421_504),
-    "resnet32": _cifar10_entry("resnet_cifar", "ResNet-32", 412_290_816),
-    "resnet44": _cifar10_entry("resnet_cifar", "ResNet-44", 582_160_128),
-    "resnet56": _cifar10_entry("resnet_cifar", "ResNet-56", 752_029_440),
-    "resnet110": _cifar10_entry("resnet_cifar", "ResNet-110", 1_516_441_344),
-    "densenet40_k12": _cifar10_entry("densenet", "DenseNet-40, growth 12", 908_449_632),
-    "densenet100_k12": _cifar10_entry("densenet", "DenseNet-100, growth 12", 5_758_476_192),
+    "resnet50": _image_entry("keras_applications", "ResNet", (224, 22_911_811_584), 467_460_096),
+    "resnet101": _image_entry("keras_applications", "ResNet", (224, 45_185_138_688), 922_017_792),
+    "resnet152": _image_entry("keras_applications", "ResNet", (224, 67_458_465_792), 1_376_575_488),
+    "resnet50_v1.5": _image_entry("resnet_v1_5", "ResNet v1.5", (224, 24_299_077_632), 495_771_648),
+    "resnet50_v2": _image_entry("keras_applications", "ResNet v2", (224, 20_657_504_256), 421_453_824),
+    "resnet101_v2": _image_entry("keras_applications", "ResNet v2", (224, 42_930_831_360), 876_011_520),
+    "resnet152_v2": _image_entry("keras_applications", "ResNet v2", (224, 65_204_158_464), 1_330_569_216),
+    "inception3": _image_entry("keras_applications", "Inception v3", (299, 34_240_933_248), None, smallest_image=75),
+    "inception4": _image_entry("inception4", "Inception v4", (299, 73_485_484_416), None, smallest_image=75),
+    "googlenet": _image_entry("googlenet", "GoogLeNet", (224, 9_260_003_328), 188_915_712, has_moving=False),
+    "vgg11": _image_entry("vgg", "VGG", (224, 45_481_132_032), 1_026_539_520, has_moving=False),
+    "vgg16": _image_entry("keras_applications", "VGG", (224, 92_648_177_664), 1_989_132_288, has_moving=False),
+    "vgg19": _image_entry("keras_applications", "VGG", (224, 117_618_966_528), 2_498_740_224, has_moving=False),
+    "mobilenet": _image_entry("keras_applications", "MobileNet v2", (224, 1_782_969_600), 36_307_200),
+    "alexnet": _image_entry("alexnet", "AlexNet", (227, 4_892_179_200), 186_838_272, has_moving=False),
+    "overfeat": _image_entry("overfeat", "OverFeat", (231, 16_589_856_768), None, has_moving=False, smallest_image=71),
+    "lenet": _image_entry("lenet", "LeNet-5", (28, 80_443_392), 101_087_232, has_moving=False),
+    "trivial": _image_entry("trivial", "two dense layers", (227, 25_218_924), 282_624, has_moving=False),
+    "resnet20": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 242_421_504),
+    "resnet32": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 412_290_816),
+    "resnet44": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 582_160_128),
+    "resnet56": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 752_029_440),
+    "resnet110": _image_entry("resnet_cifar", "ResNet for CIFAR-10", None, 1_516_441_344),
+    "resnet20_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 242_421_504),
+    "resnet32_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 412_290_816),
+    "resnet44_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 582_160_128),
+    "resnet56_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 752_029_440),
+    "resnet110_v2": _image_entry("resnet_cifar", "ResNet v2 for CIFAR-10", None, 1_516_441_344),
+    "densenet40_k12": _image_entry("densenet", "DenseNet for CIFAR-10", None, 908_449_632),
+    "densenet100_k12": _image_entry("densenet", "DenseNet for CIFAR-10", None, 5_758_476_192),
+    "densenet100_k24": _image_entry("densenet", "DenseNet for CIFAR-10", None, 22_344_351_552),
 }
-DATASETS = ("imagenet", "cifar10")
+DATASETS = {"imagenet": 1000, "cifar10": 10}  # of images -> classes
 
 
 def readers_of(option: str) -> str:
@@ -200,6 +217,12 @@ def dataset_of(workload: str, dataset: str | None) -> str | None:
     """The images of a workload: `dataset`, or its own where none is named; None where its data are text."""
     entry = WORKLOADS.get(workload)
     return (dataset or entry.datasets[0]) if entry and entry.datasets else None
+
+
+def images_of(workload: str, dataset: str | None) -> tuple[int, int]:
+    """(height and width, number of classes) of the images of a workload, of `dataset` or of its own."""
+    name = dataset or WORKLOADS[workload].datasets[0]
+    return WORKLOADS[workload].image_sizes[name], DATASETS[name]
 
 
 def load(name: str) -> ModuleType:

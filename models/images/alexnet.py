@@ -57,13 +57,9 @@ def _normalized(layers: Layers, x: tf.Tensor) -> tf.Tensor:
     return layers.local_response_normalization(x, radius=4, alpha=0.001 / 9.0, beta=0.75)
 
 
-# --dataset -> the layers below the logits, the images' size, the classes
-_NETWORKS: dict[str | None, tuple[Body, int, int]] = {
-    "imagenet": (_imagenet_body, 227, 1000),
-    "cifar10": (cifar10_body, 32, 10),
-}
+_BODIES: dict[str | None, Body] = {"imagenet": _imagenet_body, "cifar10": cifar10_body}  # by --dataset
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
     """The network for the images of --dataset."""
-    return layering.build(*_NETWORKS[config.dataset], config)
+    return layering.build(_BODIES[config.dataset], config)

@@ -5,7 +5,6 @@ The models are built without a value for any weight: a step gives the layers its
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,40 +12,35 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier, LayerProduct, flops
+from rnn_scaling.models.images.network import ImageClassifier, LayerProduct
 from rnn_scaling.models.workload import VariableSpec, Workload
 
-NUM_CLASSES = 1000
-
-
-@dataclasses.dataclass(frozen=True)
-class _Application:
-    """make: the model's function of keras.applications. image_size: for which it was published."""
-
-    make: Callable[..., Any]
-    image_size: int = 224
-
-
-_APPLICATIONS = {
-    "inception3": _Application(keras.applications.InceptionV3, 299),
-    "resnet50": _Application(keras.applications.ResNet50),
-    "resnet101_v2": _Application(keras.applications.ResNet101V2),
-    "vgg16": _Application(keras.applications.VGG16),
-    "vgg19": _Application(keras.applications.VGG19),
+_APPLICATIONS: dict[str, Callable[..., Any]] = {
+    "inception3": keras.applications.InceptionV3,
+    "resnet50": keras.applications.ResNet50,
+    "resnet101": keras.applications.ResNet101,
+    "resnet152": keras.applications.ResNet152,
+    "resnet50_v2": keras.applications.ResNet50V2,
+    "resnet101_v2": keras.applications.ResNet101V2,
+    "resnet152_v2": keras.applications.ResNet152V2,
+    "vgg16": keras.applications.VGG16,
+    "vgg19": keras.applications.VGG19,
+    "mobilenet": keras.applications.MobileNetV2,
 }
 
 
 class KerasNetwork:
     """See `Network`."""
 
-    def __init__(self, application: _Application, config: ModelConfig, image_size: int, num_classes: int) -> None:
-        """config: has its `data_format` and `compute_dtype`."""
+    def __init__(self, config: ModelConfig, image_size: int, num_classes: int) -> None:
+        """config: has its `model`, `data_format` and `compute_dtype`."""
         self.image_size, self.num_classes = image_size, num_classes
-        self._model = _build(application, config, image_size, num_classes)
+        self._model = _build(config, image_size, num_classes)
         self.variables = tuple(_spec(weight, "dense") for weight in self._model.trainable_variables)
         self.moving = tuple(_spec(weight, "moving") for weight in self._model.non_trainable_variables)
-        self.flops_an_image = flops(_products(self._model))
+        self.products = tuple(_products(self._model))
 
     def logits(
         self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
@@ -62,7 +56,7 @@ class KerasNetwork:
         return logits, moving
 
 
-def _build(application: _Application, config: ModelConfig, image_size: int, num_classes: int) -> Any:
+def _build(config: ModelConfig, image_size: int, num_classes: int) -> Any:
     """Keras' model, whose variables have shapes and no values."""
     keras.utils.clear_session(free_memory=False)  # layers without a name of their own are numbered from 0
     keras.config.set_image_data_format("channels_first" if config.data_format == "NCHW" else "channels_last")
@@ -70,7 +64,8 @@ def _build(application: _Application, config: ModelConfig, image_size: int, num_
     keras.config.set_dtype_policy(policy)
     shape = (3, image_size, image_size) if config.data_format == "NCHW" else (image_size, image_size, 3)
     with keras.StatelessScope(initialize_variables=False):
-        model = application.make(weights=None, input_shape=shape, classes=num_classes, classifier_activation=None)
+        make = _APPLICATIONS[config.model]
+        model = make(weights=None, input_shape=shape, classes=num_classes, classifier_activation=None)
     fuse(model)
     keras.utils.clear_session(free_memory=False)  # forgets that the variables want values
     return model
@@ -85,10 +80,9 @@ def _products(model: Any) -> Iterator[LayerProduct]:
     """The model's convolutions and matrix products, the first of which is of the images."""
     of_images = True
     for layer in model.layers:
-        if isinstance(layer, (keras.layers.Conv2D, keras.layers.Dense)):
-            *positions, channels = layer.output.shape[1:]
-            if isinstance(layer, keras.layers.Conv2D) and layer.data_format == "channels_first":
-                channels, *positions = layer.output.shape[1:]
+        if isinstance(layer, (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)):
+            is_channels_first = getattr(layer, "data_format", "") == "channels_first"
+            positions = layer.output.shape[2:] if is_channels_first else layer.output.shape[1:-1]
             yield LayerProduct(math.prod(positions), tuple(layer.kernel.shape), of_images)
             of_images = False
 
@@ -130,12 +124,12 @@ def fuse(model: Any) -> None:
 
 
 def build(
-    config: ModelConfig, device_type: str, image_size: int | None = None, num_classes: int = NUM_CLASSES
+    config: ModelConfig, device_type: str, image_size: int | None = None, num_classes: int | None = None
 ) -> Workload:
-    """The network that `config.model` names.
+    """The network that `config.model` names, for the images of --dataset or of another size and number of classes.
 
     Args:
       device_type: "GPU" or "CPU"; Keras' layers run on both.
     """
-    application = _APPLICATIONS[config.model]
-    return ImageClassifier(KerasNetwork(application, config, image_size or application.image_size, num_classes), config)
+    size, classes = workloads.images_of(config.model, config.dataset)
+    return ImageClassifier(KerasNetwork(config, image_size or size, num_classes or classes), config)

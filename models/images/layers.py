@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf
 
+from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier, LayerProduct, flops
+from rnn_scaling.models.images.network import ImageClassifier, LayerProduct
 from rnn_scaling.models.stacks import drop
 from rnn_scaling.models.workload import VariableSpec, Workload
 
@@ -63,18 +64,20 @@ class Layers:
         self,
         x: tf.Tensor,
         channels: int,
-        window: int,
+        window: int | tuple[int, int],
         *,
         stride: int = 1,
         padding: str = "SAME",
         biased: bool = False,
     ) -> tf.Tensor:
-        """`x` convolved with a square window.
+        """`x` convolved with a window.
 
         Args:
+          window: rows and columns; a number for both.
           padding: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone.
         """
-        kernel = self._variable("kernel", (window, window, self.channels(x), channels), "he_normal")
+        window = window if isinstance(window, tuple) else (window, window)
+        kernel = self._variable("kernel", (*window, self.channels(x), channels), "he_normal")
         y = tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, padding, self._data_format)
         positions = math.prod(y.shape[1:]) // channels
         self.products.append(LayerProduct(positions, tuple(kernel.shape), x is self._images))
@@ -83,14 +86,31 @@ class Layers:
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
         return y
 
-    def batch_normalization(self, x: tf.Tensor) -> tf.Tensor:
+    def normalized_convolution(
+        self,
+        x: tf.Tensor,
+        channels: int,
+        window: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        padding: str = "SAME",
+        scaled: bool = True,
+    ) -> tf.Tensor:
+        """A convolution without bias and its batch normalisation; arguments as of these."""
+        return self.batch_normalization(self.convolution(x, channels, window, stride=stride, padding=padding), scaled)
+
+    def batch_normalization(self, x: tf.Tensor, scaled: bool = True) -> tf.Tensor:
         """(x - mean) / sqrt(variance + EPSILON) * gamma + beta, with the batch's own statistics of each channel.
 
         Statistics are float32 whatever the type of `x`. The moving variance is of the unbiased one, over n - 1 values,
         as in cuDNN. Source: Ioffe, Szegedy, arXiv:1502.03167.
+
+        Args:
+          scaled: whether there is a gamma; otherwise it is 1.
         """
         shape = (self.channels(x),)
-        gamma, beta = self._variable("gamma", shape, "ones"), self._variable("beta", shape, "zeros")
+        gamma = self._variable("gamma", shape, "ones") if scaled else tf.ones(shape)
+        beta = self._variable("beta", shape, "zeros")
         mean, variance = self._moving("moving_mean", shape, "zeros"), self._moving("moving_variance", shape, "ones")
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=x,
@@ -118,9 +138,14 @@ class Layers:
         """The largest value of each square window."""
         return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
 
-    def average_pool(self, x: tf.Tensor, window: int) -> tf.Tensor:
-        """The mean of each square window; windows do not overlap."""
-        return tf.nn.avg_pool2d(x, window, window, "VALID", self._data_format)
+    def average_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
+        """The mean of each square window."""
+        return tf.nn.avg_pool2d(x, window, stride, padding, self._data_format)
+
+    def pad(self, x: tf.Tensor, size: int) -> tf.Tensor:
+        """`x` with so many rows and columns of zeros on each side."""
+        paddings = [[0, 0] if axis in "NC" else [size, size] for axis in self._data_format]
+        return self._made_of(x, tf.pad(x, paddings))
 
     def every_second(self, x: tf.Tensor) -> tf.Tensor:
         """Every second row and column."""
@@ -143,7 +168,7 @@ class Layers:
 
     def flatten(self, x: tf.Tensor) -> tf.Tensor:
         """[B, H * W * C], in this order in both layouts, so that they share weights."""
-        return tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])])
+        return self._made_of(x, tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])]))
 
     def dense(self, x: tf.Tensor, features: int, initial: str = "he_normal") -> tf.Tensor:
         """[B, features]: a product with a matrix, and a bias.
@@ -161,6 +186,12 @@ class Layers:
         """A share of `x` set to zero and the rest divided by 1 - rate; other zeros at each call."""
         self._dropped += 1
         return x if self._seed is None else drop(x, rate, self._seed, self._dropped)
+
+    def _made_of(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+        """`y`, which is the images if `x` is: their gradient is not computed."""
+        if x is self._images:
+            self._images = y
+        return y
 
     def _channels_last(self, x: tf.Tensor) -> tf.Tensor:
         return tf.transpose(x, [0, 2, 3, 1]) if self._data_format == "NCHW" else x
@@ -194,7 +225,7 @@ class LayeredNetwork:
             layers, _ = self._run(images, declare, None)
         self.variables = tuple(spec for spec in specs if spec.kind != "moving")
         self.moving = tuple(spec for spec in specs if spec.kind == "moving")
-        self.flops_an_image = flops(layers.products)
+        self.products = tuple(layers.products)
 
     def logits(
         self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
@@ -222,7 +253,12 @@ class LayeredNetwork:
         return layers, tf.cast(logits, tf.float32)
 
 
-def build(body: Body, image_size: int, num_classes: int, config: ModelConfig) -> Workload:
-    """The workload of a network of layers."""
-    network = LayeredNetwork(body, image_size, num_classes, config.data_format, config.compute_dtype)
-    return ImageClassifier(network, config)
+def build(body: Body, config: ModelConfig) -> Workload:
+    """The workload of a network of layers, for the images of --dataset."""
+    size, num_classes = workloads.images_of(config.model, config.dataset)
+    return ImageClassifier(LayeredNetwork(body, size, num_classes, config.data_format, config.compute_dtype), config)
+
+
+def builder(body: Body) -> Callable[[ModelConfig, str], Workload]:
+    """`build` of a module with one network, which all datasets and devices share."""
+    return lambda config, device_type: build(body, config)

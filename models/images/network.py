@@ -21,15 +21,15 @@ from rnn_scaling.models.workload import Counts, Outcome, Outputs, VariableSpec
 class Network(Protocol):
     """A family's module makes one in its `build` and returns `ImageClassifier(network, config)`.
 
-    image_size: height and width. num_classes: labels are below it. variables, moving: as of a `Workload`.
-    flops_an_image: as `flops` counts them.
+    image_size: height and width. num_classes: labels are below it. variables, moving: as of a `Workload`. products: of
+    all layers.
     """
 
     image_size: int
     num_classes: int
     variables: tuple[VariableSpec, ...]
     moving: tuple[VariableSpec, ...]
-    flops_an_image: float
+    products: tuple[LayerProduct, ...]
 
     def logits(
         self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
@@ -52,7 +52,8 @@ class LayerProduct(NamedTuple):
     """A convolution or a matrix product of a network.
 
     positions: of its output, height x width; 1 of a matrix. shape: [height, width, inputs, outputs] or [inputs,
-    outputs] of its weights, each of which is a multiply-add a position. of_images: whether images are its input.
+    outputs] of its weights, each of which is a multiply-add a position; [height, width, channels, 1] where each channel
+    has a window of its own. of_images: whether images are its input.
     """
 
     positions: int
@@ -116,4 +117,4 @@ class ImageClassifier:
 
     def flops_per_item(self, lengths: Sequence[int]) -> float:
         """Every image passes the whole network."""
-        return self._network.flops_an_image
+        return flops(self._network.products)

@@ -15,6 +15,7 @@ from rnn_scaling.settings.config import OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 
 FEW_CHOICES = 4  # that are spelled as flags, one by one
+MANY_CHOICES = 16  # of more, a message names a few
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +29,11 @@ class Condition:
 
 def _chosen(option: str, choices: tuple[str, ...], group: str) -> Condition:
     """Read where `option`, of this group of the configuration, is one of the choices."""
+    named = choices
+    if len(choices) > MANY_CHOICES:
+        named = (*choices[:FEW_CHOICES], f"any of {len(choices) - FEW_CHOICES} others (--help={option} names them)")
     few = len(choices) <= FEW_CHOICES
-    remedy = " or ".join(f"--{option}={choice}" for choice in choices) if few else f"--{option}={either(choices)}"
+    remedy = " or ".join(f"--{option}={choice}" for choice in named) if few else f"--{option}={either(named)}"
     return Condition(lambda config: getattr(getattr(config, group), option) in choices, remedy, (option,))
 
 

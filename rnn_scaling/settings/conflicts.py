@@ -144,17 +144,20 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """A data source, or images, that the workload is not trained on; files that are not named."""
     name, dataset, source = config.model.model, config.model.dataset, config.data.data_source
     holds, needed = DATA_SOURCES[source].holds, dataset or "text"
-    if dataset and dataset not in WORKLOADS[name].datasets:
-        readers = [model for model, workload in WORKLOADS.items() if dataset in workload.datasets]
+    workload = WORKLOADS[name]
+    if dataset and dataset not in workload.datasets:
+        sizes = either([f"{own} ({size} x {size})" for own, size in workload.image_sizes.items()])
+        least = f", since its layers need {workload.smallest_image} x {workload.smallest_image} pixels"
+        other = next(model for model, row in WORKLOADS.items() if dataset in row.datasets)
         yield (
-            f"--dataset={dataset}: --model={name} is trained on {either(WORKLOADS[name].datasets)} alone; leave it out"
-            + (f", or use --model={either(readers)}" if readers else "")
+            f"--dataset={dataset}: --model={name} has images of {sizes} only{least if workload.smallest_image else ''}"
+            f"; leave it out, or use another network, such as --model={other}"
         )
     elif holds and holds != needed:
         sources = [source for source, row in DATA_SOURCES.items() if row.holds in ("", needed)]
         yield (
             f"--data_source={source} reads {holds}, and --model={name} is trained on {needed}; "
-            f"use --data_source={either(sources)}"
+            f"use --data_source={either(sources)}" + (f", or --dataset={holds}" if holds in workload.datasets else "")
         )
     elif is_read(config, "tgt_file_name"):
         for file in TEXT_FILES:

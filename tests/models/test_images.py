@@ -9,18 +9,8 @@ import pytest
 
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.workloads import WORKLOADS
-from rnn_scaling.settings import config as configs
 
 SIZE, NUM_CLASSES, BATCH_SIZE = 32, 7, 3
-# All numbers of the network, trained and moving: those that the seeds name, and of VGG those of its paper.
-PARAMETERS = {
-    "inception3": (23_851_784, 34_432),
-    "resnet50": (25_636_712, 53_120),
-    "resnet101_v2": (44_675_560, 97_664),
-    "vgg16": (138_357_544, 0),
-    "vgg19": (143_667_240, 0),
-}
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +38,6 @@ def values_of(workload):
     from rnn_scaling.models.workload import first_values
 
     return first_values([*workload.variables, *workload.moving], seed=1)
-
-
-@pytest.mark.parametrize("model", PARAMETERS)
-def test_numbers_and_flops_of_a_network_are_those_on_paper_and_no_value_is_made(applications, model):
-    workload = applications.build(ModelConfig(model=model), "CPU")
-    trainable, moving = (sum(math.prod(s.shape) for s in specs) for specs in (workload.variables, workload.moving))
-    assert (trainable + moving, moving) == PARAMETERS[model]
-    assert all(variable._value is None for variable in workload._network._model.variables)
-    assert WORKLOADS[model].has_moving == (moving > 0)
-    config = configs.resolve({"model": model}, num_gpus=0, num_cores=1)
-    assert WORKLOADS[model].flops_a_sample(config.flat()) == workload.flops_per_item(())
 
 
 def traced(tf, workload, data_format="NHWC"):
@@ -107,9 +86,13 @@ def test_a_step_is_that_of_keras_own_model_in_either_order_of_the_axes(tf, appli
             np.testing.assert_allclose(got, gradient, rtol=0, atol=1e-4 * np.abs(gradient).max(), err_msg=name)
 
 
-def test_a_traced_step_has_the_products_that_are_counted_in_half_precision_and_statistics_in_float32(tf, applications):
-    """ResNet-50; the gradient of the images, which nobody reads, is not computed."""
-    workload = small(applications, compute_dtype="bfloat16")
+@pytest.mark.parametrize("model", ["resnet50", "mobilenet"])
+def test_a_traced_step_has_the_products_that_are_counted_in_half_precision_and_statistics_in_float32(
+    tf, applications, model
+):
+    """The gradient of the images, which nobody reads, is not computed. No variable of the model has a value."""
+    workload = small(applications, model, compute_dtype="bfloat16")
+    assert all(variable._value is None for variable in workload._network._model.variables)
     step, arguments, graph = traced(tf, workload)
     loss, gradients, moving = step.get_concrete_function(*arguments).structured_outputs
     assert {value.dtype for value in [loss, *moving.values(), *gradients.values()]} == {tf.float32}
@@ -129,6 +112,11 @@ def traced_flops(graph):
             flops += 2 * (rows if op.get_attr("transpose_a") else columns) * op.outputs[0].shape.num_elements()
         elif op.type == "Conv2D":
             flops += 2 * op.outputs[0].shape.num_elements() * math.prod(op.inputs[1].shape[:3])
+        elif op.type == "DepthwiseConv2dNative":
+            flops += 2 * op.outputs[0].shape.num_elements() * math.prod(op.inputs[1].shape[:2])
+        elif op.type.startswith("DepthwiseConv2dNativeBackprop"):
+            kernel = op.inputs[1].shape if op.type.endswith("Input") else op.outputs[0].shape
+            flops += 2 * op.inputs[2].shape.num_elements() * math.prod(kernel[:2])
         elif op.type in ("Conv2DBackpropInput", "Conv2DBackpropFilter"):
             is_input = op.type.endswith("Input")
             kernel = op.inputs[1].shape if is_input else op.outputs[0].shape

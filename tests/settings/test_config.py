@@ -211,8 +211,15 @@ def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
     assert line.startswith("--data_source=text reads text") and line.endswith("constant or host")
     (line,) = problems(data_source="cifar10", data_dir=".")
     assert line.startswith("--data_source=cifar10 reads cifar10,")
-    (line,) = problems(model="resnet50", dataset="cifar10")
-    assert line.startswith("--dataset=cifar10: --model=resnet50 is")
+    (line,) = problems(model="inception3", dataset="cifar10")
+    assert line.startswith("--dataset=cifar10: --model=inception3 ") and "299 x 299" in line and "75 x 75" in line
+    (line,) = problems(model="resnet20", dataset="imagenet")
+    assert line.startswith("--dataset=imagenet: --model=resnet20 ") and "32 x 32" in line
+    (line,) = problems(model="vgg19", data_source="cifar10", data_dir=".")
+    assert line.startswith("--data_source=cifar10 reads cifar10,") and line.endswith("--dataset=cifar10")
+    assert problems(model="vgg19", data_source="cifar10", data_dir=".", dataset="cifar10") == []
+    (line,) = problems(dataset="cifar10")
+    assert "--help=model" in line and len(line) < 200
     (line,) = problems(model="lm", data_format="NCHW")
     assert line.startswith("--data_format=NCHW would be")
     (line,) = problems(model="resnet50", num_units=9)

@@ -65,7 +65,7 @@ def test_images_are_right_where_the_largest_logit_is_the_label(tf, accuracy):
     from rnn_scaling.models.images.network import ImageClassifier
 
     class Fixed:
-        image_size, num_classes, variables, moving, flops_an_image = 2, 3, (), (), 1.0
+        image_size, num_classes, variables, moving, products = 2, 3, (), (), ()
 
         def logits(self, weights, images, seed):
             return tf.constant([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [0.0, 1.0, 1.0]]), {}

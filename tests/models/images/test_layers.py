@@ -173,24 +173,46 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_
 
 
 def bodies():
-    """The smallest network of each family: name -> body, size of its images."""
-    from rnn_scaling.models.images import alexnet, densenet, resnet_cifar
+    """The smallest network, or the block, of each family: name -> body, size of its images."""
+    from rnn_scaling.models.images import alexnet, densenet, googlenet, inception4, lenet, resnet_cifar, resnet_v1_5
+    from rnn_scaling.models.images.layers import Layers
+    from rnn_scaling.models.images.steps import chain
+
+    def two_blocks(block, first, second):
+        def body(layers, x):
+            for number, arguments in enumerate((first, second)):
+                with layers.scope(f"block_{number}"):
+                    x = block(layers, x, *arguments)
+            return layers.spatial_mean(x)
+
+        return body
 
     return {
         "resnet": (resnet_cifar.body(8), 16),
+        "resnet_v2": (two_blocks(resnet_cifar.residual_block_v2, (3,), (7,)), 8),
+        "resnet_v1_5": (two_blocks(resnet_v1_5.bottleneck, (2, 2), (2, 1)), 8),
         "densenet": (densenet.body(7, 4), 16),
         "alexnet": (alexnet.cifar10_body, 16),
+        "lenet": (lenet.BODY, 16),
+        "googlenet": (chain(googlenet.module(4, 2, 3, 3, 5, 2), Layers.spatial_mean), 8),
+        **{
+            f"inception4_{letter}": (chain(getattr(inception4, f"MODULE_{letter}"), Layers.spatial_mean), 8)
+            for letter in "ABC"
+        },
     }
 
 
-@pytest.mark.parametrize("family", ["resnet", "densenet", "alexnet"])
+FAMILIES = ("resnet", "resnet_v2", "resnet_v1_5", "densenet", "alexnet", "lenet", "googlenet", "inception4_B")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_both_layouts_give_equal_outputs_and_gradients_from_the_same_weights(tf, family):
     from rnn_scaling.models.images.layers import LayeredNetwork
 
     body, size = bodies()[family]
     networks = {name: LayeredNetwork(body, size, 10, name, "float32") for name in ("NHWC", "NCHW")}
     assert networks["NHWC"].variables == networks["NCHW"].variables
-    assert networks["NHWC"].flops_an_image == networks["NCHW"].flops_an_image
+    assert networks["NHWC"].products == networks["NCHW"].products
     values = random_values(networks["NHWC"])
     results = {name: run(tf, body, values_of_body(values), images_of(size=size), name) for name in networks}
     outputs, moving, gradients = results["NHWC"]
@@ -214,3 +236,105 @@ def test_dropout_follows_the_seed_and_differs_from_layer_to_layer(tf):
     assert np.array_equal(first, twice([1, 2])[0])
     assert not np.array_equal(first, second) and not np.array_equal(first, twice([1, 3])[0])
     assert set(np.unique(first)) == {0.0, 2.0}
+
+
+def convolve(x, kernel, stride=1):
+    """`x` in float64 convolved, as padded as PyTorch does: equally on both sides."""
+    sides = [(size // 2, size // 2) for size in kernel.shape[:2]]
+    padded = np.pad(x, [(0, 0), *sides, (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[:2], (1, 2))[:, ::stride, ::stride]
+    return np.einsum("bijchw,hwco->bijo", windows, kernel.astype(np.float64))
+
+
+def normalize(x, beta, gamma=1.0):
+    return (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-5) * gamma + beta
+
+
+def pool(x, reduce):
+    """Of each 3 x 3 window, without what lies outside of the image."""
+    padded = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)], constant_values=np.nan)
+    return reduce(np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)), axis=(-2, -1))
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+class Reference:
+    """Blocks in NumPy, after the figures of their papers."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def biased(self, name, x):
+        return relu(convolve(x, self._values[f"{name}/kernel"]) + self._values[f"{name}/bias"])
+
+    def normalized(self, name, x, *window):
+        kernel = self._values[f"{name}/kernel"]
+        assert kernel.shape[:2] == window, name
+        return relu(normalize(convolve(x, kernel), self._values[f"{name}/beta"]))
+
+    def scaled(self, name, x, stride=1):
+        y = convolve(x, self._values[f"{name}/kernel"], stride)
+        return normalize(y, self._values[f"{name}/beta"], self._values[f"{name}/gamma"])
+
+    def resnet_v1_5(self, x):
+        y = relu(self.scaled("block_0/conv_1", relu(self.scaled("block_0/conv_0", x)), 2))
+        x = relu(self.scaled("block_0/conv_2", y) + self.scaled("block_0/shortcut", x, 2))
+        y = relu(self.scaled("block_1/conv_1", relu(self.scaled("block_1/conv_0", x))))
+        return relu(self.scaled("block_1/conv_2", y) + x)
+
+    def resnet_v2(self, x):
+        def normalized(name, x):
+            x = relu(normalize(x, self._values[f"{name}/beta"], self._values[f"{name}/gamma"]))
+            return convolve(x, self._values[f"{name}/kernel"])
+
+        x = x + normalized("block_0/conv_1", normalized("block_0/conv_0", x))
+        y = normalized("block_1/conv_0", x)[:, 1::2, 1::2]  # a stride pads below and on the right alone
+        return np.pad(x[:, ::2, ::2], [(0, 0)] * 3 + [(2, 2)]) + normalized("block_1/conv_1", y)
+
+    def googlenet(self, x):
+        root = "layer_0/branch_"
+        three, five = (self.biased(f"{root}{n}/layer_1", self.biased(f"{root}{n}/layer_0", x)) for n in (1, 2))
+        return [self.biased(f"{root}0", x), three, five, self.biased(f"{root}3/layer_1", pool(x, np.nanmax))]
+
+    def _inception4(self, x, *branches):
+        """Pooling, 1 x 1, and branches of convolutions with these windows."""
+        root = "layer_0/branch_"
+        outputs = [self.normalized(f"{root}0/layer_1", pool(x, np.nanmean), 1, 1), self.normalized(f"{root}1", x, 1, 1)]
+        for number, windows in enumerate(branches, start=2):
+            y = x
+            for layer, window in enumerate(windows):
+                y = self.normalized(f"{root}{number}/layer_{layer}", y, *window)
+            outputs.append(y)
+        return outputs
+
+    def inception4_A(self, x):
+        return self._inception4(x, ((1, 1), (3, 3)), ((1, 1), (3, 3), (3, 3)))
+
+    def inception4_B(self, x):
+        return self._inception4(x, ((1, 1), (1, 7), (7, 1)), ((1, 1), (1, 7), (7, 1), (1, 7), (7, 1)))
+
+    def inception4_C(self, x):
+        *first, short, long = self._inception4(x, ((1, 1),), ((1, 1), (1, 3), (3, 1)))
+        ends = [
+            self.normalized(f"layer_0/branch_{place}/branch_{part}", y, *window)
+            for place, y in (("2/layer_1", short), ("3/layer_3", long))
+            for part, window in enumerate(((1, 3), (3, 1)))
+        ]
+        return [*first, *ends]
+
+
+@pytest.mark.parametrize(
+    "family", ["resnet_v2", "resnet_v1_5", "googlenet", "inception4_A", "inception4_B", "inception4_C"]
+)
+def test_a_block_is_that_of_its_paper_in_numpy(tf, family):
+    from rnn_scaling.models.images.layers import LayeredNetwork
+
+    body, size = bodies()[family]
+    values = values_of_body(random_values(LayeredNetwork(body, size, 10, "NHWC", "float32")))
+    images = images_of(size=size)
+    outputs, _, _ = run(tf, body, values, images, "NHWC")
+    want = getattr(Reference(values), family)(images.astype(np.float64))
+    want = np.concatenate(want, axis=-1) if isinstance(want, list) else want
+    assert_close({"outputs": outputs}, {"outputs": want.mean((1, 2))})

@@ -1,0 +1,230 @@
+"""Parameters and multiply-adds of every image network: published numbers, closed forms, and docs/workloads.md."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+
+import pytest
+
+from rnn_scaling.models import workloads
+from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.settings import config as configs
+from tests.support.paths import ROOT
+
+CASES = [(name, dataset) for name, entry in WORKLOADS.items() for dataset in entry.datasets]
+every_case = pytest.mark.parametrize("name, dataset", CASES)
+CLASSES = {"imagenet": 1000, "cifar10": 10}
+
+# name -> (parameters, how far rounding moves these, whether they include moving averages, billions of multiply-adds of
+# an image of ImageNet)
+PUBLISHED = {
+    # count_params() of keras.applications; He and others, arXiv:1512.03385, table 1.
+    "resnet50": (25_636_712, 0, True, 3.8),
+    "resnet101": (44_707_176, 0, True, 7.6),
+    "resnet152": (60_419_944, 0, True, 11.3),
+    # torchvision, ResNet50_Weights.
+    "resnet50_v1.5": (25_557_032, 0, False, 4.09),
+    # count_params() of keras.applications; none publishes multiply-adds of these strides.
+    "resnet50_v2": (25_613_800, 0, True, None),
+    "resnet101_v2": (44_675_560, 0, True, None),
+    "resnet152_v2": (60_380_648, 0, True, None),
+    # count_params() of keras.applications; the model card of timm.
+    "inception3": (23_851_784, 0, True, 5.7),
+    # OpenVINO's Open Model Zoo, googlenet-v4-tf, to a thousand: it folds gammas away; the model card of timm.
+    "inception4": (42_648_000, 500, False, 12.3),
+    # OpenVINO's Open Model Zoo, googlenet-v1, to a thousand; Szegedy and others, arXiv:1409.4842, table 1, where the
+    # first convolution has 34 million instead of 7 * 7 * 3 * 64 * 112 * 112.
+    "googlenet": (6_999_000, 500, False, (118 + 360 + 128 + 304 + 73 + 88 + 100 + 119 + 170 + 54 + 71 + 1) / 1000),
+    # Simonyan and Zisserman, arXiv:1409.1556, table 2, in millions, and the model cards of timm.
+    "vgg11": (132_900_000, 50_000, False, 7.6),
+    "vgg16": (138_357_544, 0, True, 15.5),
+    "vgg19": (143_667_240, 0, True, 19.6),
+    # count_params() of keras.applications; Sandler and others, arXiv:1801.04381, table 4.
+    "mobilenet": (3_538_984, 0, True, 0.300),
+}
+# Parameters that users of tf_cnn_benchmarks report: variables and moving averages, of eleven classes (the eleventh is
+# "background"), and the number of the step.
+REPORTED = {
+    "alexnet": 1_756_620,
+    "resnet20": 271_164,
+    "resnet32": 466_492,
+    "resnet44": 661_820,
+    "resnet56": 857_148,
+    "resnet110": 1_736_124,
+    "densenet40_k12": 364_772,
+    "densenet100_k12": 2_259_652,
+}
+
+
+@functools.cache
+def network_of(name, dataset):
+    config = configs.resolve({"model": name, "dataset": dataset}, num_gpus=0, num_cores=1).model
+    return workloads.load(name).build(config, "CPU")._network
+
+
+def counts_of(network):
+    """(trained numbers, moving numbers, multiply-adds of an image)."""
+    trained, moving = (sum(math.prod(spec.shape) for spec in specs) for specs in (network.variables, network.moving))
+    return trained, moving, sum(product.positions * math.prod(product.shape) for product in network.products)
+
+
+def of_layers(convolutions, matrices):
+    """Counts of biased layers. convolutions: (inputs of a window, channels, positions). matrices: (inputs, outputs)."""
+    layers = [*convolutions, *((inputs, outputs, 1) for inputs, outputs in matrices)]
+    trained = sum((inputs + 1) * outputs for inputs, outputs, _ in layers)
+    return trained, 0, sum(inputs * outputs * positions for inputs, outputs, positions in layers)
+
+
+def vgg(blocks, size, classes):
+    convolutions, inputs = [], 3
+    for channels, number in zip((64, 128, 256, 512, 512), blocks):
+        for _ in range(number):
+            convolutions.append((9 * inputs, channels, size**2))
+            inputs = channels
+        size //= 2
+    return of_layers(convolutions, [(512 * size**2, 4096), (4096, 4096), (4096, classes)])
+
+
+def lenet(size, classes):
+    matrices = [(64 * (size // 4) ** 2, 512), (512, classes)]
+    return of_layers([(25 * 3, 32, size**2), (25 * 32, 64, (size // 2) ** 2)], matrices)
+
+
+def trivial(size, classes):
+    return of_layers([], [(3 * size**2, 1), (1, 4096), (4096, classes)])
+
+
+def overfeat(size, classes):
+    convolutions = [(121 * 3, 96, 56**2), (25 * 96, 256, 24**2)]
+    convolutions += [(9 * inputs, outputs, 12**2) for inputs, outputs in ((256, 512), (512, 1024), (1024, 1024))]
+    return of_layers(convolutions, [(36 * 1024, 3072), (3072, 4096), (4096, classes)])
+
+
+def alexnet(size, classes):
+    if size == 32:
+        return of_layers([(75, 64, 32**2), (25 * 64, 64, 16**2)], [(64 * 64, 384), (384, 192), (192, classes)])
+    convolutions = [(363, 64, 55**2), (25 * 64, 192, 27**2)]
+    convolutions += [(9 * inputs, outputs, 13**2) for inputs, outputs in ((192, 384), (384, 384), (384, 256))]
+    return of_layers(convolutions, [(36 * 256, 4096), (4096, 4096), (4096, classes)])
+
+
+def bottlenecks(blocks, version, size, classes):
+    """Counts of a residual network; v2 is Keras', whose last block of a stage has the stride."""
+    size //= 4
+    first_bias = version != "v1.5"
+    trained = (7 * 7 * 3 + first_bias) * 64
+    multiply_adds = 7 * 7 * 3 * 64 * (2 * size) ** 2
+    inputs, normalized = 64, 0 if version == "v2" else 64
+    for stage, number in enumerate(blocks):
+        channels = 64 * 2**stage
+        for block in range(number):
+            strided = stage < 3 and block == number - 1 if version == "v2" else stage > 0 and block == 0
+            before, size = size, size // 2 if strided else size
+            sizes = {"v1": (size, size), "v1.5": (before, size), "v2": (before, size)}[version]
+            kernels = [(inputs, channels, sizes[0]), (9 * channels, channels, sizes[1]), (channels, 4 * channels, size)]
+            normalized += inputs + 2 * channels if version == "v2" else 6 * channels
+            biases = {"v1": 6 * channels, "v1.5": 0, "v2": 4 * channels}[version]
+            if block == 0:
+                kernels.append((inputs, 4 * channels, before if version == "v2" else size))
+                normalized += 0 if version == "v2" else 4 * channels
+                biases += 0 if version == "v1.5" else 4 * channels
+            trained += sum(rows * columns for rows, columns, _ in kernels) + biases
+            multiply_adds += sum(rows * columns * side**2 for rows, columns, side in kernels)
+            inputs = 4 * channels
+    normalized += inputs if version == "v2" else 0
+    return trained + 2 * normalized + (inputs + 1) * classes, 2 * normalized, multiply_adds + inputs * classes
+
+
+def cifar_resnet(num_layers, is_v2, size, classes):
+    n = (num_layers - 2) // 6
+    kernels = [(27 * 16, 32), *[(9 * 16 * 16, 32)] * (2 * n)]
+    for channels, side in ((32, 16), (64, 8)):
+        kernels += [(9 * channels * channels // 2, side), *[(9 * channels * channels, side)] * (2 * n - 1)]
+    normalized = 16 + 2 * n * (16 + 32 + 64) + is_v2 * (64 - 16 - 32)
+    trained = sum(weights for weights, _ in kernels) + 2 * normalized + (64 + 1) * classes
+    return trained, 2 * normalized, sum(weights * side**2 for weights, side in kernels) + 64 * classes
+
+
+def densenet(depth, growth, size, classes):
+    n, last = (depth - 4) // 3, 16
+    trained, normalized, multiply_adds = (27 + 1) * 16, 0, 27 * 16 * size**2
+    for block in range(3):
+        if block:
+            trained += (last + 1) * 2 * growth
+            multiply_adds += last * 2 * growth * size**2
+            size, last = size // 2, 2 * growth
+        inputs = n * last + growth * n * (n - 1) // 2  # of all layers of the block
+        last += n * growth
+        trained += 9 * inputs * growth + n * growth
+        multiply_adds += 9 * inputs * growth * size**2
+        normalized += inputs + last
+    return trained + 2 * normalized + (last + 1) * classes, 2 * normalized, multiply_adds + last * classes
+
+
+P = functools.partial
+DEPTHS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3), "resnet152": (3, 8, 36, 3)}
+CLOSED_FORMS = {
+    **{name: P(bottlenecks, blocks, "v1") for name, blocks in DEPTHS.items()},
+    **{f"{name}_v2": P(bottlenecks, blocks, "v2") for name, blocks in DEPTHS.items()},
+    "resnet50_v1.5": P(bottlenecks, DEPTHS["resnet50"], "v1.5"),
+    "vgg11": P(vgg, (1, 1, 2, 2, 2)),
+    "vgg16": P(vgg, (2, 2, 3, 3, 3)),
+    "vgg19": P(vgg, (2, 2, 4, 4, 4)),
+    **{"alexnet": alexnet, "overfeat": overfeat, "lenet": lenet, "trivial": trivial},
+    **{f"resnet{depth}": P(cifar_resnet, depth, False) for depth in (20, 32, 44, 56, 110)},
+    **{f"resnet{depth}_v2": P(cifar_resnet, depth, True) for depth in (20, 32, 44, 56, 110)},
+    **{f"densenet{depth}_k{k}": P(densenet, depth, k) for depth, k in ((40, 12), (100, 12), (100, 24))},
+}
+NARROWED = {"googlenet": 1024, "mobilenet": 1280}  # name -> inputs of the only matrix; 224 = 7 * 32
+
+
+@every_case
+def test_a_network_is_what_the_table_says(tf, name, dataset):
+    from rnn_scaling.models.images.network import flops
+
+    network, entry = network_of(name, dataset), WORKLOADS[name]
+    assert (network.image_size, network.num_classes) == (entry.image_sizes[dataset], CLASSES[dataset])
+    assert entry.flops_a_sample({"dataset": dataset}) == flops(network.products)
+    assert entry.has_moving == bool(network.moving)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_network_has_the_published_numbers(tf, name):
+    """Multiply-adds within 2 %, since they are published with two or three digits."""
+    parameters, rounding, with_moving, billions = PUBLISHED[name]
+    trained, moving, multiply_adds = counts_of(network_of(name, "imagenet"))
+    assert abs(trained + moving * with_moving - parameters) <= rounding
+    assert billions is None or multiply_adds == pytest.approx(billions * 1e9, rel=0.02)
+
+
+@every_case
+def test_a_network_has_the_numbers_of_its_closed_form(tf, name, dataset):
+    counts = counts_of(network_of(name, dataset))
+    if name in CLOSED_FORMS:
+        assert counts == CLOSED_FORMS[name](WORKLOADS[name].image_sizes[dataset], CLASSES[dataset])
+    elif dataset == "cifar10":  # 49 times fewer positions, and fewer classes
+        trained, moving, multiply_adds = counts_of(network_of(name, "imagenet"))
+        inputs = NARROWED[name]
+        convolved, rest = divmod(multiply_adds - 1000 * inputs, 49)
+        assert counts == (trained - 990 * (inputs + 1), moving, convolved + 10 * inputs) and rest == 0
+    else:
+        assert name in PUBLISHED
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_eleven_classes_have_the_numbers_that_were_reported(name):
+    trained, moving, _ = CLOSED_FORMS[name](32, 11)
+    assert trained + moving + 1 == REPORTED[name]
+
+
+def test_the_document_has_these_numbers(tf):
+    text = (ROOT / "docs" / "workloads.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)` \| (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d,.]+) \|", text, flags=re.MULTILINE)
+    assert len(rows) == len(CASES)
+    for name, size, *numbers in rows:
+        [dataset] = [dataset for dataset, pixels in WORKLOADS[name].image_sizes.items() if pixels == int(size)]
+        trained, moving, multiply_adds = counts_of(network_of(name, dataset))
+        digits = 3 if multiply_adds < 1e6 else 1 if multiply_adds < 1e8 else 0
+        assert numbers == [f"{trained:,}", f"{moving:,}", f"{multiply_adds / 1e6:,.{digits}f}"], (name, dataset)

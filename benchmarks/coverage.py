@@ -25,6 +25,7 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     t_quantile,
 )
+from rnn_scaling.analysis.rank_correlation import rank_correlation
 from rnn_scaling.analysis.significance import compare
 from rnn_scaling.analysis.steps.straggler import judge_ranks
 from rnn_scaling.records.workers import Rank, Workers
@@ -287,6 +288,26 @@ def stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
                 yield [f"{correlation:g}", f"{sigma:.0%}", rule, covered_share, median]
 
 
+def correlations(repetitions: int, seed: int) -> Iterator[list[str]]:
+    """Models: rank correlation of normal pairs, and of an efficiency that saturates with the logarithm of the ratio."""
+    for n, truth in itertools.product((6, 8, 10, 20), (0.0, 0.3, 0.6, 0.8, 0.9, 0.95)):
+        rng, r = np.random.default_rng([seed, n, int(100 * truth)]), 2 * math.sin(math.pi * truth / 6)
+        x, noise = rng.normal(size=(2, repetitions, n))
+        yield ["normal", str(n), f"{truth:.2f}", *_correlated(x, r * x + math.sqrt(1 - r * r) * noise, truth)]
+    for n, sigma in itertools.product((6, 10), (0.6, 0.2, 0.05)):
+        rng, many = np.random.default_rng([seed, n, int(100 * sigma)]), 200_000 // n
+        x = rng.uniform(-2, 3, size=(repetitions + many, n))
+        y = 1 / (1 + np.exp(-x)) + sigma * rng.normal(size=x.shape)
+        truth = rank_correlation(x[repetitions:].ravel(), y[repetitions:].ravel()).value
+        yield ["saturating", str(n), f"{truth:.2f}", *_correlated(x[:repetitions], y[:repetitions], truth)]
+
+
+def _correlated(x: np.ndarray, y: np.ndarray, truth: float) -> list[str]:
+    """Share of intervals that hold the truth, and of those above 0."""
+    found = [rank_correlation(*pair) for pair in zip(x, y)]
+    return [f"{covered(found, truth):.1%}", f"{np.mean([(each.low or 0.0) > 0 for each in found]):.1%}"]
+
+
 def late_ranks(repetitions: int, seed: int) -> Iterator[list[str]]:
     """How often one of several ranks is called late: none is, or the first one is by some standard deviations."""
     for size, n, correlation in itertools.product((2, 4, 16, 256), (10, 30), (0.0, 0.5, 0.9)):
@@ -347,6 +368,7 @@ TABLES: dict[str, tuple[Callable[[int, int], Iterator[list[str]]], list[str]]] =
             "by 5 sigma",
         ],
     ),
+    "correlation": (correlations, ["pairs", "models", "rank correlation", "covered", "called following"]),
     "stopping": (stopping, ["correlation", "sigma", "first look, growth, in a row", "covered", "batches (median)"]),
 }
 

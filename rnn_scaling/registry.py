@@ -39,6 +39,7 @@ class UpdateMode(Choice):
     step: str = "towers"  # what is called and timed, a name of STEPS
     one_tower_on_cpus: bool = False  # whether a worker without GPUs can have no second tower
     has_global_batch: bool = False  # whether the host gets one batch for all towers, of which the step cuts theirs
+    has_one_copy: bool = False  # whether towers read variables that lie elsewhere; else each device has a copy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         "one copy of the variables",
         reads=("param_server_device", "partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
         is_swept=True,
+        has_one_copy=True,
     ),
     "replicated": UpdateMode(
         "rnn_scaling.training.variable_update.replicated",
@@ -126,6 +128,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         reads=("slice_on", "param_server_device", "sparse_gradients"),
         step="sliced_step",
         has_global_batch=True,
+        has_one_copy=True,
     ),
     "distributed_independent": UpdateMode(
         "rnn_scaling.training.variable_update.independent",
@@ -164,6 +167,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         reads=("partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
         engine="grpc_cluster",
         has_servers=True,
+        has_one_copy=True,
         alone="distributed_independent",
     ),
     "async_parameter_server": UpdateMode(
@@ -172,6 +176,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
         reads=("partition_large_variables", "sparse_gradients"),
         engine="coordinator",
         has_servers=True,
+        has_one_copy=True,
         has_coordinator=True,
         alone="distributed_independent",
         step="scheduled_step",

@@ -120,6 +120,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     assert len(resolved.devices) == 2 and resolved.device_type == "CPU" and resolved.logical_devices
     assert resolved.encoder_kernel and resolved.all_reduce[0].algorithm != "auto"
     assert sum(resolved.variable_placement.values()) == 2 * result.parameters.bytes
+    assert (result.parameters.embedding_bytes, result.parameters.row_bytes) == ((50 + 40) * 8 * 4, 8 * 4)
     assert resolved.inter_op_parallelism_threads == 2 and resolved.onednn is False
     assert result.environment.packages
     assert result.memory.peak_process_bytes > 100 * 2**20 and result.memory.peak_device_bytes is None

@@ -50,6 +50,7 @@ class Metric:
     always: bool = False  # has its column in every report; another one only where a row has a value
     # More of it is faster, so that `compare` can judge it; a share also falls when the peak is measured anew.
     compared: bool = True
+    of_models: bool = False  # tells models apart, and not their speed; has its column where a report has many
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
     def named_after(self, unit: str) -> Metric:
@@ -110,6 +111,43 @@ def _share_of_peak(measured: Measured) -> Interval | None:
 def _peak(run: RunRecord, num_devices: int) -> float | None:
     own, peak = len(run.resolved.devices or ()), run.resolved.peak_flops_per_second
     return peak if peak is None or own in (0, num_devices) else peak * num_devices / own
+
+
+def _parameters(measured: Measured) -> Interval | None:
+    """Trained numbers of one copy."""
+    return _counted([run.parameters.trainable if run.parameters else None for run in measured.runs])
+
+
+def _exchanged_bytes(measured: Measured) -> Interval | None:
+    """Bytes that leave and reach one device in a step."""
+    from rnn_scaling.analysis.exchange import exchanged_bytes
+
+    return _counted([exchanged_bytes(run, measured.num_devices) for run in measured.runs])
+
+
+def _flops_per_step(measured: Measured) -> Interval | None:
+    """FLOPs of forward and backward of one device in a step."""
+    flops: list[float | None] = []
+    for run in measured.runs:
+        items, steps = run.throughput.items if run.throughput else None, run.batches.measured * measured.num_devices
+        flops.append(items * run.flops_per_item / steps if items and run.flops_per_item and steps else None)
+    return _counted(flops)
+
+
+def _flops_per_byte(measured: Measured) -> Interval | None:
+    """FLOPs of a step for each byte that is exchanged in it; None where nothing is exchanged."""
+    flops, exchanged = _flops_per_step(measured), _exchanged_bytes(measured)
+    return flops.scaled(1 / exchanged.value) if flops and exchanged and exchanged.value else None
+
+
+def _counted(values: Sequence[float | None]) -> Interval | None:
+    """The mean over runs of what is counted, not measured; None where one run does not tell it."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    from rnn_scaling.analysis.confidence import Interval
+
+    return Interval.exact(math.fsum(known) / len(known), "counted, not measured")
 
 
 def _peak_memory_gib(measured: Measured) -> Interval | None:
@@ -181,11 +219,17 @@ METRICS = {
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
         Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib, compared=False),
+        Metric("flops_per_exchanged_byte", "work per exchanged MB", "GFLOP", 1e-3, 2, _flops_per_byte, of_models=True),
+        Metric("flops_per_step", "work per step", "GFLOP", 1e-9, 2, _flops_per_step, of_models=True),
+        Metric("exchanged_bytes_per_step", "exchanged per step", "MB", 1e-6, 2, _exchanged_bytes, of_models=True),
+        Metric("parameters", "parameters", "million", 1e-6, 2, _parameters, of_models=True),
     )
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
 ACCURACY = METRICS["accuracy"]
-CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared)
+OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
+WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
+CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)
 
 
 def common_unit(units: Iterable[str]) -> str:

@@ -35,6 +35,7 @@ DevicesAndSamples = tuple[int, int]  # devices, samples of all of them in a step
 Key = tuple[tuple[str, str], ...]
 UNIT = "unit"  # in a key, beside the options: what is counted
 DECODER = "decoder_type"
+MANY_MODELS = 3
 _READERS = registry.readers(WORKLOADS)
 # What keys leave out, by whether runs are ours and whether they scale strongly: their total is then constant, and a
 # tower's share follows from it.
@@ -194,8 +195,14 @@ def known_config(record: RunRecord) -> dict[str, Any]:
 def shown(rows: Sequence[Row]) -> list[Metric]:
     """The metrics that a report of these rows has, named after their unit; in the order of the table."""
     unit = common_unit(row.unit for row in rows)
-    known = [metric for metric in METRICS.values() if metric.always or any(row.metric(metric) for row in rows)]
+    possible = [metric for metric in METRICS.values() if not metric.of_models or has_many_models(rows)]
+    known = [metric for metric in possible if metric.always or any(row.metric(metric) for row in rows)]
     return [metric.named_after(unit) for metric in known]
+
+
+def has_many_models(rows: Sequence[Row]) -> bool:
+    """Whether rows of our trainer have so many models that a table compares these."""
+    return all(row.is_ours for row in rows) and len({row.config["model"] for row in rows}) >= MANY_MODELS
 
 
 def measured_batches(record: RunRecord) -> tuple[Sequence[float], Sequence[int]]:

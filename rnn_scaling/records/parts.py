@@ -20,13 +20,16 @@ class Parameters(Sparse):
     """Numbers and bytes of one copy of the variables.
 
     trainable, bytes: of what the optimizer updates. moving: averages that each tower keeps, such as a batch
-    normalisation's. optimizer: its slots. None: an older record, which does not tell.
+    normalisation's. optimizer: its slots. embedding_bytes: those of `bytes` that are looked up by rows; row_bytes: of
+    such a row. None: an older record, which does not tell.
     """
 
     trainable: int
     bytes: int
     moving: Count | None = None
     optimizer: Count | None = None
+    embedding_bytes: Count | None = None
+    row_bytes: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis import disturbance, rank_correlation
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -23,6 +24,7 @@ from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import program
 from rnn_scaling.settings.spelling import command
 
+MOST_ANSWERS = 3  # of models one after the other; with more, each series has its sentences
 MOST_LOADED = 3  # runs that are worth repeating alone; with more the machine is the problem
 
 
@@ -43,7 +45,9 @@ def lead_statements(summary: Summary) -> list[Statement]:
     if not summary.measured:
         return [Statement("no-run-succeeded")]
     made = [*certificates.alarms(summary)]
-    for name, series in summary.scalings:
+    if summary.has_many_models:
+        made += [statement for name, series in summary.tables for statement in _of_models(summary, name, series)]
+    for name, series in _answered(summary):
         made += [*_title(summary, name), *_lead(series)]
     if files := [name for name, _ in loaded(summary)]:
         made.append(Statement("loaded-runs", values={"files": files}))
@@ -54,12 +58,35 @@ def lead_statements(summary: Summary) -> list[Statement]:
 
 def overview_statements(summary: Summary) -> list[Statement]:
     """The range over several series, and how many could be judged; empty for one series."""
-    ranges = [(name, _overview(series)) for name, series in summary.scalings]
+    ranges = [(name, _overview(series)) for name, series in _answered(summary)]
     return [statement for name, made in ranges if made for statement in (*_title(summary, name), *made)]
+
+
+def _answered(summary: Summary) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
+    """The scalings that have answers of their own: none of a report of more models than can be read."""
+    return [] if summary.has_many_models and len(summary.scalings) > MOST_ANSWERS else summary.scalings
 
 
 def _title(summary: Summary, name: str) -> list[Statement]:
     return [Statement("scaling", name)] if len(summary.scalings) > 1 else []
+
+
+def _of_models(summary: Summary, name: str, series: Sequence[SeriesSummary]) -> list[Statement]:
+    """The range of the models' efficiencies, and whether these follow their work per exchanged MB."""
+    pairs: dict[int, list[tuple[float, float]]] = {}
+    for member in series:
+        for row in member.rows:
+            work = row.row.metric(WORK_PER_EXCHANGE)
+            if work and row.efficiency and row.row.num_devices > 1:
+                pairs.setdefault(row.row.num_devices, []).append((work.value, row.efficiency.value))
+    title = [Statement("scaling", name)] if len(summary.tables) > 1 or _answered(summary) else []
+    ranges = _overview(series) or [Statement("none-on-several", values={"series": len(series)})]
+    made = [*title, *ranges, *_unranked(series)]
+    if not registry.trains_one_model(_mode(series[0])):
+        return made
+    # On the number of devices that most models have.
+    _, most = max(pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, []))
+    return [*made, rank_correlation.follows([x for x, _ in most], [y for _, y in most])]
 
 
 def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:

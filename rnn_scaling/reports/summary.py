@@ -12,8 +12,8 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.folder_rows import told_options
 from rnn_scaling.analysis.learning import Learning
-from rnn_scaling.analysis.metrics import EFFICIENCY, common_unit
-from rnn_scaling.analysis.rows import Row, measured_seconds
+from rnn_scaling.analysis.metrics import EFFICIENCY, WORK_PER_EXCHANGE, common_unit
+from rnn_scaling.analysis.rows import Row, has_many_models, measured_seconds
 from rnn_scaling.analysis.series_titles import compared_work
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
@@ -76,6 +76,11 @@ class SeriesSummary:
     @property
     def unit(self) -> str:
         return self.rows[0].row.unit
+
+    @property
+    def model(self) -> str:
+        """The workload that its runs trained."""
+        return str(self.rows[0].row.config["model"])
 
     def at(self, count: int) -> RowSummary | None:
         """The measured row on so many devices."""
@@ -197,6 +202,32 @@ class Summary:
         return named
 
     @functools.cached_property
+    def has_many_models(self) -> bool:
+        """Whether the report compares models: in each update mode, whatever they count."""
+        return has_many_models(self.rows)
+
+    @functools.cached_property
+    def tables(self) -> list[tuple[str, tuple[SeriesSummary, ...]]]:
+        """(what it is, its series) of each table and picture: the scalings, or many models in each update mode.
+
+        A model has one series there, its fastest; the models are in the order of their work per exchanged MB.
+        """
+        if not self.has_many_models:
+            return self.scalings
+        kinds: dict[str, dict[str, SeriesSummary]] = {}
+        for name, series in self.scalings:
+            for member in series:
+                mode = str(member.rows[0].row.config["variable_update"])
+                facts = separation.in_words(separation.unconditional(member.facts))
+                words = [mode, *filter(None, [member.machine]), *facts]
+                of_kind = kinds.setdefault(", ".join([name.partition(",")[0], *words]), {})
+                of_kind[member.model] = max(of_kind.get(member.model, member), member, key=_standing)
+        return [
+            (name, tuple(sorted(models.values(), key=lambda member: -_work_per_exchange(member))))
+            for name, models in kinds.items()
+        ]
+
+    @functools.cached_property
     def unlike_programs(self) -> list[str]:
         """Trainers whose work may differ from that of the others in the report."""
         rows_of: dict[str, list[Row]] = {}
@@ -209,6 +240,25 @@ class Summary:
     def supplying(self, command: str) -> str:
         """A command that adds missing runs to this folder."""
         return f"{command} --out={shlex.quote(self.name)}"
+
+
+def _standing(series: SeriesSummary) -> tuple[bool, int, float]:
+    """By which the series that stands for its model is chosen."""
+    row = series.largest.row if series.largest else None
+    return not series.num_diverged, row.num_devices if row else 0, row.rate.value if row and row.rate else 0.0
+
+
+def _work_per_exchange(series: SeriesSummary) -> float:
+    value = series.largest.row.metric(WORK_PER_EXCHANGE) if series.largest else None
+    return value.value if value else 0.0
+
+
+def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[SeriesSummary]]:
+    """The series of one workload by what is known of their work."""
+    groups: dict[tuple[str, ...], list[SeriesSummary]] = {}
+    for work, member in zip(compared_work([member.rows[0].row for member in series]), series):
+        groups.setdefault(work, []).append(member)
+    return groups
 
 
 def devices(count: int) -> str:

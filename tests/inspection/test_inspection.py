@@ -263,6 +263,22 @@ def test_copies_are_the_reads_and_gradients_of_the_tower_without_variables(step)
     assert 0 <= back["bytes"] - dense - rows - 2 * words < 100 + dense // 100  # gradients, and the ids to look up
 
 
+def test_the_copies_are_the_bytes_that_a_record_derives(step):
+    from rnn_scaling.analysis.exchange import exchanged_bytes
+    from tests.support.records import make_record
+
+    built, graph, _ = step
+    variables = graph["placement"]["variables"]
+    counted = {"trainable": 1, "bytes": sum(v["bytes"] for v in variables), "row_bytes": 8 * 4}
+    counted["embedding_bytes"] = sum(v["bytes"] for v in variables if "embedding" in v["name"])
+    towers = {"tower_positions": [[12, 12]] * 2, "tower_items": [[12, 12]] * 2}  # 3 words of 2 sentences on both sides
+    config = {"variable_update": "parameter_server", "num_devices": 2}
+    made = make_record(config=config, items=[24, 24], batches=towers, parameters=counted)
+    ids = 12 * 8  # and, back and forth, ids of rows and numbers of words
+    copied = sum(each["bytes"] for each in graph["copies"])
+    assert 0 <= copied - exchanged_bytes(made, 2) < 2 * ids + 200 + copied // 100
+
+
 def test_gradients_that_a_tower_sends_to_the_server_travel_for_the_exchange(step):
     built, graph, _ = step
     from rnn_scaling.inspection import observe

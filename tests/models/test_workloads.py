@@ -108,6 +108,15 @@ def test_trainable_count_of_the_presets(tf, options, count):
     assert sum(int(np.prod(spec.shape)) for spec in workload_of(ModelConfig(**options)).variables) == count
 
 
+@every_workload
+def test_a_row_is_looked_up_for_each_position(tf, name):
+    """So records derive the bytes of a step's rows from positions and the width of a row."""
+    workload, _, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name))
+    widths = {part.shape[-1] for part in rows.values()}
+    looked_up = sum(int(np.prod(part.shape[:-1])) for part in rows.values())
+    assert len(widths) == 1 and looked_up == int(workload.counts(batch).positions)
+
+
 def test_initial_values_depend_on_seed_and_name_alone(tf):
     from rnn_scaling.models.workload import initial_value
 

@@ -70,6 +70,18 @@ def test_a_flag_goes_to_the_runs_that_read_it():
     assert runs[0].config.update.all_reduce_spec == "auto"
 
 
+def test_models_of_different_kinds_get_the_options_that_they_read():
+    models = ["nmt", "lm", "resnet20", "alexnet"]
+    given = {"model": models, "variable_update": ["replicated"], "num_devices": [2], "encoder_type": ["cudnn_lstm"]}
+    runs = plan(**given, dataset=["cifar10"], src_vocab_size=[90], num_units=[8])
+    read = {run.flags["model"]: run.flags.keys() & {"dataset", "src_vocab_size", "num_units"} for run in runs}
+    text, images = {"num_units"}, {"dataset"}
+    assert read == {"nmt": {*text, "src_vocab_size"}, "lm": text, "resnet20": images, "alexnet": images}
+    assert runs[0].config.model.num_encoder_layers > 0 and runs[3].config.model.dataset == "cifar10"
+    with pytest.raises(flags.FlagErrors, match="--attention=luong is not read by any of the runs"):
+        plan(**given, attention=["luong"])
+
+
 def test_conflicts_are_named_before_anything_runs():
     with pytest.raises(flags.FlagErrors) as error:
         plan(num_units=[0, 8], bos=["x"])

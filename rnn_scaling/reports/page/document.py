@@ -78,7 +78,7 @@ def _context(summary: Summary) -> dict[str, Any]:
                 section.grids[0].head,
                 list(zip(map(summary.positions.get, series), section.grids[0].lines)),
             )
-            for section, (_, series) in zip(series_table.sections(summary), summary.scalings)
+            for section, (_, series) in zip(series_table.sections(summary), summary.tables)
         ],
         "is_certified": summary.is_certified,
         "is_mixed": len({member.strong for member in summary.series}) == 2,

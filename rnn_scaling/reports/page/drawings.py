@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.attribution import REST, Attribution
-from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
+from rnn_scaling.analysis.metrics import EFFICIENCY, WORK_PER_EXCHANGE, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.reports.loss_statements import noise_of
@@ -148,6 +148,9 @@ def glance(summary: Summary) -> list[Block]:
             group = name if len(groups) > 1 else ""
             figure, keys = _picture(scaled, f"glance-{k}", group)
             drawn += [*([Text(group, "h3")] if group else []), figure, Legend(f"Legend of {figure.title}", keys)]
+            if summary.has_many_models and curves.work_points(scaled):
+                figure = _work(scaled, f"work-{k}", group)
+                drawn += [figure, Legend(f"Legend of {figure.title}", swatches(scaled))]
     return drawn
 
 
@@ -165,6 +168,14 @@ def _picture(series: Sequence[SeriesSummary], name: str, group: str) -> tuple[Fi
     numbers = "; ".join(f"{member.title}: {_efficiency(member)}" for member in series[: figures.MOST_LINES])
     about = f"A dot for each series. {numbers}. {frame.sentence}"
     return figure_of(curves.dots(series, name), name, title, about), marks(frame)
+
+
+def _work(series: Sequence[SeriesSummary], name: str, group: str) -> Figure:
+    few = series[: figures.MOST_LINES]
+    points = curves.work_points(few)
+    numbers = "; ".join(f"{member.model}: {_efficiency(member)} at {ratio:.4g} GFLOP" for member, ratio, _ in points)
+    title = _titled(f"{EFFICIENCY.title} over {WORK_PER_EXCHANGE.title}", group)
+    return figure_of(curves.work(few, name), name, title, f"A dot for each model. {numbers}.")
 
 
 def _efficiency(series: SeriesSummary) -> str:

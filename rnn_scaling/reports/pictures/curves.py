@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
+from rnn_scaling.analysis.metrics import EFFICIENCY, WORK_PER_EXCHANGE, Metric
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 
@@ -104,14 +104,17 @@ def render(summary: Summary) -> bytes:
         raise ValueError("expected at least one successful run")
     with figures.style(is_fixed=True):
         metrics = [figures.drawn(series) for series in shown]
-        lines = [math.ceil(len(chosen) / BESIDE) for chosen in metrics]
+        of_models = [summary.has_many_models and bool(work_points(series)) for series in shown]
+        lines = [math.ceil((len(chosen) + extra) / BESIDE) for chosen, extra in zip(metrics, of_models)]
         heights = [3.4 * count + 0.1 * len(series) for count, series in zip(lines, shown)]
         figure = Figure(figsize=(11, sum(heights)), layout="constrained")
         panels = figure.subfigures(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for part, series, drawn, count in zip(panels, shown, metrics, lines):
+        for part, series, drawn, count, extra in zip(panels, shown, metrics, lines, of_models):
             places = part.subplots(count, BESIDE).flat
             for metric, axes in zip(drawn, places):  # in this order: zip takes no place that has no metric
                 _draw_lines(axes, series, metric, ideal=figures.THEME[figures.MUTED][1])
+            if extra:
+                _draw_work(next(places), series, ideal=figures.THEME[figures.MUTED][1])
             for axes in places:
                 axes.remove()
             handles, labels = part.axes[:2][-1].get_legend_handles_labels()
@@ -183,6 +186,39 @@ def draw_interval(axes: Axes, ends: Sequence[float], y: float, colour: str, edge
     axes.plot(drawn, [y, y], color=colour, **line)
     for end, at, cut in zip(ends, drawn, "<>"):
         axes.plot([at], [y], color=colour, marker="|" if end == at else cut, markersize=5, clip_on=False)
+
+
+def work_points(series: Sequence[SeriesSummary]) -> list[tuple[SeriesSummary, float, Interval]]:
+    """(model, GFLOP per exchanged MB, efficiency in per cent) of the models that have both, on their most devices."""
+    rows = [(member, row, row.row.metric(WORK_PER_EXCHANGE)) for member in series if (row := member.largest)]
+    factor = WORK_PER_EXCHANGE.factor
+    return [(member, factor * ratio.value, row.efficiency) for member, row, ratio in rows if ratio and row.efficiency]
+
+
+def work(series: Sequence[SeriesSummary], name: str) -> str:
+    """The efficiency of each model over its work per exchanged MB."""
+    with figures.style():
+        figure, axes = figures.blank(4.2, 3.0)
+        _draw_work(axes, series)
+        figures.set_margins(figure, left=0.62, right=0.12, top=0.32, bottom=0.45)
+        return figures.as_svg(figure, name)
+
+
+def _draw_work(axes: Axes, series: Sequence[SeriesSummary], ideal: str = figures.MUTED) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    points, looks = work_points(series), dict(zip(series, figures.looks(series)))
+    edges = frame([efficiency for *_, efficiency in points], 1, [100.0])
+    axes.axhline(100, color=ideal, linewidth=1, linestyle=(0, (2, 2)))
+    for member, ratio, efficiency in points:
+        colour = looks[member]["color"]
+        axes.plot([ratio], [efficiency.value], color=colour, marker=looks[member]["marker"], markersize=5)
+        axes.plot([ratio, ratio], edges.inside(efficiency.ends or (efficiency.value,) * 2), color=colour, linewidth=1)
+    x_label = f"{WORK_PER_EXCHANGE.unit} per exchanged MB" + (f" (vertical {edges.start})" if edges.start else "")
+    axes.set(title=EFFICIENCY.caption, xscale="log", xlabel=x_label, ylim=(edges.low, edges.high))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    axes.minorticks_off()
 
 
 def _counts(series: Sequence[SeriesSummary], metric: Metric) -> list[int]:

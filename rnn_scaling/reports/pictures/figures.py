@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.analysis.metrics import Metric
-from rnn_scaling.analysis.rows import shown
+from rnn_scaling.analysis.metrics import RATE, Metric
+from rnn_scaling.analysis.rows import has_many_models, shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.settings.naming import network
@@ -45,7 +45,7 @@ MOST_LINES = 12
 def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
     """Colour, marker and line of each series: colour by update mode, the rest by encoder where these differ."""
     pairs = [(network(s.rows[0].row.config), s.rows[0].row.config["variable_update"]) for s in series]
-    if len(set(pairs)) < len(pairs):
+    if len(set(pairs)) < len(pairs) or len({encoder for encoder, _ in pairs}) > len(MARKERS):
         pairs = [(str(i // len(COLOURS)), str(i % len(COLOURS))) for i in range(len(pairs))]
     encoders, modes = (list(dict.fromkeys(pair[i] for pair in pairs)) for i in (0, 1))
     return [
@@ -59,14 +59,16 @@ def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
 
 
 def groups(summary: Summary) -> list[tuple[str, list[SeriesSummary]]]:
-    """(weak or strong scaling, its measured series): one picture never holds both."""
-    scalings = [(name, [member for member in series if member.largest]) for name, series in summary.scalings]
+    """(weak or strong scaling, or a mode of many models; its measured series): one picture never holds both."""
+    scalings = [(name, [member for member in series if member.largest]) for name, series in summary.tables]
     return [(name, series) for name, series in scalings if series]
 
 
 def drawn(series: Sequence[SeriesSummary]) -> list[Metric]:
-    """The metrics of which these series have pictures."""
-    return shown([row.row for member in series for row in member.rows])
+    """The metrics of which these series have pictures; of many models none that only one of them gives a meaning."""
+    rows = [row.row for member in series for row in member.rows]
+    rate = RATE.compute if has_many_models(rows) else None
+    return [metric for metric in shown(rows) if not metric.of_models and metric.compute != rate]
 
 
 def standalone(svg: str) -> bytes:

@@ -1,5 +1,6 @@
 """The answer of a report: what runs fastest, and how far it scales."""
 
+_CORRELATION = "(rank correlation {value:.2f}, 95 % interval {low:.2f} to {high:.2f}, {models} models)."
 TEMPLATES = {
     "page-written": "Everything else: {page}, or `./run.sh report --full`.",
     "plus-minus": "±: 95 % confidence interval over {most:count process|processes}.",
@@ -38,6 +39,15 @@ TEMPLATES = {
     "efficiency-range-mixed": (
         "{series:count series|series} reach {low:interval 1} % ({low_name}, on {low_devices}) to {high:interval 1} % "
         "({high_name}, on {high_devices}) of the ideal."
+    ),
+    "efficiency-follows": f"Efficiency follows the ratio of work to exchanged data {_CORRELATION}",
+    "efficiency-falls": f"Efficiency falls where the ratio of work to exchanged data grows {_CORRELATION}",
+    "efficiency-does-not-follow": (
+        f"Efficiency does not follow the ratio of work to exchanged data measurably {_CORRELATION}"
+    ),
+    "too-few-models": (
+        "Too few models to tell whether efficiency follows the ratio of work to exchanged data: {models} have both "
+        "numbers, {fewest} are needed."
     ),
     "range-within-noise": "The difference between these two is within the noise.",
     "series-of-single-runs": "{single} of {series:count series|series} {single:is|are} single runs.",

@@ -45,7 +45,8 @@ class Batches(Sparse):
 
     loss_items: what the loss is a mean over; correct: how many of these were predicted right; None: not counted.
     resumed: None: one process did all of them. unwaited: what shows that steps of a trainer that is not ours were told
-    before the devices had finished them; None: nothing does.
+    before the devices had finished them; None: nothing does. ended_by: the option of our trainer that ended them.
+    skipped_updates: left out since a gradient was not finite; None: the loss was not scaled.
     """
 
     warmup: int = 0
@@ -61,6 +62,8 @@ class Batches(Sparse):
     correct: tuple[Count, ...] | None = None
     resumed: tuple[Resumption, ...] | None = None
     unwaited: str | None = None
+    ended_by: str | None = None
+    skipped_updates: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ def updater(tf):
     from rnn_scaling.training import optimizers, replica
 
     variable = tf.Variable([1.0, 2.0], name="v")
-    rule = replica.UpdateRule(optimizers.build("sgd", 1.0), scales_loss=True)
+    rule = replica.UpdateRule(optimizers.build("sgd", 1.0), loss_scale="dynamic")
     return variable, replica.Updater({"v": variable}, rule, "CPU:0")
 
 
@@ -34,7 +34,22 @@ def test_gradients_that_are_not_finite_skip_the_update_and_halve_the_loss_scale(
     assert float(update.loss_scale()) == before / 4
     step(tf.constant([0.5, 1.0]))
     assert variable.numpy().tolist() == [0.5, 1.0]
-    assert float(update.loss_scale()) == before / 4
+    assert float(update.loss_scale()) == before / 4 and int(update.skipped) == 2
+
+
+def test_a_static_loss_scale_stays_and_its_skipped_updates_are_counted(tf):
+    from rnn_scaling.training import optimizers, replica
+
+    variable = tf.Variable([1.0])
+    rule = replica.UpdateRule(optimizers.build("sgd", 1.0), loss_scale="128")
+    update = replica.Updater({"v": variable}, rule, "CPU:0")
+    step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
+    for gradient in (np.inf, 0.5, np.nan):
+        step(tf.constant([gradient]))
+        assert float(update.loss_scale()) == 128
+    assert (variable.numpy().tolist(), int(update.skipped)) == ([0.5], 2)
+    unscaled = replica.Updater({}, replica.UpdateRule(optimizers.build("sgd", 1.0)), "CPU:0")
+    assert unscaled.skipped is None
 
 
 def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf, monkeypatch):

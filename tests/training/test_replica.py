@@ -7,6 +7,8 @@ import types
 import numpy as np
 import pytest
 
+from tests.training.test_checkpoints import build
+
 pytestmark = pytest.mark.usefixtures("as_built")
 
 
@@ -64,6 +66,15 @@ def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf
         step(tf.zeros([2]))
         scales.append(float(update.loss_scale()) / before)
     assert scales == [1, 1, 2, 2, 2, 4]
+
+
+@pytest.mark.parametrize("mode", ["replicated", "parameter_server"])
+def test_a_step_tells_the_updates_that_it_skipped(mode):
+    given = {"model": "lm", "variable_update": mode, "compute_dtype": "float16", "loss_scale": "999999999"}
+    step, _ = build(given)
+    before = [state.variable.numpy() for state in step.variable_states()]
+    assert (step(), step())[1].loss > 0 and step.skipped_updates() == 2
+    assert all(np.array_equal(old, state.variable) for old, state in zip(before, step.variable_states(), strict=True))
 
 
 def test_variables_are_spread_by_bytes(tf):

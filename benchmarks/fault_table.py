@@ -20,6 +20,9 @@ SIZES = {
 SGD, MOMENTUM, ADAM = (), ("--optimizer=momentum",), ("--optimizer=adam",)
 INT8, CLIP = ("--compress_gradients=int8",), ("--max_gradient_norm=0.01",)
 INDEPENDENT, SERVER = ("--variable_update=independent",), ("--variable_update=parameter_server",)
+DECAY, RMSPROP = ("--weight_decay=0.1",), ("--optimizer=rmsprop",)
+PIECEWISE = ("--lr_schedule=piecewise", "--lr_steps=4:0.05")
+REPEATED = ("--gradient_accumulation_steps=2",)
 RAMP = ("--lr_scaling=linear", "--lr_warmup_batches=5")
 BI = ("--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2")
 THREE = ("--num_devices=3",)
@@ -292,12 +295,14 @@ FAULTS = (
     Fault(
         "ramp to another rate",
         "rnn_scaling/settings/learning_rate.py",
-        "factor = config.num_towers if",
+        "factor = config.num_towers * training.gradient_accumulation_steps if",
         "factor = 4 if",
         "learning rate",
         RAMP,
     ),
-    Fault("momentum 0.99", f"{T}/optimizers.py", "MOMENTUM = 0.9\n", "MOMENTUM = 0.99\n", "momentum.* 0.99", MOMENTUM),
+    Fault(
+        "momentum 0.99", f"{T}/optimizers.py", "\nMOMENTUM = 0.9\n", "\nMOMENTUM = 0.99\n", "momentum.* 0.99", MOMENTUM
+    ),
     Fault(
         "Nesterov",
         f"{T}/optimizers.py",
@@ -305,6 +310,42 @@ FAULTS = (
         "momentum=tf.constant(MOMENTUM, update.variable.dtype), use_nesterov=True,",
         "Nesterov",
         MOMENTUM,
+    ),
+    Fault(
+        "RMSProp epsilon",
+        f"{T}/optimizers.py",
+        "RMSPROP_EPSILON = 1.0\n",
+        "RMSPROP_EPSILON = 0.1\n",
+        "epsilon is 0.1",
+        RMSPROP,
+    ),
+    Fault("decays biases", f"{T}/optimizers.py", "len(variable.shape) > 1", "True", "decay reaches biases", DECAY),
+    Fault(
+        "no decay",
+        f"{T}/optimizers.py",
+        "if self.weight_decay and",
+        "if False and",
+        "no weight decay",
+        DECAY + MOMENTUM,
+    ),
+    Fault(
+        "Adam with L2",
+        f"{T}/optimizers.py",
+        'DECOUPLED = ("adam",)',
+        "DECOUPLED = ()",
+        "added to the gradient",
+        DECAY + ADAM,
+    ),
+    Fault(
+        "no schedule",
+        f"{T}/optimizers.py",
+        "if not self.learning_rate.is_constant:",
+        "if False:",
+        "schedule",
+        PIECEWISE,
+    ),
+    Fault(
+        "last micro-batch alone", f"{T}/towers.py", "if summed else own", "if False else own", "unequal|part", REPEATED
     ),
     Fault("Adam beta 2", f"{T}/optimizers.py", "ADAM_BETA_2 = 0.999\n", "ADAM_BETA_2 = 0.99\n", "beta_2", ADAM),
     Fault("Adam epsilon", f"{T}/optimizers.py", "ADAM_EPSILON = 1e-7\n", "ADAM_EPSILON = 1e-3\n", "epsilon", ADAM),

@@ -216,7 +216,7 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         "parallel text files",
         reads=(
             *TEXT_FILES,
-            *("bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size"),
+            *("bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size", "num_epochs"),
             *_PIPELINE,
         ),
         varies=True,
@@ -225,7 +225,7 @@ DATA_SOURCES: Mapping[str, DataSource] = {
     "cifar10": DataSource(
         "rnn_scaling.data.cifar10",
         "images of CIFAR-10's binary files",
-        reads=("data_dir", "disable_shuffle", "output_buffer_size", *_PIPELINE),
+        reads=("data_dir", "disable_shuffle", "output_buffer_size", "num_epochs", *_PIPELINE),
         holds="cifar10",
     ),
 }

@@ -198,7 +198,8 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     done = forked(tmp_path, *TINY, *flags, f"--result_file={tmp_path}/run.json")
     assert done.returncode == 0, done.stderr
     result = record.read(tmp_path / "run.json")
-    assert result.batches.measured == 68 and "time to process 68 batches" in done.stdout
+    assert (result.batches.measured, result.batches.ended_by) == (68, "max_batches")
+    assert "time to process 68 batches" in done.stdout
     assert result.throughput.items == sum(result.batches.items[2:])
     assert result.steady_state.text in done.stderr and result.steady_state.kind != "too short"
 

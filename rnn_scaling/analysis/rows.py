@@ -139,9 +139,11 @@ class Row:
 
     @property
     def global_batch_size(self) -> int | None:
-        """Samples of all devices a step; None where another trainer's records do not tell."""
+        """Samples of all devices an update; None where another trainer's records do not tell."""
         per_device = self.batch_size
-        return self.config["global_batch_size"] or (None if per_device is None else per_device * self.num_devices)
+        repeats = self.config.get("gradient_accumulation_steps") or 1
+        total = None if per_device is None else per_device * self.num_devices * repeats
+        return self.config["global_batch_size"] or total
 
     @property
     def unit(self) -> str:
@@ -327,7 +329,8 @@ def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
 
 def _measured_how(run: RunRecord) -> tuple[Machine, str | None, int | None, str]:
     """Machine, kind of device, measured batches (None: the run decided when to stop), and whose log has no batches."""
-    batches = None if run.config.get("until_steady") else len(measured_batches(run)[0])
+    decides = any(run.config.get(name) for name in ("until_steady", "stop_at_loss", "stop_at_accuracy"))
+    batches = None if decides else len(measured_batches(run)[0])
     return machine(run), run.resolved.device_type, batches, "" if run.batches.seconds else network(run.config)
 
 

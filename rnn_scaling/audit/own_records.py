@@ -86,7 +86,7 @@ def _implied(run: RunRecord) -> float | None:
         return None
     if batch is None or source is None or target is None:
         return None
-    times = 1 if is_strong else scale.num_devices(config) or 1
+    times = 1 if is_strong else (scale.num_devices(config) or 1) * config.get("gradient_accumulation_steps", 1)
     return float(batch * times * (run.batches.measured or 0) * (source + target))
 
 

@@ -211,12 +211,18 @@ def _check_length(path: str, lines: int, length: int, chunk: bytes) -> int:
     return len(chunk) - 1 - chunk.rfind(b"\n")
 
 
-def _require_words(files: Mapping[str, str]) -> None:
-    """Fails unless some line has a word in each of the files, by flag; stops at the first."""
+def count_pairs(files: Mapping[str, str], most: int | None = None) -> int:
+    """Lines that have a word in each of the files, by flag; stops at `most` of them."""
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(_open(path, flag)) for flag, path in files.items()]
-        if any(all(line.strip() for line in lines) for lines in zip(*opened)):
-            return
+        pairs = (lines for lines in zip(*opened) if all(line.strip() for line in lines))
+        return sum(1 for _ in itertools.islice(pairs, most))
+
+
+def _require_words(files: Mapping[str, str]) -> None:
+    """Fails unless some line has a word in each of the files, by flag."""
+    if count_pairs(files, 1):
+        return
     first, *others = files.values()
     if others:
         also = " and in ".join(others)

@@ -58,6 +58,8 @@ class Batches(Sparse):
     resumed: tuple[Resumption, ...] | None = None  # None: one process did all of them
     # What shows that steps of a trainer that is not ours were told before the devices had finished them; None: nothing.
     unwaited: str | None = None
+    ended_by: str | None = None  # the option of our trainer that ended them
+    skipped_updates: Count | None = None  # since a gradient was not finite; None: the loss was not scaled
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,13 @@ def statements(records: Sequence[RunRecord]) -> list[Statement]:
     found += [Statement("network-simulated", link) for link in dict.fromkeys(links)]
     if windows := [share for share in map(_window_off, records) if share]:
         found.append(_counted_runs("window-off", len(windows), records, most=max(windows)))
-    return [*found, *_clock_statements(records), *_link_statements(records)]
+    return [*found, *skipped_updates(records), *_clock_statements(records), *_link_statements(records)]
+
+
+def skipped_updates(records: Sequence[RunRecord]) -> list[Statement]:
+    """Runs of float16 that left out updates."""
+    counts = [run.batches.skipped_updates for run in records if run.batches.skipped_updates]
+    return [_counted_runs("updates-skipped", len(counts), records, most=max(counts))] if counts else []
 
 
 def _counted_runs(

@@ -8,12 +8,12 @@ from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselin
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import cautions, certificates, cluster, learning, series_table, start_up, steps
+from rnn_scaling.reports import cautions, certificates, cluster, environment, learning, series_table, start_up, steps
 from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import sentence, sentences
 
 SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"
@@ -99,7 +99,8 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     learned = [
         f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
     ]
-    return table(rows) + "".join([*counted, *learned])
+    skipped = [f"\n{sentence(statement)}\n" for statement in environment.skipped_updates(records)]
+    return table(rows) + "".join([*counted, *learned, *skipped])
 
 
 def table(rows: Sequence[Row]) -> str:

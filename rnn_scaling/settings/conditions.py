@@ -67,8 +67,15 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
     multiplied = "--batch_size, which the towers multiply"
     yield "lr_scaling", Condition(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
-    linear = Condition(lambda c: c.training.lr_scaling == "linear", "--lr_scaling=linear", ("lr_scaling",))
-    yield "lr_warmup_batches", linear
+    warming = Condition(
+        lambda c: c.training.lr_scaling == "linear" or c.training.lr_schedule == "inverse_sqrt",
+        "--lr_scaling=linear or --lr_schedule=inverse_sqrt",
+        ("lr_scaling", "lr_schedule"),
+    )
+    yield "lr_warmup_batches", warming
+    yield "lr_steps", _chosen("lr_schedule", ("piecewise",), "training")
+    yield "loss_scale", _chosen("compute_dtype", ("float16",), "model")
+    yield "stop_at_accuracy", Condition(lambda c: c.model.accuracy, "--accuracy=true", ("accuracy",))
     for name in ("target_ci", "max_batches"):
         yield name, Condition(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]

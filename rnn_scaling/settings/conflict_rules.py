@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnn_scaling.models.workloads import WORKLOADS, Entry
 from rnn_scaling.registry import DATA_SOURCES, KNOWN_ANSWERS, VARIABLE_UPDATES, UpdateMode, either, has_servers
+from rnn_scaling.settings import learning_rate
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.settings.spelling import spell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Case:
             "sample": self.workload.samples.removesuffix("s"),
             "presets": either(self.workload.batch_sizes) if self.workload.batch_sizes else "",
             "direction_alias": self.given.get("encoder_type"),
+            "own_end": next((spell(name, value) for name in _OWN_ENDS if (value := getattr(measure, name))), ""),
         }
 
     @property
@@ -94,6 +98,7 @@ class ConflictRule:
     reads: str = ""
 
 
+_OWN_ENDS = ("until_steady", "stop_at_loss", "stop_at_accuracy")
 _ANY_STEP = either(("device", *KNOWN_ANSWERS))
 _TRANSLATING = either([name for name, workload in WORKLOADS.items() if "src_max_len" in workload.reads])
 
@@ -110,6 +115,16 @@ RULES = (
         "every tower needs a {sample}",
     ),
     ConflictRule(
+        lambda c: c.gradient_accumulation_steps > 1 and bool(c.global_batch_size),
+        "--gradient_accumulation_steps={gradient_accumulation_steps} repeats what a tower computes at once, and "
+        "--global_batch_size={global_batch_size} divides what all compute; use --batch_size",
+    ),
+    ConflictRule(
+        lambda c: c.gradient_accumulation_steps > 1 and (c.mode.has_coordinator or c.mode.has_global_batch),
+        "--gradient_accumulation_steps={gradient_accumulation_steps}: with --variable_update={variable_update} a step "
+        "has one batch; use a larger --batch_size, or another mode",
+    ),
+    ConflictRule(
         lambda c: c.device == "gpu" and not c.num_gpus,
         "--device=gpu needs a visible NVIDIA GPU, found none; use --device=cpu (or check CUDA_VISIBLE_DEVICES)",
     ),
@@ -120,8 +135,8 @@ RULES = (
         "use --num_devices=1 and more workers, or collective_all_reduce",
     ),
     ConflictRule(
-        lambda c: c.has_workers and c.until_steady and not has_servers(c.variable_update),
-        "--until_steady=true ends each of --num_workers={num_workers} by its own clock, and they must end together; "
+        lambda c: c.has_workers and bool(c.own_end) and not has_servers(c.variable_update),
+        "{own_end} ends each of --num_workers={num_workers} by its own clock or loss, and they must end together; "
         "use --num_batches",
     ),
     ConflictRule(
@@ -223,6 +238,19 @@ RULES = (
     # Updates and measurement.
     ConflictRule(lambda c: c.learning_rate <= 0, "--learning_rate={learning_rate} must be above 0"),
     ConflictRule(
+        lambda c: c.lr_schedule == "piecewise" and not learning_rate.steps_of(c.config.training),
+        "--lr_steps={lr_steps}: --lr_schedule=piecewise needs rising numbers of updates, each with a rate above 0, "
+        "such as --lr_steps=100:0.01,200:0.001",
+    ),
+    ConflictRule(
+        lambda c: c.lr_schedule == "inverse_sqrt" and not c.lr_warmup_batches,
+        "--lr_schedule=inverse_sqrt needs --lr_warmup_batches of at least 1, the updates until --learning_rate",
+    ),
+    ConflictRule(
+        lambda c: not re.fullmatch(r"dynamic|[1-9]\d{0,8}", c.loss_scale),
+        "--loss_scale={loss_scale} must be dynamic, or a whole number such as 128",
+    ),
+    ConflictRule(
         lambda c: (
             bool(c.given.get("independent_replica"))
             and c.given.get("variable_update", "replicated") not in ("replicated", "independent")
@@ -255,6 +283,10 @@ RULES = (
     ConflictRule(
         lambda c: c.until_steady and c.max_batches < c.fewest,
         "--max_batches={max_batches} must be at least --num_warmup_batches + --num_batches = {fewest}",
+    ),
+    ConflictRule(
+        lambda c: bool(c.num_epochs) and (c.until_steady or "num_batches" in c.given),
+        "--num_epochs={num_epochs:g} decides how many batches there are; leave out --num_batches and --until_steady",
     ),
     # Data.
     ConflictRule(

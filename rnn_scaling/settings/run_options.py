@@ -159,20 +159,59 @@ class TrainingOptions:
         minimum=0,
         maximum=16_777_216,
     )
-    optimizer: str = option("adam", "update rule; momentum is 0.9", choices=("sgd", "momentum", "adam"))
-    learning_rate: float = option(0.001, "step size of the update rule")
+    gradient_accumulation_steps: int = option(
+        1,
+        "batches of --batch_size that each tower computes one after the other for one exchange and one update; the "
+        "global batch is --batch_size times the towers times this number",
+        minimum=1,
+        maximum=1_024,
+    )
+    optimizer: str = option(
+        "adam",
+        "update rule; momentum is 0.9; rmsprop has decay 0.9, momentum 0.9 and epsilon 1.0",
+        choices=("sgd", "momentum", "rmsprop", "adam"),
+    )
+    weight_decay: float = option(
+        0.0,
+        "share of matrices, kernels and embeddings that an update takes off (0: off). sgd, momentum and rmsprop add "
+        "it to the gradient (L2). adam subtracts it from the weights, times the learning rate (AdamW)",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    learning_rate: float = option(
+        0.001, "step size of the update rule; of a schedule the first, of inverse_sqrt the largest"
+    )
+    lr_schedule: str = option(
+        "constant",
+        "how the learning rate changes with the updates: constant, piecewise (--lr_steps) or inverse_sqrt, which rises "
+        "to --learning_rate over --lr_warmup_batches and then falls with their square root (Vaswani et al. 2017)",
+        choices=("constant", "piecewise", "inverse_sqrt"),
+    )
+    lr_steps: str = option(
+        "",
+        "piecewise: UPDATE:RATE,... as in 100:0.01,200:0.001, the rates from these updates on; before the first it is "
+        "--learning_rate",
+        whole=True,
+        shown="N:X,...",
+    )
     lr_scaling: str = option(
         "none",
-        "linear: the learning rate times the number of towers of all workers, whose batches of --batch_size make one "
-        "global batch that is larger by the same factor (Goyal et al. 2017)",
+        "linear: the learning rate times the number of towers of all workers and of --gradient_accumulation_steps, by "
+        "which the global batch is larger than --batch_size (Goyal et al. 2017)",
         choices=("none", "linear"),
     )
     lr_warmup_batches: int = option(
         0,
         "lr_scaling: updates over which the learning rate rises evenly from --learning_rate to the scaled one (0: at "
-        "once)",
+        "once); inverse_sqrt: from 0 to it",
         minimum=0,
         maximum=1_000_000_000,
+    )
+    loss_scale: str = option(
+        "dynamic",
+        "float16: what the loss is multiplied by, a whole number or dynamic (halved after a gradient that is not "
+        "finite, doubled after 2,000 updates). Updates whose gradient is not finite are skipped and counted",
+        shown="dynamic|N",
     )
     max_gradient_norm: float = option(
         0.0, "scale the gradients of a step down to this global L2 norm (0: no clipping)", minimum=0.0
@@ -265,6 +304,22 @@ class MeasureOptions:
         0.02, "until_steady: relative half-width of the 95 % interval of the rate to reach (0.02: 2 %)", minimum=1e-4
     )
     max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
+    stop_at_loss: float = option(
+        0.0,
+        "end the run once its loss, a mean over 10 batches, stayed at or below this for 10 more batches (0: off)",
+        minimum=0.0,
+    )
+    stop_at_accuracy: float = option(
+        0.0,
+        "accuracy: the same where the share of right predictions stayed at or above this (0.9: 90 %; 0: off)",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    num_epochs: float = option(
+        0.0,
+        "text and cifar10: passes over the data, warm-up included, instead of --num_batches (0: off)",
+        minimum=0.0,
+    )
     inter_op_parallelism_threads: int = option(
         0,
         "threads that dispatch operators; 0: one per device, plus one if devices have several cores or there are "

@@ -31,7 +31,7 @@ SMALL: Mapping[str, int] = {
     **{"src_max_len": 10, "tgt_max_len": 9, "batch_size": 8},
 }
 FIRST_ORDER = 0.002  # rate of asynchronous modes, whose gradients are compared with those at the first weights
-LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "adam": 0.001}
+LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "rmsprop": 0.05, "adam": 0.001}
 # Divisors of these rates for deep networks: of images, and without batch normalisation to bound the activations.
 IMAGES, UNBOUNDED = 10, 250
 # A clipped step is no longer than rate x --max_gradient_norm: for a smaller norm the rate grows, or rounding hides it.
@@ -40,6 +40,7 @@ TIMING = (
     "until_steady",
     "target_ci",
     "max_batches",
+    *("stop_at_loss", "stop_at_accuracy", "num_epochs"),
     "trace_batches",
 )  # options that a verification refuses
 MEASURING = ("num_batches", "num_warmup_batches", *TIMING)

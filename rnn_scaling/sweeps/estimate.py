@@ -103,6 +103,7 @@ def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
     """
     rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     batches = options["num_warmup_batches"] + options["num_batches"]
+    batches *= options.get("gradient_accumulation_steps", 1)
     flop = batches * options["batch_size"] * WORKLOADS[options["model"]].flops_a_sample(options)
     towers, shared = (
         options["num_devices"],

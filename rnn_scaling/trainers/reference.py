@@ -46,7 +46,7 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
     cores, each = resolved["cpu_affinity"], devices.cpu_cores_per_device
     on_cpus = devices.device == "cpu"
     names = [f"{devices.device.upper()}:{number}" for number in range(devices.num_devices)]
-    num_slots = optimizers.build(config.training.optimizer, config.training.learning_rate).num_slots
+    num_slots = len(optimizers.build(config.training.optimizer, config.training.learning_rate).first_slots)
     trainable = sum(math.prod(spec.shape) for spec in workload.variables)
     return Work(
         config=config.flat(),

@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling import entry, registry
-from rnn_scaling.analysis.steady_state import UntilKnown
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models import workloads
 from rnn_scaling.models.extension import operators
@@ -24,6 +23,7 @@ from rnn_scaling.training import optimizers, progress
 from rnn_scaling.training.checkpoint_folder import most_batches
 from rnn_scaling.training.checkpoints import Saver
 from rnn_scaling.training.cluster import Alone
+from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableState, VariableUpdate, bytes_by_device
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch, Watch
@@ -65,6 +65,7 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         watch = start_watch(config, engine, step) if start_watch else None
         _train(config, step, state, cluster, saver, watch)
         _end(step)
+        state.skipped_updates = step.skipped_updates()
         state.certificate = watch.end() if watch else None
         state.keep_memory(peak_device_bytes(engine))
     else:
@@ -184,9 +185,9 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload) -> Varia
     training = config.training
     values = first_values(workload.variables, training.seed)
     rule = UpdateRule(
-        optimizers.build(training.optimizer, learning_rate.of(config)),
+        optimizers.build(training.optimizer, learning_rate.of(config), training.weight_decay),
         training.max_gradient_norm,
-        scales_loss=config.model.compute_dtype == "float16",
+        training.loss_scale if config.model.compute_dtype == "float16" else "",
     )
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
     return mode.build(workload.variables, values, engine, config.update, rule)
@@ -205,7 +206,7 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: i
         seed=config.training.seed,
         devices=devices,
         first_tower=engine.first_tower,
-        first_step=first_step,
+        first_step=first_step * config.training.gradient_accumulation_steps,
     )
 
 
@@ -226,23 +227,22 @@ def _train(
     costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
     milliseconds, is not, nor is a checkpoint.
     """
+    ending = Ending(config, state)
     cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches
-    measure, timer = config.measure, state.timer
-    warmup, fewest = measure.num_warmup_batches, measure.num_warmup_batches + measure.num_batches
-    most = most_batches(measure)
+    timer, warmup = state.timer, config.measure.num_warmup_batches
     if len(timer.step_s) > warmup:  # which was before the checkpoint
         cluster.barrier(clusters.WARM)
-    known = UntilKnown(measure.target_ci)
     shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
     before = len(timer.step_s)
-    display = progress.Progress(shows, most, warmup, state.unit, whose=whose, before=before)
+    display = progress.Progress(shows, ending.most, warmup, state.unit, whose=whose, before=before)
     scalars = event_files.Scalars(config.output.log_dir if cluster.rank == 0 else "", state.unit, before=before)
     resume = timer.resume if not step.goes_on else lambda: None
     try:
         state.enter("batches")
         state.watch_machine()
         timer.start()
-        for batch in range(before, most):
+        while not (reason := ending.reason(resume)):
+            batch = len(timer.step_s)
             if batch == warmup and cluster.size > 1:
                 cluster.barrier(clusters.WARM)
                 resume()
@@ -254,16 +254,14 @@ def _train(
             display.batch(step_s, items, loss, result.accuracy)
             if watch is not None:
                 watch.batch(result)
-            if batch + 1 >= fewest and measure.until_steady and known.due(batch + 1):
-                if known.reached(timer.step_s, timer.step_items):
-                    break
-                resume()
             if scalars.due():
                 scalars.write(timer.step_s, timer.step_items, timer.step_loss, state.accuracies())
                 resume()
             if saver.due(batch + 1):
                 saver.save(step)
                 resume()
+        state.ended_by = reason
+        ending.tell(reason)
         cluster.barrier(clusters.MEASURED)
         saver.save(step)
     finally:

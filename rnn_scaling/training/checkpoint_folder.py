@@ -15,6 +15,7 @@ import dataclasses
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ SCHEMA = "rnn_scaling.checkpoint/2"
 KEPT = 2
 RUN, LOCK = "run.json", ".run.lock"
 # A resumed run may train longer than was planned.
-MAY_DIFFER = NOT_COMPARED | {"num_batches", "until_steady", "target_ci", "max_batches"}
+MAY_DIFFER = NOT_COMPARED | {
+    *("num_batches", "num_epochs", "until_steady", "target_ci", "max_batches", "stop_at_loss", "stop_at_accuracy")
+}
 _NAME = re.compile(r"batch_\d{8,}")
 
 
@@ -77,7 +80,9 @@ def holder(directory: str) -> str:
 
 
 def most_batches(measure: MeasureOptions) -> int:
-    """Batches of the whole run at most, warm-up included."""
+    """Batches of the whole run at most, warm-up included; of epochs, which the data decides, any number."""
+    if measure.num_epochs:
+        return sys.maxsize
     return measure.max_batches if measure.until_steady else measure.num_warmup_batches + measure.num_batches
 
 

@@ -1,7 +1,11 @@
 """Update rules on TensorFlow's fused kernels, one variable and one gradient at a time.
 
 The semantics are those of the dense optimizer: an embedding's IndexedSlices give the same values as the dense
-gradient would. Momentum and Adam therefore densify them (rows without a gradient move too); SGD scatters.
+gradient would. All rules but SGD therefore densify them (rows without a gradient move too); SGD scatters.
+
+Weight decay c reaches variables of two axes and more (matrices, kernels, embeddings): no biases, and no gains or shifts
+of a normalisation. For sgd, momentum and rmsprop c w is added to the clipped gradient, as of a loss with c/2 |w|^2. For
+adam it is decoupled: w -= lr c w before the update (AdamW; Loshchilov and Hutter, arXiv:1711.05101).
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from rnn_scaling.settings.learning_rate import LearningRate, constant
+from rnn_scaling.settings.learning_rate import LearningRate
 from rnn_scaling.training.gradients import Gradient, densify
 
 MOMENTUM = 0.9
@@ -20,6 +24,10 @@ MOMENTUM = 0.9
 ADAM_BETA_1 = 0.9
 ADAM_BETA_2 = 0.999
 ADAM_EPSILON = 1e-7
+# tf_cnn_benchmarks' defaults for tf.train.RMSPropOptimizer, which starts the mean square at 1.
+RMSPROP_DECAY = 0.9
+RMSPROP_MOMENTUM = 0.9
+RMSPROP_EPSILON = 1.0
 
 Slots = tuple[tf.Variable, ...]
 Rate = Any  # a number, or a float64 scalar
@@ -41,6 +49,12 @@ class _Update(NamedTuple):
         rate = tf.cast(self.rate, self.variable.dtype)
         return rate if self.scale is None else rate * tf.cast(self.scale, self.variable.dtype)
 
+    @property
+    def dense(self) -> tf.Tensor:
+        """The dense gradient with its scale."""
+        gradient = densify(self.gradient)
+        return gradient if self.scale is None else gradient * tf.cast(self.scale, self.variable.dtype)
+
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
@@ -51,15 +65,16 @@ class Optimizer:
 
     name: str
     learning_rate: LearningRate
-    num_slots: int
+    first_slots: tuple[float, ...]
     _rule: Callable[[_Update], Any]
+    weight_decay: float = 0.0
 
     def slots(self, variable: tf.Variable, device: str) -> Slots:
-        """The state that one variable needs, zeros of its shape on `device`. Not for use in a tf.function."""
+        """The state that one variable needs, of its shape on `device`. Not for use in a tf.function."""
         with tf.device(device):
             return tuple(
-                tf.Variable(tf.zeros(variable.shape, variable.dtype), trainable=False, name=f"{self.name}_slot_{i}")
-                for i in range(self.num_slots)
+                tf.Variable(tf.fill(variable.shape, first), trainable=False, name=f"{self.name}_slot_{i}")
+                for i, first in enumerate(self.first_slots)
             )
 
     def apply(
@@ -80,19 +95,32 @@ class Optimizer:
         with tf.device(variable.device):
             rate = self.learning_rate.last
             if not self.learning_rate.is_constant:
-                rate = self.learning_rate.at(tf.cast(step, tf.float64), tf.minimum)
-            return self._rule(_Update(rate, variable, slots, gradient, scale, step))
+                rate = self.learning_rate.at(tf.cast(step, tf.float64), tf)
+            update = _Update(rate, variable, slots, gradient, scale, step)
+            if self.weight_decay and len(variable.shape) > 1:
+                update = self._decayed(update)
+            return self._rule(update)
+
+    def _decayed(self, update: _Update) -> _Update:
+        """The update with weight decay in its gradient; of a decoupled rule, after the weights have decayed."""
+        variable = update.variable
+        lost = tf.constant(self.weight_decay, variable.dtype) * variable.read_value()
+        if self.name not in DECOUPLED:
+            return update._replace(gradient=update.dense + lost, scale=None)
+        lost *= tf.cast(update.rate, variable.dtype)
+        tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=lost)
+        return update
 
 
-def build(name: str, learning_rate: float | LearningRate) -> Optimizer:
+def build(name: str, learning_rate: float | LearningRate, weight_decay: float = 0.0) -> Optimizer:
     """An optimizer.
 
     Args:
-      name: sgd, momentum (0.9, Keras's formula) or adam (0.9, 0.999, 1e-7).
+      name: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9, 0.999, 1e-7).
     """
-    num_slots, rule = _RULES[name]
-    rate = learning_rate if isinstance(learning_rate, LearningRate) else constant(learning_rate)
-    return Optimizer(name, rate, num_slots, rule)
+    first_slots, rule = _RULES[name]
+    rate = learning_rate if isinstance(learning_rate, LearningRate) else LearningRate(learning_rate)
+    return Optimizer(name, rate, first_slots, rule, weight_decay)
 
 
 def _sgd(update: _Update) -> Any:
@@ -120,7 +148,6 @@ def _adam(update: _Update) -> Any:
     Source: Kingma and Ba, 2015, the variant that ends section 2; t = step + 1.
     """
     dtype, (m, v) = update.variable.dtype, update.slots
-    dense = densify(update.gradient)
     # In float64, since 1 - b2^t loses three of float32's seven digits at the first steps. The kernel would compute it
     # so from its beta powers: it gets powers of zero and a rate that is corrected already.
     count = tf.cast(update.step + 1, tf.float64)
@@ -137,8 +164,29 @@ def _adam(update: _Update) -> Any:
         beta1=tf.constant(ADAM_BETA_1, dtype),
         beta2=tf.constant(ADAM_BETA_2, dtype),
         epsilon=tf.constant(ADAM_EPSILON, dtype),
-        grad=dense if update.scale is None else dense * tf.cast(update.scale, dtype),
+        grad=update.dense,
     )
 
 
-_RULES = {"sgd": (0, _sgd), "momentum": (1, _momentum), "adam": (2, _adam)}
+def _rmsprop(update: _Update) -> Any:
+    """s = d s + (1 - d) g^2; a = 0.9 a + lr g / sqrt(s + eps); w -= a. s starts at 1."""
+    dtype, (square, accumulated) = update.variable.dtype, update.slots
+    return tf.raw_ops.ResourceApplyRMSProp(
+        var=update.variable.handle,
+        ms=square.handle,
+        mom=accumulated.handle,
+        lr=tf.cast(update.rate, dtype),
+        rho=tf.constant(RMSPROP_DECAY, dtype),
+        momentum=tf.constant(RMSPROP_MOMENTUM, dtype),
+        epsilon=tf.constant(RMSPROP_EPSILON, dtype),
+        grad=update.dense,
+    )
+
+
+_RULES: dict[str, tuple[tuple[float, ...], Callable[[_Update], Any]]] = {  # name -> first values of its slots, the rule
+    "sgd": ((), _sgd),
+    "momentum": ((0.0,), _momentum),
+    "rmsprop": ((1.0, 0.0), _rmsprop),
+    "adam": ((0.0, 0.0), _adam),
+}
+DECOUPLED = ("adam",)

@@ -27,11 +27,14 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRule:
-    """What every mode does with a gradient once it is complete."""
+    """What every mode does with a gradient once it is complete.
+
+    loss_scale: of float16, "dynamic" or a number; empty: the loss is not scaled.
+    """
 
     optimizer: optimizers.Optimizer
     max_gradient_norm: float = 0.0
-    scales_loss: bool = False
+    loss_scale: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +52,7 @@ class VariableUpdate:
 
     synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
     devices: list[str]  # of the towers
+    updaters: Sequence[Updater]  # of each copy of the variables
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
@@ -97,6 +101,11 @@ class VariableUpdate:
         """Every variable that the update changes, with its slots."""
         raise NotImplementedError
 
+    def skipped_updates(self) -> int | None:
+        """How many updates a copy left out, the most of any; None without loss scaling. Not for use in a step."""
+        skipped = [updater.skipped for updater in self.updaters if updater.skipped is not None]
+        return max((int(count.numpy()) for count in skipped), default=None)
+
     def all_reduce(self) -> list[dict[str, Any]]:
         """The resolved all-reduce, [{algorithm, shards, max_bytes}]; empty for modes that choose none."""
         return []
@@ -122,14 +131,20 @@ def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
 
 
 class _LossScale:
-    """What a loss is multiplied by, and the steps in a row whose gradients were finite; on the current device."""
+    """What a loss is multiplied by, the steps in a row whose gradients were finite, and those that were not, in all."""
 
-    def __init__(self) -> None:
-        self.value = tf.Variable(INITIAL_LOSS_SCALE, trainable=False)
+    def __init__(self, kind: str) -> None:
+        """kind: "dynamic" or a number. The variables are on the current device."""
+        self._is_dynamic = kind == "dynamic"
+        self.value = tf.Variable(INITIAL_LOSS_SCALE if self._is_dynamic else float(kind), trainable=False)
         self._good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.skipped = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def adjust(self, finite: tf.Tensor) -> None:
-        """Halves the scale, or doubles it after enough steps; on the current device."""
+        """Counts, and halves a dynamic scale, or doubles it after enough steps; on the current device."""
+        self.skipped.assign(tf.where(finite, self.skipped, self.skipped + 1))
+        if not self._is_dynamic:
+            return
         good = tf.where(finite, self._good_steps + 1, tf.zeros([], tf.int64))
         grow = good >= LOSS_SCALE_GROWTH_STEPS
         factor = tf.where(finite, tf.where(grow, 2.0, 1.0), 0.5)
@@ -145,8 +160,7 @@ class Updater:
 
     def __init__(self, variables: Mapping[str, tf.Variable], rule: UpdateRule, device: str) -> None:
         """variables: by name.
-        rule: optimizer; largest global L2 norm of the gradients (0 leaves them as they are); whether the loss is scaled
-          dynamically (float16).
+        rule: optimizer; largest global L2 norm of the gradients (0 leaves them as they are); the loss's scale.
         """
         self._variables, self._optimizer = dict(variables), rule.optimizer
         self._max_gradient_norm, self._device = rule.max_gradient_norm, device
@@ -154,7 +168,8 @@ class Updater:
         with tf.device(host_of(device)):
             self._updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
         with tf.device(device):
-            self._loss_scale = _LossScale() if rule.scales_loss else None
+            self._loss_scale = _LossScale(rule.loss_scale) if rule.loss_scale else None
+        self.skipped = self._loss_scale.skipped if self._loss_scale else None
 
     def slots(self, name: str) -> optimizers.Slots:
         """The optimizer's state for the variable `name`."""
@@ -169,7 +184,7 @@ class Updater:
 
         Args:
           grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not finite skip the
-            update and halve the scale; after 2,000 finite steps it doubles.
+            update and halve a dynamic scale; after 2,000 finite steps it doubles.
 
         Returns:
           What must have run until all variables are updated, as `tf.control_dependencies` takes it.

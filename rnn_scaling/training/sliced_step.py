@@ -99,7 +99,7 @@ class SlicedStep(TrainStep):
             slices = Slices(workload, batch, batch_sizes, cuts_on_host, self._tables_elsewhere())
         self.cut = slicing.Cut(config.update.slice_on, slices.parts, batch_sizes)
         with tf.name_scope("exchange/items/"):
-            (denominator,) = self._denominators([batch])
+            (denominator,) = self._denominators([[batch]])
 
         def forward(tower: int) -> tuple[TowerInputs, Outputs]:
             with tf.name_scope(f"tower_{tower}/input/slice/"):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from rnn_scaling.analysis.learning import ACCURACY
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
@@ -65,6 +66,8 @@ class RunState(Recording):
 
     clients: known once the engine has started.
     certificate: what a watch of this process saw.
+    ended_by: the option that ended the batches; empty: none has yet.
+    skipped_updates: known at the end, with loss scaling.
     steps: that a coordinator handed to workers, in the order of their ends; the same number for each batch.
     """
 
@@ -87,6 +90,8 @@ class RunState(Recording):
         self.resumed: list[Resumption] = []
         self.files: Sequence[str] = ()  # that the run reads its data from
         self.steps: Sequence[Done] = ()
+        self.ended_by = ""
+        self.skipped_updates: int | None = None
 
     def end_batch(self, result: Any) -> None:
         """Keeps what the towers did in the batch that has just ended; `result`: its `StepResult`."""
@@ -120,6 +125,13 @@ class RunState(Recording):
         if self.checkpoint is not None:
             seconds = self._clock() - self._entered[0][1]
             self.resumed.append(Resumption(batch=self.checkpoint.batches, seconds=seconds))
+
+    def learned(self, kind: str, most: int) -> tuple[Sequence[float], Sequence[int]]:
+        """(sums, what they are over) of the last batches: of their losses, or their right predictions ("accuracy")."""
+        counts = self._columns["loss_items"][-most:]
+        if kind == ACCURACY:
+            return self._columns["correct"][-most:], counts
+        return [loss * count for loss, count in zip(self.timer.step_loss[-most:], counts)], counts
 
     def accuracies(self) -> list[float]:
         """The share of right predictions of each batch; empty if they are not counted."""
@@ -165,7 +177,12 @@ class RunState(Recording):
         return dataclasses.replace(result, graph=self.graph, trace=self.trace, certificate=certificate)
 
     def _batches(self, workers: Workers | None) -> Batches:
-        return dataclasses.replace(super()._batches(workers), resumed=tuple(self.resumed) or None)
+        return dataclasses.replace(
+            super()._batches(workers),
+            resumed=tuple(self.resumed) or None,
+            ended_by=self.ended_by or None,
+            skipped_updates=self.skipped_updates,
+        )
 
     def _of_towers(self, steps: int) -> dict[str, Any]:
         told = {name: tuple(values[:steps]) for name, values in self._columns.items()}

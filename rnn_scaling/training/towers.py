@@ -16,8 +16,9 @@ from tensorflow.python.eager import context  # no public name leads to the graph
 
 from rnn_scaling.analysis.slicing import Cut
 from rnn_scaling.data.source import Source
-from rnn_scaling.models.workload import Outcome, Workload, first_values
+from rnn_scaling.models.workload import Counts, Outcome, Workload, first_values
 from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import Gradients, VariableState, VariableUpdate, place
 from rnn_scaling.training.state import Done
@@ -95,6 +96,7 @@ class TrainStep:
         self._workload, self._source, self._update = workload, source, update
         self._embedding_rows = {spec.name: spec.shape[0] for spec in workload.variables if spec.kind == "embedding"}
         self.engine, self._config, self._seed = engine, config, config.training.seed
+        self._repeats = config.training.gradient_accumulation_steps
         with tf.device(engine.host):
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._function = tf.function(self._build, autograph=False)
@@ -121,6 +123,10 @@ class TrainStep:
     def end(self) -> int:
         """Lets end what still runs after the last call; returns how many updates were made beyond one a step."""
         return 0
+
+    def skipped_updates(self) -> int | None:
+        """Updates that were left out since a gradient was not finite; None without loss scaling."""
+        return self._update.skipped_updates()
 
     def graph(self) -> tf.Graph:
         """The graph of the step as traced from Python."""
@@ -150,12 +156,13 @@ class TrainStep:
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         """Every tower's counts, and when all gradients were ready, of the step of this number, applied."""
         with tf.name_scope("input/"):
-            batches = self._source.next_batches(step)
+            steps = [step] if self._repeats == 1 else [step * self._repeats + k for k in range(self._repeats)]
+            batches = list(zip(*map(self._source.next_batches, steps)))  # [tower][micro-batch]
         with tf.name_scope("exchange/items/"):
             denominators = self._denominators(batches)
 
         def tower(index: int) -> tuple[Outcome, Gradients]:
-            return self._tower(index, batches[index], denominators[index], step)
+            return self._tower(index, batches[index], denominators[index], steps)
 
         outcomes, self.tower_gradients = zip(*self._update.run(tower))
         ready = self._ready_at() if self.engine.size > 1 else None
@@ -172,30 +179,57 @@ class TrainStep:
             with tf.control_dependencies(computed):
                 return tf.timestamp()
 
-    def _denominators(self, batches: Sequence[Any]) -> list[tf.Tensor]:
-        """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum."""
+    def _denominators(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
+        """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
+
+        Args:
+          batches: `[tower][micro-batch]`.
+        """
         with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
-            return self._update.total_items([self._workload.loss_items(batch) for batch in batches])
+            return self._update.total_items([tf.add_n(list(map(self._workload.loss_items, own))) for own in batches])
 
-    def _tower(self, index: int, batch: Any, denominator: tf.Tensor, step: tf.Tensor) -> tuple[Outcome, Gradients]:
-        inputs = self._inputs(index, batch, step)
-        with tf.name_scope(f"tower_{index}/forward/"):
-            weights = {**inputs.weights, **self._read_moving(index)}
-            outcome = self._workload.forward(weights, inputs.rows, batch, inputs.seed)
-            mean_loss = outcome.loss_sum / denominator
-            if inputs.loss_scale is not None:
-                mean_loss *= inputs.loss_scale
-        return outcome, self._differentiate(index, inputs, mean_loss)
+    def _tower(
+        self, index: int, batches: Sequence[Any], denominator: tf.Tensor, steps: Sequence[tf.Tensor]
+    ) -> tuple[Outcome, Gradients]:
+        """What a tower's micro-batches give together, one computed after the other with the same weights.
 
-    def _inputs(self, index: int, batch: Any, step: tf.Tensor) -> TowerInputs:
+        Args:
+          steps: the numbers of the micro-batches, since the first one of the run.
+        """
+        inputs: TowerInputs | None = None
+        outcomes: list[Outcome] = []
+        summed: Gradients = {}
+        for batch, step in zip(batches, steps):
+            # Otherwise all of them would run at once, and their activations be in memory together.
+            with tf.control_dependencies([_values(gradient) for gradient in summed.values()]):
+                inputs = self._inputs(index, batch, step, inputs)
+                with tf.name_scope(f"tower_{index}/forward/"):
+                    moving = outcomes[-1].moving if outcomes else self._read_moving(index)
+                    outcome = self._workload.forward({**inputs.weights, **moving}, inputs.rows, batch, inputs.seed)
+                    mean_loss = outcome.loss_sum / denominator
+                    if inputs.loss_scale is not None:
+                        mean_loss *= inputs.loss_scale
+                own = self._differentiate(index, inputs, mean_loss)
+                with tf.name_scope(f"tower_{index}/backward/"):
+                    summed = {name: gradients.add([summed[name], own[name]]) for name in own} if summed else own
+            outcomes.append(outcome)
+        correct = [outcome.correct for outcome in outcomes if outcome.correct is not None]
+        loss_sum = tf.add_n([outcome.loss_sum for outcome in outcomes])
+        return Outcome(loss_sum, outcomes[-1].moving, tf.add_n(correct) if correct else None), summed
+
+    def _inputs(self, index: int, batch: Any, step: tf.Tensor, before: TowerInputs | None = None) -> TowerInputs:
+        """What a tower computes a batch with; `before`: what it computed another of the same update with."""
         with tf.name_scope(f"tower_{index}/input/"):
             ids = self._workload.lookups(batch)
             rows = {name: self._update.lookup(index, name, ids[name]) for name in ids}
-            weights = self._update.weights(index)
+            if before is None:
+                weights, scale = self._update.weights(index), self._update.loss_scale(index)
+            else:
+                weights, scale = before.weights, before.loss_scale
             with tf.device(self.engine.host):  # generators take their seed from host memory, also on GPUs
                 number = tf.cast(step, tf.int32) * self.engine.num_towers + (self.engine.first_tower + index)
                 seed = tf.stack([number, self._seed])
-            return TowerInputs(weights, rows, ids, seed, self._update.loss_scale(index))
+            return TowerInputs(weights, rows, ids, seed, scale)
 
     def _differentiate(
         self, index: int, inputs: TowerInputs, result: tf.Tensor, d_result: tf.Tensor | None = None
@@ -225,9 +259,9 @@ class TrainStep:
             for name, value in values.items():
                 variables[name].assign(value)
 
-    def _counts(self, index: int, outcome: Outcome, batch: Any) -> tf.Tensor:
+    def _counts(self, index: int, outcome: Outcome, batches: Sequence[Any]) -> tf.Tensor:
         with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
-            counts = self._workload.counts(batch)
+            counts = Counts(*map(tf.add_n, map(list, zip(*map(self._workload.counts, batches)))))
             floats = tf.cast(outcome.loss_sum, tf.float64), counts.loss_items, counts.items
             correct = [] if outcome.correct is None else [tf.cast(outcome.correct, tf.float64)]
             return tf.stack([*floats, tf.cast(counts.positions, tf.float64), *correct])

@@ -47,7 +47,7 @@ class AsynchronousCertifier:
             towers = self._gradients.towers(number)
             if number in numbers:
                 part = self._gradients.part(self._first, towers.batches[0], 1 / towers.loss_items[0], number)
-                changes.append(rule.update(part.gradient))
+                changes.append(rule.update(part.gradient, self._first))
         expected = summed(changes)
         (variables,) = weights_by_tower(self._step).values()
         change = {name: array - self._first[name] for name, array in variables.items()}

@@ -106,10 +106,14 @@ def compared(config: RunConfig, num_batches: int) -> str:
     clipped = f", gradients clipped to {training.max_gradient_norm:g}" if training.max_gradient_norm else ""
     rate = learning_rate.of(config)
     rates = f"{rate.last:g}" if rate.is_constant else f"{rate.first:g} to {rate.last:g} in {rate.ramp_updates} updates"
+    rates = rates if rate.schedule == "constant" else f"{rate.last:g} ({rate.schedule})"
+    repeats, decay = training.gradient_accumulation_steps, training.weight_decay
+    repeated = f" of {repeats} micro-batches" if repeats > 1 else ""
+    optimizer = f"{training.optimizer} with weight decay {decay:g}" if decay else training.optimizer
     where = scale.in_words(config.cluster.num_workers, config.devices.num_devices)
     return (
         f"{config.model.model}, {config.update.variable_update} on {where} against serial training: "
-        f"{counted(num_batches, 'batch|batches')}, {training.optimizer}, learning rate {rates}{clipped}, "
+        f"{counted(num_batches, 'batch|batches')}{repeated}, {optimizer}, learning rate {rates}{clipped}, "
         f"{config.model.compute_dtype}."
     )
 

@@ -136,7 +136,8 @@ class Certifier:
     def _replayed(self) -> list[Statement]:
         """What explains all updates, of rules that depend on more than the last batch; empty: nothing does."""
         training, update = self._config.training, self._config.update
-        is_plain = training.optimizer == "sgd" and not training.max_gradient_norm and not training.lr_warmup_batches
+        is_plain = training.optimizer == "sgd" and not (training.max_gradient_norm or training.weight_decay)
+        is_plain = is_plain and training.lr_schedule == "constant" and not training.lr_warmup_batches
         if (is_plain and update.compress_gradients != "int8") or self._findings.are_right:
             return []
         by_batch = []

@@ -110,7 +110,7 @@ def combined(parts: Mapping[int, GradientPart], factors: Factors) -> Gradient:
 
 def explain(evidence: Evidence) -> dict[str, list[Statement]]:
     """The explanations of each variable that fit what it did, best first; [UNKNOWN] where none does."""
-    right = evidence.rule.change(evidence.expected())
+    right = evidence.rule.change(evidence.expected(), evidence.update.before)
     num_towers = len(evidence.update.parts) if evidence.guarantee.shares_one_model else 1
     found: dict[str, list[Statement]] = {name: [] for name in right}
     for name, change in right.items():
@@ -120,7 +120,7 @@ def explain(evidence: Evidence) -> dict[str, list[Statement]]:
             found[name].append(_statement_of_factor(factor, num_towers))
     wrong = [name for name, statements in found.items() if RIGHT not in statements]
     for statement, gradient in _candidates(evidence) if wrong else ():
-        change_of = evidence.rule.change(gradient)
+        change_of = evidence.rule.change(gradient, evidence.update.before)
         for name in wrong:
             if evidence.fits(name, change_of[name]):
                 found[name].append(statement)

@@ -26,7 +26,10 @@ FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """The batches of one step, all towers'; `loss_items`: what each tower's loss is a sum over."""
+    """The batches of one step, all towers'; `loss_items`: what each tower's loss is a sum over.
+
+    batches: of each tower those of one update, a tuple.
+    """
 
     batches: Sequence[Any]
     loss_items: Sequence[float]
@@ -53,6 +56,7 @@ class SerialGradients:
 
     def __init__(self, config: RunConfig, engine: Engine) -> None:
         self.num_towers, self._seed = config.num_towers, config.training.seed
+        self._repeats = config.training.gradient_accumulation_steps
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
         feed = benchmark.feed_of(config, engine, self._workload)
@@ -78,26 +82,45 @@ class SerialGradients:
     def towers(self, number: int) -> Towers:
         """The batches of step `number`; to be asked for once each, in order."""
         with tf.device(self._device):
-            batches = self._next(tf.constant(number, tf.int64))
+            numbers = range(number * self._repeats, (number + 1) * self._repeats)
+            drawn = [self._next(tf.constant(each, tf.int64)) for each in numbers]
             if self._slices:
-                batches = self._cut(batches[0], self._slices)
-            loss_items = [float(self._workload.counts(batch).loss_items) for batch in batches]
-        return Towers(batches, loss_items)
+                drawn = [self._cut(batches[0], self._slices) for batches in drawn]
+            towers = list(zip(*drawn))
+            loss_items = [sum(float(self._workload.counts(batch).loss_items) for batch in own) for own in towers]
+        return Towers(towers, loss_items)
 
     def _cut(self, batch: Any, sizes: Sequence[int]) -> list[Any]:
         columns = (tf.split(part, sizes, self._workload.layout.sample_axis(part)) for part in batch)
         return [type(batch)(*parts) for parts in zip(*columns)]
 
-    def part(self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays | None = None) -> GradientPart:
-        """One tower's loss, and the gradient of `factor` times it.
+    def part(
+        self, weights: Arrays, batches: Sequence[Any], factor: float, draw: int, moving: Arrays | None = None
+    ) -> GradientPart:
+        """One tower's loss over its batches of an update, and the gradient of `factor` times it.
 
         Args:
           factor: 1 / the items of all towers that share an update, times the loss scale.
+          draw: number of the update times the towers, and the tower's.
         """
+        number, tower = divmod(draw, self.num_towers)
+        parts: list[GradientPart] = []
+        for micro, batch in enumerate(batches, number * self._repeats):
+            averages = parts[-1].moving if parts else moving or self.first_moving
+            parts.append(self._part_of(weights, batch, factor, micro * self.num_towers + tower, averages))
+        rows = {name: list(zip(*(part.rows[name] for part in parts))) for name in parts[0].rows}
+        return GradientPart(
+            sum(part.loss_sum for part in parts),
+            summed([part.gradient for part in parts]),
+            parts[-1].moving,
+            {name: (np.concatenate(ids), np.concatenate(values)) for name, (ids, values) in rows.items()},
+        )
+
+    def _part_of(self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays) -> GradientPart:
         with tf.device(self._device):
             seed = tf.constant([draw, self._seed], tf.int32)
             tensors = {name: tf.constant(value) for name, value in weights.items()}
-            averages = {name: tf.constant(array) for name, array in (moving or self.first_moving).items()}
+            averages = {name: tf.constant(array) for name, array in moving.items()}
             found = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
         loss_sum, gradient, following, rows = found
         touched = {name: (ids.numpy(), values.numpy()) for name, (ids, values) in rows.items()}
@@ -149,7 +172,7 @@ class BatchCheck:
 
 
 def _digest(batch: Any) -> bytes:
-    parts = [np.asarray(part) for part in batch]
+    parts = [np.asarray(part) for part in tf.nest.flatten(batch)]
     if sum(part.size for part in parts if part.ndim > 1) < FEWEST_IDS:
         return b""
     return hashlib.blake2b(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()

@@ -47,6 +47,11 @@ def cause(config: RunConfig, updates: Sequence[ReplicaUpdate]) -> Statement | No
 
 CONSTANTS: dict[str, dict[str, tuple[float, ...]]] = {  # optimizer -> its constants and what they may be instead
     "momentum": {"momentum": (0.0, 0.5, 0.8, 0.85, 0.95, 0.98, 0.99, 0.999)},
+    "rmsprop": {
+        "momentum": (0.0, 0.5, 0.8, 0.95, 0.99),
+        "rmsprop_decay": (0.5, 0.8, 0.95, 0.99, 0.999),
+        "rmsprop_epsilon": (1e-10, 1e-8, 1e-7, 1e-3, 1e-2, 0.1, 2.0),
+    },
     "adam": {
         "beta_1": (0.0, 0.5, 0.8, 0.95, 0.99),
         "beta_2": (0.9, 0.95, 0.98, 0.99, 0.9999),
@@ -57,6 +62,12 @@ CORRECTIONS = {  # what Adam does not correct -> which corrections are left
     ("average of gradients", "average of squares"): (False, False),
     ("average of gradients",): (False, True),
     ("average of squares",): (True, False),
+}
+DECAYS = {  # how weights may decay instead
+    "rule-not-decayed": Constants(weight_decay=0.0),
+    "rule-decays-all": Constants(decays_all=True),
+    "rule-decay-in-gradient": Constants(decouples=()),
+    "rule-decay-decoupled": Constants(decouples=("momentum", "rmsprop", "adam")),
 }
 RAMPS = {
     "rule-ramp-late": Constants(offset=-1),
@@ -69,6 +80,10 @@ RAMPS = {
 def _candidates(config: RunConfig) -> Iterator[Cause]:
     training, num_towers = config.training, config.num_towers
     yield from _wrong_constants(training.optimizer)
+    for kind, constants in DECAYS.items() if training.weight_decay else ():
+        yield Cause(Statement(kind, "weight decay"), constants)
+    if training.lr_schedule != "constant":
+        yield Cause(Statement("rule-not-scheduled", "learning rate"), Constants(is_scheduled=False))
     if training.lr_warmup_batches:
         for kind, constants in {**RAMPS, "rule-no-ramp": Constants(ramp=-training.lr_warmup_batches)}.items():
             yield Cause(Statement(kind, "learning rate"), constants)
@@ -172,4 +187,4 @@ def _changes(config: RunConfig, tried: Cause, updates: Sequence[ReplicaUpdate]) 
         if guarantee.late:
             zeros = {name: np.zeros_like(array) for name, array in gradient.items()}
             gradient, late = (zeros if late is None else late), gradient
-        yield rule.update(gradient)
+        yield rule.update(gradient, update.before)

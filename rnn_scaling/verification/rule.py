@@ -12,10 +12,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from rnn_scaling import registry
+from rnn_scaling.settings import learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.run_options import TrainingOptions
 
 Arrays = Mapping[str, np.ndarray]
+Updated = tuple[np.ndarray, tuple[np.ndarray, ...]]  # the change of a variable, and its slots after it
 # Of a variable's way: thousands of roundings of float32 (2**-24). Both sides compute a tower's gradient with the same
 # kernels from the same weights, so what is left is the order of sums over towers and one rounding an update.
 FLOAT32_SHARE = 2.0**-10
@@ -77,6 +79,14 @@ class Constants:
     offset: int = 0  # added to the count of updates that the correction and the learning rate see
     ramp: int = 0  # added to the number of updates over which the learning rate rises
     rate: float = 1.0  # multiplies the learning rate
+    # RMSProp's: of the mean square, which starts at 1, and added to it (Tieleman and Hinton, 2012, lecture 6e).
+    rmsprop_decay: float = 0.9
+    rmsprop_epsilon: float = 1.0
+    weight_decay: float = 1.0  # multiplies --weight_decay
+    decays_all: bool = False  # weight decay reaches vectors and scalars, too
+    # Which optimizers take weight decay off the weights; others add it to the gradient after clipping.
+    decouples: tuple[str, ...] = ("adam",)
+    is_scheduled: bool = True  # whether the learning rate follows --lr_schedule
     bound: float = 1.0  # multiplies the norm that gradients are clipped to
     # "global": by the norm of all variables together; "variable": by each one's own; "nothing": not at all.
     clips: str = "global"
@@ -91,17 +101,21 @@ class UpdateRule:
     def __init__(
         self, training: TrainingOptions, scales_loss: bool = False, num_towers: int = 1, constants: Constants = RIGHT
     ) -> None:
-        self._last_rate = training.learning_rate * (num_towers if training.lr_scaling == "linear" else 1)
+        larger = num_towers * training.gradient_accumulation_steps if training.lr_scaling == "linear" else 1
+        self._larger, self._last_rate = larger, training.learning_rate * larger
         self._constants = constants
         self._training, self._scales_loss = training, scales_loss
-        self.loss_scale = FIRST_LOSS_SCALE if scales_loss else 1.0
+        self._is_dynamic = training.loss_scale == "dynamic"
+        first_scale = FIRST_LOSS_SCALE if self._is_dynamic else float(training.loss_scale)
+        self.loss_scale = first_scale if scales_loss else 1.0
         self._updates = 0
         self.has_clipped = False  # whether any gradient of an update was longer than it may be
         self._slots: dict[str, tuple[np.ndarray, ...]] = {}
 
     def reach(self) -> float:
         """How far a gradient of 1 moves a weight, in the long run."""
-        return self._last_rate / (1 - self._constants.momentum if self._training.optimizer == "momentum" else 1)
+        has_momentum = self._training.optimizer in ("momentum", "rmsprop")
+        return self._last_rate / (1 - self._constants.momentum if has_momentum else 1)
 
     def shrink(self, gradient: Arrays) -> float:
         """What clipping multiplies this gradient by."""
@@ -109,40 +123,58 @@ class UpdateRule:
         return longest / max(length(gradient), longest) if longest else 1.0
 
     def _rate(self) -> float:
-        """Of this update: an even ramp of --lr_warmup_batches updates, the first at the unscaled rate.
+        """Of this update: the schedule's, times an even ramp of --lr_warmup_batches updates from 1 to the scaling.
 
-        Source: Goyal et al., arXiv:1706.02677, section 2.2.
+        Sources: Goyal et al., arXiv:1706.02677, section 2.2; Vaswani et al., arXiv:1706.03762, equation 3.
         """
-        first, ramp = self._training.learning_rate, self._training.lr_warmup_batches + self._constants.ramp
-        share = min(1.0, (self._updates + self._constants.offset) / ramp) if ramp > 0 else 1.0
-        return self._constants.rate * (first + (self._last_rate - first) * share)
+        training, constants = self._training, self._constants
+        number, ramp = self._updates + constants.offset, training.lr_warmup_batches + constants.ramp
+        schedule = training.lr_schedule if constants.is_scheduled else "constant"
+        rate = constants.rate * training.learning_rate
+        if schedule == "inverse_sqrt":
+            step = max(1, number + 1)
+            return rate * self._larger * max(1, ramp) ** 0.5 * min(step**-0.5, step * max(1, ramp) ** -1.5)
+        for start, following in learning_rate.steps_of(training) if schedule == "piecewise" else ():
+            rate = constants.rate * following if number >= start else rate
+        return rate * (1 + (self._larger - 1) * (min(1.0, number / ramp) if ramp > 0 else 1.0))
 
-    def change(self, gradient: Arrays) -> dict[str, np.ndarray]:
-        """What one update adds to each variable; changes nothing."""
-        return {name: change for name, (change, _) in self._updated(gradient).items()}
+    def change(self, gradient: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
+        """What one update adds to each variable of these weights; changes nothing."""
+        return {name: change for name, (change, _) in self._updated(gradient, weights).items()}
 
-    def update(self, gradient: Arrays) -> dict[str, np.ndarray]:
+    def update(self, gradient: Arrays, weights: Arrays) -> dict[str, np.ndarray]:
         """What one update adds to each variable, which is then done; zeros where a scaled gradient is not finite."""
         if self._scales_loss and not all(np.isfinite(array).all() for array in gradient.values()):
-            self.loss_scale = max(1.0, self.loss_scale / 2)
+            self.loss_scale = max(1.0, self.loss_scale / 2) if self._is_dynamic else self.loss_scale
             return {name: np.zeros_like(array) for name, array in gradient.items()}
         longest = self._training.max_gradient_norm
         self.has_clipped |= bool(longest) and length(gradient) > longest
-        updated = self._updated(gradient)
+        updated = self._updated(gradient, weights)
         self._slots = {name: slots for name, (_, slots) in updated.items()}
         self._updates += 1
         return {name: change for name, (change, _) in updated.items()}
 
-    def _updated(self, gradient: Arrays) -> dict[str, tuple[np.ndarray, tuple[np.ndarray, ...]]]:
+    def _updated(self, gradient: Arrays, weights: Arrays) -> dict[str, Updated]:
         longest, clips = self._training.max_gradient_norm * self._constants.bound, self._constants.clips
         if longest and clips == "global":
             gradient = clipped(gradient, longest)
         elif longest and clips == "variable":
             gradient = {name: clipped({name: array}, longest)[name] for name, array in gradient.items()}
-        return {name: self._of_one(name, array) for name, array in gradient.items()}
+        return {name: self._decayed(name, array, weights[name]) for name, array in gradient.items()}
 
-    def _of_one(self, name: str, gradient: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        """(change, slots after it) of one variable."""
+    def _decayed(self, name: str, gradient: np.ndarray, weight: np.ndarray) -> Updated:
+        """What becomes of one variable, with weight decay."""
+        constants = self._constants
+        share = self._training.weight_decay * constants.weight_decay
+        if not share or (weight.ndim < 2 and not constants.decays_all):
+            return self._of_one(name, gradient)
+        if self._training.optimizer not in constants.decouples:
+            return self._of_one(name, gradient + np.float32(share) * weight)
+        change, slots = self._of_one(name, gradient)
+        return change - np.float32(self._rate() * share) * weight, slots
+
+    def _of_one(self, name: str, gradient: np.ndarray) -> Updated:
+        """What becomes of one variable without it."""
         rate, zeros, constants = self._rate(), np.zeros_like(gradient), self._constants
         if self._training.optimizer == "sgd":
             return -np.float32(rate) * gradient, ()
@@ -151,6 +183,12 @@ class UpdateRule:
             momentum = np.float32(constants.momentum)
             velocity = momentum * velocity - np.float32(rate) * gradient
             return (momentum * velocity - np.float32(rate) * gradient if constants.nesterov else velocity), (velocity,)
+        if self._training.optimizer == "rmsprop":
+            square, velocity = self._slots.get(name, (np.ones_like(gradient), zeros))
+            square = square + np.float32(1 - constants.rmsprop_decay) * (gradient * gradient - square)
+            step = np.float32(rate) * gradient / np.sqrt(square + np.float32(constants.rmsprop_epsilon))
+            velocity = np.float32(constants.momentum) * velocity - step
+            return velocity, (square, velocity)
         mean, square = self._slots.get(name, (zeros, zeros))
         beta_1, beta_2 = constants.beta_1, constants.beta_2
         mean = np.float32(beta_1) * mean + np.float32(1 - beta_1) * gradient

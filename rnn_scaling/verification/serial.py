@@ -80,7 +80,7 @@ class Serial:
         applied = gradient = self._exchange.sum(parts)
         if training.late is not None:
             applied, training.late = training.late, gradient
-        change = training.rule.update(applied)
+        change = training.rule.update(applied, training.weights)
         training.stale = training.weights
         training.weights = {name: value + change[name] for name, value in training.weights.items()}
         for name, array in change.items():

@@ -70,6 +70,11 @@ def test_speedup_and_efficiency_are_ratios_to_the_same_run_on_one_device():
     assert [len(row.records) for row in table] == [1, 1, 1, 1, 2]
 
 
+def test_the_global_batch_is_that_of_an_update():
+    (row,) = rows.with_baselines([run(2, 1000.0, batch_size=16, gradient_accumulation_steps=4)])
+    assert (row.batch_size, row.global_batch_size) == (16, 128)
+
+
 def test_without_a_baseline_there_is_no_speedup():
     (row,) = rows.with_baselines([run(2, 1900.0)])
     assert row.metric(SPEEDUP) is None and row.metric(EFFICIENCY) is None

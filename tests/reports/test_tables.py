@@ -12,9 +12,10 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.records.own_files import is_own
-from rnn_scaling.reports import csv_table, json_report, report_files, summary, table
+from rnn_scaling.reports import csv_table, environment, json_report, report_files, summary, table
 from rnn_scaling.reports.page import document
 from tests.support.paths import GOLDEN
+from tests.support.records import make_record
 from tests.support.scaling_runs import attributed, of, series, timed
 
 GOLDENS = {"table.md": table.render, "table.csv": csv_table.render, "report.json": json_report.render}
@@ -115,3 +116,11 @@ def test_the_csv_has_a_column_for_each_option_and_part():
 
 def test_a_training_says_what_a_word_is():
     assert table.render_runs([timed(2, 140)]).endswith(" |\n\nwords: source and target tokens without padding.\n")
+
+
+def test_a_training_says_how_many_updates_float16_skipped():
+    skipped = make_record(config={"compute_dtype": "float16"}, batches={"skipped_updates": 3})
+    (statement,) = environment.skipped_updates([skipped, make_record(batches={"skipped_updates": 0}), make_record()])
+    assert (statement.kind, statement.values) == ("updates-skipped", {"runs": 1, "total": 3, "most": 3})
+    assert "3 updates were skipped" in table.render_runs([skipped])
+    assert "skipped" not in table.render_runs([make_record()])

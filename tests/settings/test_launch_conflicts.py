@@ -65,6 +65,10 @@ def test_a_mode_of_one_process_does_not_run_several_times():
             "--variable_consistency=relaxed over --num_workers=2 needs --sparse_gradients=densify",
         ),
         ({**COLLECTIVE, "until_steady": True}, "--until_steady=true ends each of --num_workers=2 by its own clock"),
+        (
+            {**COLLECTIVE, "stop_at_loss": 1.5},
+            "--stop_at_loss=1.5 ends each of --num_workers=2 by its own clock or loss",
+        ),
         ({**COLLECTIVE, "all_reduce_spec": "xring#2"}, "xring adds within one process, and --num_workers=2; use auto"),
         ({**COLLECTIVE, "global_batch_size": 3, "num_devices": 2}, "--num_devices=2 x --num_workers=2: every tower"),
         (

@@ -89,7 +89,7 @@ def train(
     update = update or benchmark.build_update(config, engine, workload)
     step = registry.load(registry.STEPS, mode.step).build(workload, source, update, engine, config)
     results, after = [], []
-    for _ in batches:
+    for _ in range(len(batches) // config.training.gradient_accumulation_steps):
         results.append(step())
         after.append([{name: value.numpy() for name, value in replica.items()} for replica in update.replicas()])
         assert after[-1] and all(after[-1]), "no variable: whatever is said of each would hold"

@@ -26,7 +26,9 @@ WORDS = [
     *("--compress_gradients=int8", "--dropout=0.2", "--data_source=text", "--accuracy", "--progress=false"),
     *(f"--{side}_file_name={SAMPLE}/train.{side}" for side in ("src", "tgt")),
     *(f"--{side}_vocab_file={SAMPLE}/vocab.{side}" for side in ("src", "tgt")),
-    *("--src_vocab_size=1265", "--tgt_vocab_size=1266", "--learning_rate=0.01"),
+    *("--src_vocab_size=1265", "--tgt_vocab_size=1266", "--learning_rate=0.01", "--optimizer=rmsprop"),
+    *("--gradient_accumulation_steps=2", "--weight_decay=0.01"),
+    *("--lr_schedule=piecewise", "--lr_steps=12:0.1,16:0.02"),
 ]
 
 

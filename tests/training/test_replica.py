@@ -7,6 +7,8 @@ import types
 import numpy as np
 import pytest
 
+from tests.training.test_checkpoints import build
+
 pytestmark = pytest.mark.usefixtures("as_built")
 
 
@@ -19,7 +21,7 @@ def updater(tf):
     from rnn_scaling.training import optimizers, replica
 
     variable = tf.Variable([1.0, 2.0], name="v")
-    rule = replica.UpdateRule(optimizers.build("sgd", 1.0), scales_loss=True)
+    rule = replica.UpdateRule(optimizers.build("sgd", 1.0), loss_scale="dynamic")
     return variable, replica.Updater({"v": variable}, rule, "CPU:0")
 
 
@@ -34,7 +36,22 @@ def test_gradients_that_are_not_finite_skip_the_update_and_halve_the_loss_scale(
     assert float(update.loss_scale()) == before / 4
     step(tf.constant([0.5, 1.0]))
     assert variable.numpy().tolist() == [0.5, 1.0]
-    assert float(update.loss_scale()) == before / 4
+    assert float(update.loss_scale()) == before / 4 and int(update.skipped) == 2
+
+
+def test_a_static_loss_scale_stays_and_its_skipped_updates_are_counted(tf):
+    from rnn_scaling.training import optimizers, replica
+
+    variable = tf.Variable([1.0])
+    rule = replica.UpdateRule(optimizers.build("sgd", 1.0), loss_scale="128")
+    update = replica.Updater({"v": variable}, rule, "CPU:0")
+    step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
+    for gradient in (np.inf, 0.5, np.nan):
+        step(tf.constant([gradient]))
+        assert float(update.loss_scale()) == 128
+    assert (variable.numpy().tolist(), int(update.skipped)) == ([0.5], 2)
+    unscaled = replica.Updater({}, replica.UpdateRule(optimizers.build("sgd", 1.0)), "CPU:0")
+    assert unscaled.skipped is None
 
 
 def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf, monkeypatch):
@@ -49,6 +66,15 @@ def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(updater, tf
         step(tf.zeros([2]))
         scales.append(float(update.loss_scale()) / before)
     assert scales == [1, 1, 2, 2, 2, 4]
+
+
+@pytest.mark.parametrize("mode", ["replicated", "parameter_server"])
+def test_a_step_tells_the_updates_that_it_skipped(mode):
+    given = {"model": "lm", "variable_update": mode, "compute_dtype": "float16", "loss_scale": "999999999"}
+    step, _ = build(given)
+    before = [state.variable.numpy() for state in step.variable_states()]
+    assert (step(), step())[1].loss > 0 and step.skipped_updates() == 2
+    assert all(np.array_equal(old, state.variable) for old, state in zip(before, step.variable_states(), strict=True))
 
 
 def test_variables_are_spread_by_bytes(tf):

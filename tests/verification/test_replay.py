@@ -18,6 +18,8 @@ SHAPES = {"kernel": (12, 16), "bias": (16,)}
 UPDATES = 8
 CLIP = {"max_gradient_norm": 1.0}
 RAMP = {"lr_scaling": "linear", "lr_warmup_batches": 5}
+DECAY = {"weight_decay": 0.1}
+PIECEWISE = {"lr_schedule": "piecewise", "lr_steps": "3:0.02"}
 INT8 = {"variable_update": "replicated", "compress_gradients": "int8"}
 
 
@@ -34,6 +36,17 @@ CASES = {
     "correction": ({"optimizer": "adam"}, Constants(corrects=(False, False)), {}, "bias correction"),
     "correction of gradients": ({"optimizer": "adam"}, Constants(corrects=(False, True)), {}, "bias correction"),
     "correction of squares": ({"optimizer": "adam"}, Constants(corrects=(True, False)), {}, "bias correction"),
+    "rmsprop": ({"optimizer": "rmsprop"}, Constants(rmsprop_epsilon=0.1), {}, "rmsprop_epsilon"),
+    "no decay": ({"optimizer": "momentum", **DECAY}, Constants(weight_decay=0.0), {}, "weight decay"),
+    "decay of biases": ({"optimizer": "sgd", **DECAY}, Constants(decays_all=True), {}, "weight decay"),
+    "decay in the gradient": ({"optimizer": "adam", **DECAY}, Constants(decouples=()), {}, "weight decay"),
+    "decay of the weights": (
+        {"optimizer": "rmsprop", **DECAY},
+        Constants(decouples=("rmsprop",)),
+        {},
+        "weight decay",
+    ),
+    "schedule": ({"optimizer": "sgd", **PIECEWISE}, Constants(is_scheduled=False), {}, "learning rate"),
     "rate": ({"optimizer": "momentum"}, Constants(rate=1.5), {}, "learning rate"),
     "ramp": (
         {"optimizer": "sgd", "lr_scaling": "linear", "lr_warmup_batches": 5},
@@ -61,8 +74,8 @@ def updates_of(config, constants, **exchange):
     for _ in range(UPDATES):
         draws = [{name: random.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()} for _ in "ab"]
         parts = {tower: GradientPart(1.0, each, {}) for tower, each in enumerate(draws)}
-        change = rule.update(exchanged.sum(parts))
-        before = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+        before = {name: random.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+        change = rule.update(exchanged.sum(parts), before)
         made.append(ReplicaUpdate(0, parts, {0: 0.5, 1: 0.5}, change, before))
     return made
 

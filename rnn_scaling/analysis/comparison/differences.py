@@ -44,7 +44,9 @@ _WORK = {
     "sentences have other lengths and another share of padding": (
         *("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file", "num_buckets"),
     ),
-    "sgd updates one array a variable, momentum two, adam three": ("optimizer",),
+    "sgd updates one array a variable, momentum two, rmsprop and adam three": ("optimizer",),
+    "decay reads each matrix once more in an update": ("weight_decay",),
+    "fewer exchanges and updates for the same items: more items/s": ("gradient_accumulation_steps",),
     "many times faster or slower": ("device",),
     "items/s grow with it, efficiency falls": ("num_devices", "num_workers"),
     "servers share the traffic of the variables, and take cores": ("num_ps",),
@@ -53,7 +55,9 @@ _WORK = {
 _MEASURING = {
     "a shorter warm-up counts slow first batches: fewer items/s": ("num_warmup_batches",),
     "fewer batches hide a late slow-down, and runs vary more": ("num_batches",),
-    "another rule for the end of the run": ("until_steady", "target_ci", "max_batches"),
+    "another rule for the end of the run": (
+        *("until_steady", "target_ci", "max_batches", "stop_at_loss", "stop_at_accuracy", "num_epochs"),
+    ),
     "no effect on synthetic data, another order of batches on text": ("seed",),
 }
 WORK_OPTIONS = {name: effect for effect, names in _WORK.items() for name in names}

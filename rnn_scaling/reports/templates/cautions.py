@@ -41,6 +41,10 @@ TEMPLATES = {
     ),
     "too-few-cores": "In {runs:count run} of {total} the devices needed more CPU cores than the machine has.",
     "gpus-throttled": "In {runs:count run} of {total} the driver reduced the GPUs' clocks.",
+    "updates-skipped": (
+        "In {runs:count run} of {total} up to {most:count update} {most:was|were} skipped, because a gradient was not "
+        "finite in float16."
+    ),
     "workers-on-one-host": (
         "In {runs:count run} of {total} several workers ran on one host: they share its memory, caches and clock and "
         "use no network, so this is not how separate machines scale."

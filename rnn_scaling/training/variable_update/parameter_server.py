@@ -79,6 +79,7 @@ class ParameterServer(VariableUpdate):
         self._variables = {name: [_create(part, values) for part in parts] for name, parts in self._parts.items()}
         flat = {variable.name: variable for parts in self._variables.values() for variable in parts}
         self._updater = Updater(flat, rule, server_devices(engine, options)[0])
+        self.updaters = [self._updater]
         self._staged = None
         if options.staged_vars:
             self._staged = [_copy(values, device, f"staged/tower_{i}") for i, device in enumerate(self.devices)]

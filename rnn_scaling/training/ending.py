@@ -1,0 +1,83 @@
+"""After which batch a run ends, and why: batches, passes over the data, a known rate, or a target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from rnn_scaling import entry
+from rnn_scaling.analysis.learning import ACCURACY, LOSS, WINDOW_BATCHES, Target
+from rnn_scaling.analysis.steady_state import UntilKnown
+from rnn_scaling.data import cifar10_files, corpus
+from rnn_scaling.registry import TEXT_FILES
+from rnn_scaling.settings.conditions import is_read
+from rnn_scaling.settings.config import RunConfig
+from rnn_scaling.training.checkpoint_folder import most_batches
+from rnn_scaling.training.state import RunState
+
+
+class Ending:
+    """Asked before each batch. most: batches of the run at most, warm-up included."""
+
+    def __init__(self, config: RunConfig, state: RunState) -> None:
+        self._measure, self._state = config.measure, state
+        self._known = UntilKnown(config.measure.target_ci)
+        targets = {
+            "stop_at_loss": Target(LOSS, self._measure.stop_at_loss),
+            "stop_at_accuracy": Target(ACCURACY, self._measure.stop_at_accuracy),
+        }
+        self._targets = {name: target for name, target in targets.items() if target.value}
+        self._limit = "max_batches" if self._measure.until_steady else "num_batches"
+        self.most = most_batches(self._measure)
+        if self._measure.num_epochs:
+            self._limit, self.most = "num_epochs", _batches_of_epochs(config)
+
+    def reason(self, resume: Callable[[], None]) -> str:
+        """The option that ends the run now; empty: it goes on. `resume` ends a look at the times."""
+        measure, timer, done = self._measure, self._state.timer, len(self._state.timer.step_s)
+        for name, target in self._targets.items():
+            if done > measure.num_warmup_batches and self._is_reached(target):
+                return name
+        if done >= self.most:
+            return self._limit
+        if measure.until_steady and done >= measure.num_warmup_batches + measure.num_batches and self._known.due(done):
+            if self._known.reached(timer.step_s, timer.step_items):
+                return "until_steady"
+            resume()
+        return ""
+
+    def tell(self, reason: str) -> None:
+        """Says of each target whether it ended the run."""
+        for name, target in self._targets.items():
+            was = "was" if name == reason else "was not"
+            entry.note(f"--{name}={target.value:g} {was} reached in {len(self._state.timer.step_s)} batches")
+
+    def _is_reached(self, target: Target) -> bool:
+        """Whether the mean over a window met the target, and has done so since for as many batches."""
+        sums, counts = self._state.learned(target.kind, 2 * WINDOW_BATCHES)
+        if len(counts) < 2 * WINDOW_BATCHES:
+            return False
+        windows = [slice(start, start + WINDOW_BATCHES) for start in range(WINDOW_BATCHES + 1)]
+        return all(target.is_met(math.fsum(sums[window]) / sum(counts[window])) for window in windows)
+
+
+def _batches_of_epochs(config: RunConfig) -> int:
+    """Batches, the last one full, of --num_epochs passes over the samples of the files.
+
+    Raises:
+      DataError: if they end within the warm-up.
+    """
+    measure, data = config.measure, config.data
+    if is_read(config, "data_dir"):
+        samples = cifar10_files.count(cifar10_files.files(data.data_dir))
+    else:
+        texts = [name for name in TEXT_FILES if name.endswith("_file_name") and is_read(config, name)]
+        samples = corpus.count_pairs({name: getattr(data, name) for name in texts})
+    together = sum(config.tower_batch_sizes()) * config.training.gradient_accumulation_steps
+    batches = math.ceil(measure.num_epochs * samples / together)
+    if batches <= measure.num_warmup_batches:
+        raise corpus.DataError(
+            f"--num_epochs={measure.num_epochs:g} of {samples:,} samples are {batches} batches of {together}, "
+            f"all in --num_warmup_batches={measure.num_warmup_batches}; raise the one or lower the other"
+        )
+    return batches

@@ -1,0 +1,109 @@
+"""When a run ends, and what its record says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rnn_scaling.data
+from rnn_scaling.analysis import learning
+from rnn_scaling.data import corpus
+from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
+from rnn_scaling.training.ending import Ending
+from rnn_scaling.training.state import RunState
+from tests.support.forked import TINY, Trainer, as_built
+
+SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
+WARMUP, MOST = 4, 60
+
+
+class Batch:
+    """A `StepResult` of two towers."""
+
+    ready_s = None
+
+    def __init__(self, correct, items=10):
+        import numpy as np
+
+        self.items = self.positions = self.loss_items = np.array([items // 2] * 2)
+        self.correct = np.array([correct, 0])
+
+
+def ended(losses, correct=(), **given):
+    """(reason, batches done) of a run with these losses, and right predictions of 10 a batch."""
+    return run(losses, correct, **given)[:2]
+
+
+def run(losses, correct=(), **given):
+    """The same, and what the record has of its batches."""
+    given = {"num_warmup_batches": WARMUP, "num_batches": MOST - WARMUP, **given}
+    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    state = RunState(config)
+    ending = Ending(config, state)
+    state.timer.start()
+    for number in range(MOST + 1):
+        if reason := ending.reason(pytest.fail):
+            return reason, number, state.record("ok").batches
+        state.timer.end_step(10, losses[min(number, len(losses) - 1)])
+        state.end_batch(Batch(correct[min(number, len(correct) - 1)] if correct else 0))
+    raise AssertionError("it never ends")
+
+
+def test_a_run_without_a_target_ends_with_its_batches():
+    assert ended([1.0]) == ("num_batches", MOST)
+
+
+def test_a_target_must_be_met_by_a_window_for_as_long_as_a_window():
+    """Ten batches make the first window that meets it, and ten more keep to it."""
+    falling = [3.0] * 12 + [1.0]
+    assert ended(falling, stop_at_loss=1.0) == ("stop_at_loss", 12 + 20)
+    assert ended(falling, stop_at_loss=0.9) == ("num_batches", MOST)
+    assert ended([*falling, *[1.0] * 12, 9.0, 1.0], stop_at_loss=1.0) == ("stop_at_loss", 26 + 20)
+    right = [0] * 7 + [9]
+    assert ended([1.0], right, stop_at_accuracy=0.9, accuracy=True) == ("stop_at_accuracy", 7 + 20)
+
+
+def test_the_report_accepts_a_target_that_ended_a_run():
+    *_, batches = run([3.0] * 12 + [1.0], stop_at_loss=1.0)
+    curve = learning.curve(batches, learning.LOSS, 10 * learning.WINDOW_BATCHES)
+    assert learning.items_to(curve, learning.Target(learning.LOSS, 1.0)) == 22 * 10
+
+
+def test_a_target_that_is_met_in_the_warm_up_ends_the_run_after_a_measured_batch():
+    assert ended([1.0], stop_at_loss=2.0, num_warmup_batches=30, num_batches=30) == ("stop_at_loss", 31)
+
+
+def text(tmp_path, lines):
+    """Options of a run on text with these lines, some of them without words."""
+    (tmp_path / "train.tgt").write_text("".join(f"{line}\n" for line in lines))
+    files = {"tgt_file_name": f"{tmp_path}/train.tgt", "tgt_vocab_file": f"{SAMPLE}/vocab.tgt"}
+    return {"model": "lm", "data_source": "text", "batch_size": 2, "num_devices": 2, **files}
+
+
+def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
+    """21 lines with words in global batches of 4, or of 12 with micro-batches; the last one is full."""
+    given = text(tmp_path, ["a", "", "b b"] * 10 + ["c"])
+    assert ended([1.0], **given, num_epochs=1.0) == ("num_epochs", 6)
+    assert ended([1.0], **given, num_epochs=2.5) == ("num_epochs", 14)
+    assert ended([1.0], **given, num_epochs=3.0, gradient_accumulation_steps=3) == ("num_epochs", 6)
+    with pytest.raises(corpus.DataError, match="--num_epochs=0.7 of 21 samples are 4 batches of 4, all in"):
+        ended([1.0], **given, num_epochs=0.7)
+
+
+def test_epochs_of_images(tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"data_batch_{number}.bin").write_bytes(bytes(3073 * 20))
+    given = {"model": "resnet20", "data_source": "cifar10", "data_dir": str(tmp_path), "batch_size": 8}
+    assert ended([1.0], **given, num_epochs=2.0) == ("num_epochs", 10)
+
+
+def test_the_record_and_a_line_say_why_a_run_ended(tmp_path):
+    saving = [f"--checkpoint_dir={tmp_path}/saved", f"--result_file={tmp_path}/run.json"]
+    words = [*TINY, "--num_batches=100", "--stop_at_loss=9", "--progress=false", *saving]
+    for _ in range(2):  # the second time nothing is left to be trained
+        done = Trainer(words, tmp_path, {"TF_CPP_MIN_LOG_LEVEL": "2"}, prepare=(as_built,)).end()
+        assert done.returncode == 0 and "--stop_at_loss=9 was reached in 20 batches" in done.stderr, done.stderr
+        batches = record.read(tmp_path / "run.json").batches
+        assert (len(batches.seconds), batches.ended_by, batches.skipped_updates) == (20, "stop_at_loss", None)

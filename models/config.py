@@ -147,6 +147,9 @@ class ModelConfig:
     accuracy: bool = option(
         False, "count right predictions, of words or images of the training batches: accuracy in records and tables"
     )
+    label_smoothing: float = option(
+        0.0, "share of each target that the loss spreads over all words or classes", minimum=0.0, maximum=0.99
+    )
     xla: bool = option(False, "let XLA cluster and compile what it can of the step")
 
 

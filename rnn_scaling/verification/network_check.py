@@ -59,7 +59,7 @@ def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -
     if model.dropout:
         yield _dropout(model.dropout)
     if model.model not in network.LAST_LAYERS:
-        yield from _images(workload)
+        yield from _images(workload, model.label_smoothing)
         return
     with kernel_checks.all_digits(), tf.device(device):
         yield from _recurrent(_small(model), device_type)
@@ -172,12 +172,14 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     """Which part of the network gives a different loss: the loss itself, the cells, or what is around them."""
     hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
-    expected = loss.sentences(hidden @ projection, labels, lengths)
+    expected = loss.sentences(hidden @ projection, labels, lengths, model.label_smoothing)
+    sentences = (tf.constant(labels), tf.constant(lengths), True)
+    options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs, matrix = (tf.constant(array.astype(np.float32)) for array in (hidden, projection))
     sums = [
-        cross_entropy.next_words(outputs, matrix, tf.constant(labels), tf.constant(lengths), True).loss_sum,
-        tf.reduce_sum(cross_entropy.sentence_losses(logits, tf.constant(labels), tf.constant(lengths), True)),
+        cross_entropy.next_words(outputs, matrix, *sentences, options=options).loss_sum,
+        tf.reduce_sum(cross_entropy.sentence_losses(logits, *sentences, options.label_smoothing)),
     ]
     if any(abs(float(total) - expected) > TOLERANCE * expected for total in sums):
         return Statement("network-cross-entropy", "wrong loss", {"off": off})
@@ -249,7 +251,7 @@ def _dropout(rate: float) -> NetworkComparison:
     return NetworkComparison("dropout", "share of 20,000 elements against --dropout", off, allowed, tuple(faults))
 
 
-def _images(workload: Any) -> Iterator[NetworkComparison]:
+def _images(workload: Any, label_smoothing: float) -> Iterator[NetworkComparison]:
     """The loss of random logits, and a batch normalisation's outputs and averages, where the network has such."""
     from rnn_scaling.models.batch import ImageBatch
 
@@ -257,7 +259,7 @@ def _images(workload: Any) -> Iterator[NetworkComparison]:
     logits, labels = random.normal(size=(6, 10)), random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
-    off = float(np.abs(found - loss.cross_entropy(logits, labels)).max())
+    off = float(np.abs(found - loss.cross_entropy(logits, labels, label_smoothing)).max())
     fault = Statement("network-image-loss", "wrong loss")
     yield _compared("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, fault)
     items = float(workload.loss_items(batch))

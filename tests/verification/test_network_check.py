@@ -45,6 +45,7 @@ RIGHT = [
     *(dataclasses.replace(MODEL, unit_type=cell, encoder_type="dynamic_rnn") for cell in ("gru", "layer_norm_lstm")),
     *(dataclasses.replace(LM, encoder_type=kernel) for kernel in ("cudnn_lstm", "dynamic_rnn")),
     dataclasses.replace(LM, unit_type="nas", **BATCH_MAJOR_LOOP),
+    dataclasses.replace(LM, unit_type="gru", encoder_type="cudnn_gru", label_smoothing=0.2),
     *(
         dataclasses.replace(MODEL, model="nmt_attention", **options)
         for options in (

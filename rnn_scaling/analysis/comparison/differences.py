@@ -39,6 +39,7 @@ _WORK = {
     "one embedding in place of two: less to exchange and to update": ("share_embedding",),
     "more small variables, and the same arithmetic": ("biases_per_gate",),
     "dropout draws random numbers in every layer: fewer items/s": ("dropout",),
+    "another loss, and nearly the same arithmetic": ("label_smoothing",),
     "larger batches give more items/s, most on GPUs": ("batch_size",),
     "strong scaling gives each device less work: fewer items/s": ("global_batch_size",),
     "16-bit types are up to several times faster where the hardware has units for them": ("compute_dtype",),

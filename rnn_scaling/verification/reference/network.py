@@ -19,7 +19,7 @@ def loss_sum(config: Any, weights: Mapping[str, Array], batch: Mapping[str, Arra
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     hidden = LAST_LAYERS[config.model](config, w, batch)
     logits = hidden @ w["projection"] + w.get("projection/bias", 0.0)
-    return loss.sentences(logits, batch["target_output"], batch["target_length"])
+    return loss.sentences(logits, batch["target_output"], batch["target_length"], config.label_smoothing)
 
 
 def _cell(w: Mapping[str, Array], name: str) -> Weights:

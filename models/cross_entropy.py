@@ -32,13 +32,16 @@ class LossOptions(NamedTuple):
     tied: bool = False  # the projection is [V, U], a table of embeddings, and not [U, V]
 
 
+PLAIN = LossOptions()
+
+
 def loss_sum(
     hidden: tf.Tensor,
     projection: tf.Tensor,
     labels: tf.Tensor,
     weights: tf.Tensor,
     bias: tf.Tensor | None = None,
-    options: LossOptions = LossOptions(),
+    options: LossOptions = PLAIN,
 ) -> Outcome:
     """Sum of the cross entropy over the words that count.
 
@@ -69,7 +72,7 @@ def next_words(
     lengths: tf.Tensor,
     time_major: bool,
     bias: tf.Tensor | None = None,
-    options: LossOptions = LossOptions(),
+    options: LossOptions = PLAIN,
 ) -> Outcome:
     """Sum of the cross entropy of the words inside their sentences; T: words of the longest sentence, B: sentences.
 

@@ -24,7 +24,9 @@ class _LanguageModel(NextWords):
     """See `Workload`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
-        super().__init__(config, TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major))
+        super().__init__(
+            config, TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
+        )
         kernel, stack = kernels.load(config.encoder_type, device_type, config.unit_type), stack_of(config)
         self._stack = stack
         self._run = kernel.build(stack)

@@ -47,10 +47,14 @@ class Translation(NextWords):
         return 0 if self._config.time_major else 1
 
     def counts(self, batch: Batch) -> Counts:
-        """Words of both sides."""
-        source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
-        positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
-        return Counts(target, source + target, positions)
+        return counts_of_pairs(batch)
+
+
+def counts_of_pairs(batch: Batch) -> Counts:
+    """Words of both sides."""
+    source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
+    positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
+    return Counts(target, source + target, positions)
 
 
 def embedding_specs(config: ModelConfig) -> list[VariableSpec]:

@@ -38,7 +38,7 @@ def make_inputs(tf, model: ModelConfig):
     draws = {spec.name: random.uniform(-1.0, 1.0, spec.shape).astype(np.float32) for spec in workload.variables}
     arrays = {name: tf.constant(limits[name] * draw) for name, draw in draws.items()}
     [[batch]] = make_batches(1, 1, model)
-    batch = type(batch)(*(tf.constant(part if model.time_major else part.T) for part in batch))
+    batch = type(batch)(*(tf.constant(part if workload.layout.time_major else part.T) for part in batch))
     rows = {name: tf.gather(arrays.pop(name), ids) for name, ids in workload.lookups(batch).items()}
     return workload, arrays, rows, batch
 
@@ -253,7 +253,7 @@ def test_only_models_knows_workloads_by_name():
 @pytest.mark.parametrize("cell", UNIT_TYPES)
 @pytest.mark.parametrize("direction", ["uni", "bi"])
 def test_the_flops_on_paper_are_those_of_the_network(name, shape, cell, direction):
-    sizes = {"num_encoder_layers": 4, "num_decoder_layers": 4, "num_units": 6, "embedding_dim": 5}
+    sizes = {"num_encoder_layers": 4, "num_decoder_layers": 4, "num_units": 6, "embedding_dim": 5, "num_heads": 2}
     config = ModelConfig(model=name, direction=direction, **{**sizes, "unit_type": cell, **shape})
     workload = workloads.load(name).build(config, "CPU")
     lengths = [{"src": 3, "tgt": 7}[side.name] for side in workload.layout.sides]

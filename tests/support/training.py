@@ -14,12 +14,20 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.settings import config as configs
 
 MODEL = ModelConfig(
-    num_units=6, embedding_dim=5, src_vocab_size=23, tgt_vocab_size=17, num_encoder_layers=2, num_decoder_layers=2
+    num_units=6,
+    embedding_dim=5,
+    src_vocab_size=23,
+    tgt_vocab_size=17,
+    num_encoder_layers=2,
+    num_decoder_layers=2,
+    num_heads=2,
+    filter_size=7,
 )
 # One LSTM cell each: traces in half the time, for what does not depend on how many variables there are.
 SMALL = dataclasses.replace(MODEL, num_encoder_layers=1, num_decoder_layers=1, direction="uni")
 BATCH_SIZE, MAX_LEN = 3, 5
 LM = dataclasses.replace(MODEL, model="lm")
+TRANSFORMER = dataclasses.replace(MODEL, model="transformer")
 
 
 def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) -> list[list[Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.workloads import WORKLOADS
-from tests.support.training import LM, MODEL, SMALL
+from tests.support.training import LM, MODEL, SMALL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
 BAHDANAU = dataclasses.replace(SMALL, model="nmt_attention", attention="bahdanau", normalize_attention=True)
@@ -39,7 +39,8 @@ NORMALIZED = {"attention": "bahdanau", "normalize_attention": True, "biases_per_
 GNMT = {"attention_architecture": "gnmt_v2", "num_encoder_layers": 4, "num_decoder_layers": 3}
 BATCH_MAJOR_LOOP = {"encoder_type": "dynamic_rnn", "time_major": False}
 RIGHT = [
-    *(SMALL, MODEL, BAHDANAU, GRU),
+    *(SMALL, MODEL, BAHDANAU, GRU, TRANSFORMER),
+    dataclasses.replace(TRANSFORMER, num_decoder_layers=1, label_smoothing=0.2),
     dataclasses.replace(MODEL, **BATCH_MAJOR_LOOP, direction="uni"),
     dataclasses.replace(MODEL, decoder_type="dynamic_rnn", time_major=False),
     *(dataclasses.replace(MODEL, unit_type=cell, encoder_type="dynamic_rnn") for cell in ("gru", "layer_norm_lstm")),

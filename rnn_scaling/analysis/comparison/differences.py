@@ -32,7 +32,7 @@ _WORK = {
     "another network, and perhaps another unit": ("model",),
     "items/s fall about in proportion to the operations an item": (
         *("unit_type", "num_encoder_layers", "num_decoder_layers", "num_units", "embedding_dim", "direction"),
-        *("attention", "attention_architecture", "normalize_attention"),
+        *("attention", "attention_architecture", "normalize_attention", "num_heads", "filter_size"),
     ),
     "a larger vocabulary makes a larger softmax layer: fewer items/s": ("src_vocab_size", "tgt_vocab_size"),
     "longer sentences take more sequential steps, and have more padding": ("src_max_len", "tgt_max_len"),

@@ -190,17 +190,9 @@ GNMT_V2: dict[str, Any] = {
 }
 """The network of NVIDIA's and MLPerf's GNMT: 160,671,297 parameters."""
 
-TRANSFORMER_BASE: dict[str, Any] = {
-    "model": "transformer",
-    "num_encoder_layers": 6,
-    "num_decoder_layers": 6,
-    "num_units": 512,
-    "num_heads": 8,
-    "filter_size": 2048,
-    "tgt_vocab_size": 32_000,
-    "dropout": 0.1,
-    "label_smoothing": 0.1,
-}
-"""The base model of Vaswani et al., arXiv:1706.03762, table 3: 60,485,632 parameters."""
-TRANSFORMER_BIG = {**TRANSFORMER_BASE, "num_units": 1024, "num_heads": 16, "filter_size": 4096, "dropout": 0.3}
-"""The big model of the same table: 209,051,648 parameters."""
+_LAYERS = {"model": "transformer", "num_encoder_layers": 6, "num_decoder_layers": 6, "tgt_vocab_size": 32_000}
+_BASE = {"num_units": 512, "num_heads": 8, "filter_size": 2048, "dropout": 0.1, "label_smoothing": 0.1}
+_BIG = {"num_units": 1024, "num_heads": 16, "filter_size": 4096, "dropout": 0.3, "label_smoothing": 0.1}
+TRANSFORMER_BASE: dict[str, Any] = {**_LAYERS, **_BASE}
+TRANSFORMER_BIG: dict[str, Any] = {**_LAYERS, **_BIG}
+"""The models of Vaswani et al., arXiv:1706.03762, table 3: 60,485,632 and 209,051,648 parameters."""

@@ -146,6 +146,7 @@ class _LossForward(NamedTuple):
     logits: tf.Tensor  # [N, V]
     losses: tf.Tensor  # [N]
     d_logits: Callable[[], tf.Tensor]  # p - target, [N, V] in hidden's dtype
+    tied: bool  # as of the options
 
 
 def _forward(
@@ -156,7 +157,7 @@ def _forward(
     if operators.usable(hidden.dtype):
         logits = sum(biases, tf.cast(product, tf.float32)) if biases else product
         made = operators.load().rnn_scaling_softmax_loss(logits, labels, smoothing)
-        return _LossForward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype))
+        return _LossForward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype), options.tied)
     logits = sum(biases, tf.cast(product, tf.float32))
     probabilities = tf.nn.softmax(logits)
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
@@ -171,23 +172,18 @@ def _forward(
         p = tf.cast(spread, hidden.dtype)
         return tf.tensor_scatter_nd_sub(p, at_label, tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype)))
 
-    return _LossForward(logits, losses, d_logits)
+    return _LossForward(logits, losses, d_logits, options.tied)
 
 
 def _gradients(
-    forward: _LossForward,
-    hidden: tf.Tensor,
-    projection: tf.Tensor,
-    scale: tf.Tensor,
-    biases: Sequence[tf.Tensor],
-    options: LossOptions,
+    forward: _LossForward, hidden: tf.Tensor, projection: tf.Tensor, scale: tf.Tensor, biases: Sequence[tf.Tensor]
 ) -> tuple[tf.Tensor, ...]:
     """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
     d_logits = forward.d_logits()
     scale = tf.cast(scale, hidden.dtype)[:, None]
-    d_hidden = tf.matmul(d_logits, projection, transpose_b=not options.tied) * scale
+    d_hidden = tf.matmul(d_logits, projection, transpose_b=not forward.tied) * scale
     d_biases = [tf.matmul(scale, d_logits, transpose_a=True)[0] for _ in biases]
-    if options.tied:
+    if forward.tied:
         return d_hidden, tf.matmul(d_logits, hidden * scale, transpose_a=True), *d_biases
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
@@ -214,7 +210,7 @@ def _at_once(
         forward = _forward(hidden, cast_projection, labels, biases, options)
 
         def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            d_hidden, *d_others = _gradients(forward, hidden, cast_projection, weights * d_loss, biases, options)
+            d_hidden, *d_others = _gradients(forward, hidden, cast_projection, weights * d_loss, biases)
             d_projection, *d_biases = (tf.cast(d, tf.float32) for d in d_others)
             return d_hidden, d_projection, None, None, *d_biases
 
@@ -250,7 +246,7 @@ def _in_pieces(
             words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
             forward = _forward(hidden[words], cast_projection, labels[words], biases, options)
             total += tf.reduce_sum(forward.losses * weights[words])
-            d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases, options)
+            d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases)
             d_weights = tuple(d + tf.cast(more, tf.float32) for d, more in zip(d_weights, d_more, strict=True))
             correct = tuple(before + _num_correct(forward, labels[words], weights[words]) for before in correct)
             return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct

@@ -69,8 +69,8 @@ def _small(model: ModelConfig) -> ModelConfig:
     most = 2 * MOST_LAYERS if model.direction == "bi" and model.attention_architecture != "gnmt_v2" else MOST_LAYERS
     most -= most % 2 if model.direction == "bi" else 0
     small: dict[str, Any] = {"num_units": 6, "embedding_dim": 4, "tgt_vocab_size": 11, "dropout": 0.0, "xla": False}
-    small |= {"num_heads": 2, "filter_size": 7}
     small |= {"src_vocab_size": 11 if model.share_embedding else 13, "compute_dtype": "float32", "accuracy": False}
+    small |= {"num_heads": 2, "filter_size": 7}
     for name in ("num_encoder_layers", "num_decoder_layers"):
         small[name] = min(getattr(model, name), most)
     return dataclasses.replace(model, **small)
@@ -184,7 +184,7 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     ]
     if any(abs(float(total) - expected) > TOLERANCE * expected for total in sums):
         return Statement("network-cross-entropy", "wrong loss", {"off": off})
-    if network.has_cells(model) and (wrong := _wrong_layers(model, device_type, random)):
+    if network.directions(model) and (wrong := _wrong_layers(model, device_type, random)):
         return Statement("network-cell", "wrong cell", {"wrong": wrong, "cell": model.unit_type, "off": off})
     part = network.part_around_cells(model)
     return Statement("network-part", f"wrong {part}", {"part": part, "off": off})

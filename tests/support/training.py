@@ -37,6 +37,7 @@ def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) ->
 
     def one(side: Side) -> tuple[np.ndarray, ...]:
         ids = [random.integers(0, side.vocab_size, (MAX_LEN, BATCH_SIZE)) for _ in range(1 + side.predicted)]
+        ids = ids if layout.time_major else [each.T for each in ids]
         return (*ids, random.integers(1, MAX_LEN + 1, BATCH_SIZE).astype(np.int32))
 
     return [[layout.batch(map(one, layout.sides)) for _ in range(num_towers)] for _ in range(num_steps)]
@@ -51,7 +52,8 @@ def workload_of(model: ModelConfig):
 
 def concatenate(batches: list[Any]) -> Any:
     """The towers' batches as one global batch."""
-    return type(batches[0])(*(np.concatenate(parts, axis=-1) for parts in zip(*batches)))
+    is_batch_major = batches[0].target_output.shape[1] == MAX_LEN
+    return type(batches[0])(*(np.concatenate(parts, axis=0 if is_batch_major else -1) for parts in zip(*batches)))
 
 
 class FixedSource:

@@ -78,18 +78,15 @@ def _gnmt(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Ar
     return attention.gnmt_decoder(*kinds, target, memory, lengths, _decoder(config, w), w, config.forget_bias)
 
 
-def has_cells(config: Any) -> bool:
-    """Whether the network is recurrent."""
-    return LAST_LAYERS[config.model] is not transformer.last_layer
-
-
 def part_around_cells(config: Any) -> str:
     """What stands around the cells of a workload, for a fault's name."""
     return "attention" if LAST_LAYERS[config.model] is _attention else "network"
 
 
 def directions(config: Any) -> int:
-    """Directions of the encoder's layers, or of a language model's, which reads forward alone."""
+    """Directions of the encoder's layers, or of a language model's, which reads forward alone; 0 without cells."""
+    if LAST_LAYERS[config.model] is transformer.last_layer:
+        return 0
     return 2 if config.direction == "bi" and LAST_LAYERS[config.model] is not _language_model else 1
 
 

@@ -1,7 +1,6 @@
 """Times a training step of the Transformer by this suite and by PyTorch's nn.Transformer, in turns on the same cores.
 
     python -m benchmarks.transformer --torch_python=/path/to/python [--rounds=8] [--threads=1] [--dtype=float32]
-    python -m benchmarks.transformer --peers=ours,nmt             the Transformer and the RNN, words/s
 
 The network is preset transformer_base with a small batch. Each peer is a process with one thread per core, and is
 stopped while another one works, so that other load affects all of them. All start from the same weights and see the
@@ -24,7 +23,6 @@ import numpy as np
 
 from benchmarks.resnet50 import Peer, Run, ratio_text, start_tensorflow, timed
 
-OURS = {"ours": "transformer", "nmt": "nmt"}
 STEADY_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
 
 
@@ -37,20 +35,14 @@ def ours(options: argparse.Namespace) -> tuple[float, Run]:
 
     sizes = {"src_max_len": options.length, "tgt_max_len": options.length, "batch_size": options.batch_size}
     given = {"data_source": "constant", "variable_update": "independent", "learning_rate": 1e-4, **sizes}
-    given |= {
-        "compute_dtype": options.dtype,
-        "dropout": options.dropout,
-        "preset": "transformer_base",
-        "num_devices": 1,
-    }
-    given["label_smoothing"] = options.label_smoothing
-    config = configs.resolve({**given, "model": OURS[options.peer]}, num_gpus=0, num_cores=options.threads)
+    given |= {"dropout": options.dropout, "label_smoothing": options.label_smoothing, "compute_dtype": options.dtype}
+    given |= {"preset": "transformer_base", "num_devices": 1}
+    config = configs.resolve(given, num_gpus=0, num_cores=options.threads)
     mode = registry.VARIABLE_UPDATES[config.update.variable_update]
     request = Request("cpu", 1, 2 if options.threads > 1 else 1, options.threads, config.model.xla)
     engine = registry.load(registry.ENGINES, mode.engine).start(request)
     step = benchmark.build(config, engine)
-    if options.peer == "ours":
-        write_arrays(options.npz, config, engine)
+    write_arrays(options.npz, config, engine)
     return step().loss, timed(lambda: step().loss)
 
 
@@ -74,7 +66,7 @@ def write_arrays(npz: Path, config: object, engine: object) -> None:
 
 
 def gemm(options: argparse.Namespace) -> tuple[float, Run]:
-    """Products of the step's sizes, of 10 GFLOP in all a call."""
+    """Products of the step's sizes; their GFLOP are in the place of a loss."""
     import tensorflow as tf
 
     start_tensorflow(options.threads)
@@ -132,9 +124,10 @@ def table(options: argparse.Namespace, peers: list[Peer], times: np.ndarray) -> 
     for index, peer in enumerate(peers):
         wall_s, cpu_s = np.median(times[:, index], axis=0)
         ratios = [ratio_text(times[:, index, kind], times[:, 0, kind]) if index else "1" for kind in (0, 1)]
-        of_peer = {"gemm": peer.first_loss, "nmt": np.nan}.get(peer.name, gflop)
-        words = "" if peer.name == "gemm" else f"{2 * options.batch_size * options.length / wall_s:.0f}"
-        loss = "" if peer.name == "gemm" else f"{peer.first_loss:.5f}"
+        is_gemm = peer.name == "gemm"  # its first loss is its GFLOP
+        of_peer = peer.first_loss if is_gemm else gflop
+        words = "" if is_gemm else f"{2 * options.batch_size * options.length / wall_s:.0f}"
+        loss = "" if is_gemm else f"{peer.first_loss:.5f}"
         cells = [
             peer.name,
             f"{1e3 * wall_s:.0f}",

@@ -39,7 +39,7 @@ def positions(num_words: int | tf.Tensor, width: int) -> tf.Tensor:
 def causal_mask(num_words: int | tf.Tensor) -> tf.Tensor:
     """float32 [T, T], 0 where a word attends to itself and to those before it, else as low as can be."""
     # GPUs compare int32 on the host.
-    steps = tf.range(tf.cast(num_words, tf.int64))
+    steps = tf.cast(tf.range(num_words), tf.int64)
     return tf.where(steps <= steps[:, None], 0.0, tf.float32.min)
 
 

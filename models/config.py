@@ -111,10 +111,7 @@ class ModelConfig:
         4, f"{readers_of('num_heads')}: heads of every attention; they divide num_units", minimum=1, maximum=1_024
     )
     filter_size: int = option(
-        1024,
-        f"{readers_of('filter_size')}: width of the inner layer of a feed-forward network",
-        minimum=1,
-        maximum=1_048_576,
+        1024, f"{readers_of('filter_size')}: inner width of a feed-forward network", minimum=1, maximum=1_048_576
     )
     num_units: int = option(
         256,

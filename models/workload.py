@@ -153,18 +153,13 @@ def _he_normal(shape: tuple[int, ...], generator: np.random.Generator) -> np.nda
     return generator.standard_normal(shape, np.float32) * np.float32(math.sqrt(2.0 / _fan_in_out(shape)[0]))
 
 
-def _unit_rows(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """Rows of length 1, as long as they are on average."""
-    return generator.standard_normal(shape, np.float32) * np.float32(shape[-1] ** -0.5)
-
-
 INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]] = {
     "uniform": lambda shape, generator: _uniform(shape, generator, INITIAL_RANGE),
     "zeros": lambda shape, generator: np.zeros(shape, np.float32),
     "ones": lambda shape, generator: np.ones(shape, np.float32),
     "glorot_uniform": _glorot_uniform,
     "he_normal": _he_normal,
-    "unit_rows": _unit_rows,
+    "unit_rows": lambda shape, generator: generator.standard_normal(shape, np.float32) * np.float32(shape[-1] ** -0.5),
 }
 
 

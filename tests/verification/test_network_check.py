@@ -96,6 +96,17 @@ def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
     assert words_of(SMALL) == ["wrong gradient"]
 
 
+def test_the_loss_of_images_has_the_label_smoothing_of_the_run():
+    from rnn_scaling.models.config import ModelConfig
+    from rnn_scaling.models.images.network import ImageClassifier
+    from rnn_scaling.verification import network_check
+
+    network = types.SimpleNamespace(image_size=1, num_classes=10, variables=(), moving=())
+    workload = ImageClassifier(network, ModelConfig(label_smoothing=0.2))
+    assert verdicts(network_check._images(workload, 0.2)) == []
+    assert verdicts(network_check._images(workload, 0.0)) == ["wrong loss"]
+
+
 def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
     from rnn_scaling.models.images import layers
     from rnn_scaling.verification import network_check

@@ -40,14 +40,10 @@ Run = Callable[[int], tuple[list[float], list[float]]]
 class Peer:
     """A process that makes steps when asked and is stopped in between."""
 
-    def __init__(self, name: str, options: argparse.Namespace, npz: Path, said: Path) -> None:
+    def __init__(self, name: str, command: list[str], said: Path) -> None:
+        """said: the file that gets what it says on stderr."""
         self.name, self._said = name, said
-        own = [sys.executable, "-m", "benchmarks.resnet50", f"--peer={name}", f"--npz={npz}"]
-        own += [f"--threads={options.threads}", f"--batch_size={options.batch_size}"]
-        if name in TORCH:
-            script = Path(__file__).with_name("resnet50_torch.py")
-            own = [options.torch_python, str(script), str(npz), str(options.threads), TORCH[name]]
-        words = [sys.executable, tether.__file__, str(os.getpid()), *own]
+        words = [sys.executable, tether.__file__, str(os.getpid()), *command]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with said.open("w") as stderr:
             self._process = subprocess.Popen(words, stderr=stderr, **pipes)
@@ -72,6 +68,15 @@ class Peer:
             if line.startswith("{"):
                 return json.loads(line)
         sys.exit(f"error: the process of {self.name} ended: {self._said.read_text()[-2000:]}")
+
+
+def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
+    """What starts a peer's process."""
+    if name in TORCH:
+        script = Path(__file__).with_name("resnet50_torch.py")
+        return [options.torch_python, str(script), str(npz), str(options.threads), TORCH[name]]
+    own = [sys.executable, "-m", "benchmarks.resnet50", f"--peer={name}", f"--npz={npz}"]
+    return [*own, f"--threads={options.threads}", f"--batch_size={options.batch_size}"]
 
 
 def start_tensorflow(threads: int) -> None:
@@ -180,7 +185,8 @@ def compare(options: argparse.Namespace) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             for name in options.peers:
-                peers.append(Peer(name, options, Path(folder, "network.npz"), Path(folder, name)))
+                words = command(name, options, Path(folder, "network.npz"))
+                peers.append(Peer(name, words, Path(folder, name)))
                 print(f"{name} is ready", file=sys.stderr)
             for peer in peers:
                 peer.measure(options.warmup)

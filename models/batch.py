@@ -47,11 +47,13 @@ class Side:
       name: "src" or "tgt", as in --src_max_len.
       vocab_size: ids are below it.
       predicted: whether the next word is predicted at each of its words.
+      vocabulary: the name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own.
     """
 
     name: str
     vocab_size: int
     predicted: bool
+    vocabulary: str = ""
 
 
 SeedOf = Callable[[int], Any]

@@ -77,14 +77,15 @@ class ModelConfig:
     )
     num_encoder_layers: int = option(
         2,
-        f"{readers_of('num_encoder_layers')}: cells of the encoder, with bi 4 are 2 bidirectional layers; layers of lm "
-        "and of gnmt_v2",
+        f"{readers_of('num_encoder_layers')}: cells of the encoder, with bi 4 are 2 bidirectional layers; layers of "
+        "lm, gnmt_v2 and transformer",
         minimum=1,
         maximum=128,
     )
     num_decoder_layers: int = option(
         2,
-        "nmt, nmt_attention: cells of the decoder, equal to those of the encoder; gnmt_v2: any number",
+        f"{readers_of('num_decoder_layers')}: cells of the decoder, equal to those of the encoder; gnmt_v2 and "
+        "transformer: layers, any number",
         minimum=1,
         maximum=128,
     )
@@ -109,7 +110,18 @@ class ModelConfig:
         maximum=2,
     )
     share_embedding: bool = option(False, "nmt, nmt_attention: both sides look up one embedding")
-    num_units: int = option(256, f"{readers_of('num_units')}: hidden size of each cell", minimum=1, maximum=1_048_576)
+    num_heads: int = option(
+        4, f"{readers_of('num_heads')}: heads of every attention; they divide num_units", minimum=1, maximum=1_024
+    )
+    filter_size: int = option(
+        1024, f"{readers_of('filter_size')}: inner width of a feed-forward network", minimum=1, maximum=1_048_576
+    )
+    num_units: int = option(
+        256,
+        f"{readers_of('num_units')}: hidden size of each cell; of transformer the width of all layers and embeddings",
+        minimum=1,
+        maximum=1_048_576,
+    )
     embedding_dim: int = option(
         256, f"{readers_of('embedding_dim')}: size of a word's embedding", minimum=1, maximum=1_048_576
     )
@@ -117,11 +129,15 @@ class ModelConfig:
         8000, "nmt, nmt_attention: words in the source vocabulary", minimum=4, maximum=2_147_483_647
     )
     tgt_vocab_size: int = option(
-        8000, f"{readers_of('tgt_vocab_size')}: words in the target vocabulary", minimum=4, maximum=2_147_483_647
+        8000,
+        f"{readers_of('tgt_vocab_size')}: words in the target vocabulary; of transformer in that of both sides",
+        minimum=4,
+        maximum=2_147_483_647,
     )
     dropout: float = option(
         0.0,
-        f"{readers_of('dropout')}: share of each recurrent layer's inputs set to zero while training",
+        f"{readers_of('dropout')}: share of each recurrent layer's inputs set to zero while training; of transformer "
+        "of its embedded words and of what each sublayer adds",
         minimum=0.0,
         maximum=0.99,
     )
@@ -150,6 +166,9 @@ class ModelConfig:
     accuracy: bool = option(
         False, "count right predictions, of words or images of the training batches: accuracy in records and tables"
     )
+    label_smoothing: float = option(
+        0.0, "share of each target that the loss spreads over all words or classes", minimum=0.0, maximum=0.99
+    )
     xla: bool = option(False, "let XLA cluster and compile what it can of the step")
 
 
@@ -170,3 +189,10 @@ GNMT_V2: dict[str, Any] = {
     "forget_bias": 0.0,
 }
 """The network of NVIDIA's and MLPerf's GNMT: 160,671,297 parameters."""
+
+_LAYERS = {"model": "transformer", "num_encoder_layers": 6, "num_decoder_layers": 6, "tgt_vocab_size": 32_000}
+_BASE = {"num_units": 512, "num_heads": 8, "filter_size": 2048, "dropout": 0.1, "label_smoothing": 0.1}
+_BIG = {"num_units": 1024, "num_heads": 16, "filter_size": 4096, "dropout": 0.3, "label_smoothing": 0.1}
+TRANSFORMER_BASE: dict[str, Any] = {**_LAYERS, **_BASE}
+TRANSFORMER_BIG: dict[str, Any] = {**_LAYERS, **_BIG}
+"""The models of Vaswani et al., arXiv:1706.03762, table 3: 60,485,632 and 209,051,648 parameters."""

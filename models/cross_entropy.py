@@ -3,6 +3,8 @@
 With p the softmax, dlogits = p - onehot(label): the probabilities become the gradient in place, and padding and
 the loss's own gradient scale the [N, U] side of each product, not the [N, V] one.
 
+With label smoothing e the target is (1 - e) onehot(label) + e / V: Szegedy et al., arXiv:1512.00567, section 7.
+
 N: words, U: units, V: vocabulary.
 """
 
@@ -22,19 +24,30 @@ MAX_LOGITS = 2**27
 Gradient = Callable[..., tuple["tf.Tensor | None", ...]]  # of the loss -> of each argument
 
 
+class LossOptions(NamedTuple):
+    """How a loss is computed."""
+
+    accuracy: bool = False  # right predictions are counted
+    label_smoothing: float = 0.0  # share of each target that is spread over all words
+    tied: bool = False  # the projection is [V, U], a table of embeddings, and not [U, V]
+
+
+PLAIN = LossOptions()
+
+
 def loss_sum(
     hidden: tf.Tensor,
     projection: tf.Tensor,
     labels: tf.Tensor,
     weights: tf.Tensor,
     bias: tf.Tensor | None = None,
-    accuracy: bool = False,
+    options: LossOptions = PLAIN,
 ) -> Outcome:
-    """Sum of -log p(label) over the words that count.
+    """Sum of the cross entropy over the words that count.
 
     Args:
       hidden: [N, U], float32, bfloat16 or float16; the products are made in its dtype.
-      projection: [U, V] float32.
+      projection: [U, V] float32, [V, U] if tied.
       labels: [N] int64, each in [0, V).
       weights: [N] float32, 1 for a word that counts and 0 for padding.
       bias: [V] float32, added to the logits; None: there is none.
@@ -42,14 +55,14 @@ def loss_sum(
     Returns:
       The sum, and `correct` if asked; float32: exponentials and sums are float32 whatever the dtype of `hidden`.
     """
-    num_words, vocabulary = hidden.shape[0], projection.shape[1]
+    num_words, vocabulary = hidden.shape[0], projection.shape[0 if options.tied else 1]
     biases = [] if bias is None else [bias]
     if num_words is not None and num_words * vocabulary <= MAX_LOGITS:
-        result = _at_once(hidden, projection, labels, weights, biases, accuracy)
+        result = _at_once(hidden, projection, labels, weights, biases, options)
     else:
         rows = max(1, MAX_LOGITS // vocabulary)
-        result = _in_pieces(hidden, projection, labels, weights, rows, biases, accuracy)
-    return Outcome(result[0], correct=tf.stop_gradient(result[1])) if accuracy else Outcome(result)
+        result = _in_pieces(hidden, projection, labels, weights, rows, biases, options)
+    return Outcome(result[0], correct=tf.stop_gradient(result[1])) if options.accuracy else Outcome(result)
 
 
 def next_words(
@@ -59,40 +72,54 @@ def next_words(
     lengths: tf.Tensor,
     time_major: bool,
     bias: tf.Tensor | None = None,
-    accuracy: bool = False,
+    options: LossOptions = PLAIN,
 ) -> Outcome:
-    """Sum of -log p(label) over the words inside their sentences; T: words of the longest sentence, B: sentences.
+    """Sum of the cross entropy of the words inside their sentences; T: words of the longest sentence, B: sentences.
 
     Args:
       outputs: [T, B, U] of the last layer, or [B, T, U].
       labels: [T, B] int64, or [B, T].
       lengths: [B] words of each sentence.
-      projection, bias, accuracy: as of `loss_sum`.
+      projection, bias, options: as of `loss_sum`.
     """
     with tf.name_scope("loss"):
         return loss_sum(
-            tf.reshape(outputs, [-1, projection.shape[0]]),
+            tf.reshape(outputs, [-1, projection.shape[1 if options.tied else 0]]),
             projection,
             tf.reshape(labels, [-1]),
             tf.reshape(_inside(labels, lengths, time_major), [-1]),
             bias,
-            accuracy,
+            options,
         )
 
 
-def logits_of(outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None = None) -> tf.Tensor:
+def logits_of(
+    outputs: tf.Tensor, projection: tf.Tensor, bias: tf.Tensor | None = None, tied: bool = False
+) -> tf.Tensor:
     """[T, B, V] logits of the last layer's outputs [T, B, U], in their type."""
-    units, vocabulary = projection.shape
-    flat = tf.matmul(tf.reshape(outputs, [-1, units]), tf.cast(projection, outputs.dtype))
+    units, vocabulary = projection.shape[::-1] if tied else projection.shape
+    flat = tf.matmul(tf.reshape(outputs, [-1, units]), tf.cast(projection, outputs.dtype), transpose_b=tied)
     flat = flat if bias is None else flat + tf.cast(bias, outputs.dtype)
     return tf.reshape(flat, tf.concat([tf.shape(outputs)[:-1], [vocabulary]], 0))
 
 
-def sentence_losses(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
+def losses(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0) -> tf.Tensor:
+    """float32 cross entropy of each label, the shape of `labels`, from logits [..., V]."""
+    logits = tf.cast(logits, tf.float32)
+    unsmoothed = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    if not label_smoothing:
+        return unsmoothed
+    at_label = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+    return unsmoothed + label_smoothing * (at_label - tf.reduce_mean(logits, axis=-1))
+
+
+def sentence_losses(
+    logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool, label_smoothing: float = 0.0
+) -> tf.Tensor:
     """[B] float32: what each sentence adds to the loss of `next_words`, from logits [T, B, V] or [B, T, V]."""
     with tf.name_scope("loss"):
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(logits, tf.float32))
-        return tf.reduce_sum(losses * _inside(labels, lengths, time_major), 0 if time_major else 1)
+        of_words = losses(logits, labels, label_smoothing)
+        return tf.reduce_sum(of_words * _inside(labels, lengths, time_major), 0 if time_major else 1)
 
 
 def sentence_correct(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
@@ -118,27 +145,34 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
 class _LossForward(NamedTuple):
     logits: tf.Tensor  # [N, V]
     losses: tf.Tensor  # [N]
-    d_logits: Callable[[], tf.Tensor]  # p - onehot(label), [N, V] in hidden's dtype
+    d_logits: Callable[[], tf.Tensor]  # p - target, [N, V] in hidden's dtype
+    tied: bool  # as of the options
 
 
-def _forward(hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor]) -> _LossForward:
-    product = tf.matmul(hidden, projection)
+def _forward(
+    hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor], options: LossOptions
+) -> _LossForward:
+    smoothing = options.label_smoothing
+    product = tf.matmul(hidden, projection, transpose_b=options.tied)
     if operators.usable(hidden.dtype):
         logits = sum(biases, tf.cast(product, tf.float32)) if biases else product
-        made = operators.load().rnn_scaling_softmax_loss(logits, labels)
-        return _LossForward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype))
+        made = operators.load().rnn_scaling_softmax_loss(logits, labels, smoothing)
+        return _LossForward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype), options.tied)
     logits = sum(biases, tf.cast(product, tf.float32))
     probabilities = tf.nn.softmax(logits)
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
     log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))
     losses = log_sum - tf.gather_nd(logits, at_label)
+    if smoothing:
+        losses += smoothing * (tf.gather_nd(logits, at_label) - tf.reduce_mean(logits, axis=1))
 
     def d_logits() -> tf.Tensor:
-        p = tf.cast(probabilities, hidden.dtype)
-        return tf.tensor_scatter_nd_sub(p, at_label, tf.ones_like(losses, hidden.dtype))
+        spread = probabilities - smoothing / logits.shape[1] if smoothing else probabilities
+        p = tf.cast(spread, hidden.dtype)
+        return tf.tensor_scatter_nd_sub(p, at_label, tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype)))
 
-    return _LossForward(logits, losses, d_logits)
+    return _LossForward(logits, losses, d_logits, options.tied)
 
 
 def _gradients(
@@ -147,8 +181,10 @@ def _gradients(
     """Gradients of hidden, projection and biases, in hidden's dtype, of the losses' sum weighted by `scale` [N]."""
     d_logits = forward.d_logits()
     scale = tf.cast(scale, hidden.dtype)[:, None]
-    d_hidden = tf.matmul(d_logits, projection, transpose_b=True) * scale
+    d_hidden = tf.matmul(d_logits, projection, transpose_b=not forward.tied) * scale
     d_biases = [tf.matmul(scale, d_logits, transpose_a=True)[0] for _ in biases]
+    if forward.tied:
+        return d_hidden, tf.matmul(d_logits, hidden * scale, transpose_a=True), *d_biases
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
 
@@ -162,7 +198,7 @@ def _at_once(
     labels: tf.Tensor,
     weights: tf.Tensor,
     biases: Sequence[tf.Tensor],
-    accuracy: bool,
+    options: LossOptions,
 ) -> Any:
     """The loss, or with `accuracy` (loss, words predicted right)."""
 
@@ -171,7 +207,7 @@ def _at_once(
         hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *biases: tf.Tensor
     ) -> tuple[Any, Gradient]:
         cast_projection = tf.cast(projection, hidden.dtype)
-        forward = _forward(hidden, cast_projection, labels, biases)
+        forward = _forward(hidden, cast_projection, labels, biases, options)
 
         def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
             d_hidden, *d_others = _gradients(forward, hidden, cast_projection, weights * d_loss, biases)
@@ -179,7 +215,7 @@ def _at_once(
             return d_hidden, d_projection, None, None, *d_biases
 
         total = tf.reduce_sum(forward.losses * weights)
-        return ((total, _num_correct(forward, labels, weights)) if accuracy else total), gradient
+        return ((total, _num_correct(forward, labels, weights)) if options.accuracy else total), gradient
 
     return loss(hidden, projection, labels, weights, *biases)
 
@@ -191,7 +227,7 @@ def _in_pieces(
     weights: tf.Tensor,
     rows: int,
     biases: Sequence[tf.Tensor],
-    accuracy: bool,
+    options: LossOptions,
 ) -> Any:
     """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
 
@@ -208,7 +244,7 @@ def _in_pieces(
             *correct: tf.Tensor,
         ) -> tuple[Any, ...]:
             words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
-            forward = _forward(hidden[words], cast_projection, labels[words], biases)
+            forward = _forward(hidden[words], cast_projection, labels[words], biases, options)
             total += tf.reduce_sum(forward.losses * weights[words])
             d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases)
             d_weights = tuple(d + tf.cast(more, tf.float32) for d, more in zip(d_weights, d_more, strict=True))
@@ -218,7 +254,7 @@ def _in_pieces(
         num_pieces = (num_words + rows - 1) // rows
         pieces = tf.TensorArray(hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]])
         d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
-        start = (0, 0.0, d_weights, pieces, *([0.0] if accuracy else []))
+        start = (0, 0.0, d_weights, pieces, *([0.0] if options.accuracy else []))
         _, total, d_weights, pieces, *correct = tf.while_loop(
             lambda piece, *_: piece < num_pieces, body, start, parallel_iterations=1
         )
@@ -227,6 +263,6 @@ def _in_pieces(
         def gradient(d_loss: tf.Tensor, *d_correct: tf.Tensor) -> tuple[tf.Tensor, ...]:
             return d_hidden * tf.cast(d_loss, hidden.dtype), *(d * d_loss for d in d_weights)
 
-        return ((total, *correct) if accuracy else total), gradient
+        return ((total, *correct) if options.accuracy else total), gradient
 
     return loss(hidden, projection, *biases)

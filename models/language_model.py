@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from rnn_scaling.models import kernels, stacks
-from rnn_scaling.models.batch import Layout, Side, TargetBatch
+from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
@@ -24,12 +24,13 @@ class _LanguageModel(NextWords):
     """See `Workload`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
-        super().__init__(config)
+        super().__init__(
+            config, TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
+        )
         kernel, stack = kernels.load(config.encoder_type, device_type, config.unit_type), stack_of(config)
         self._stack = stack
         self._run = kernel.build(stack)
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
-        self.layout: Layout = TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
         self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
         self.variables = (
             VariableSpec("embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"),

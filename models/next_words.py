@@ -12,7 +12,9 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.models import cross_entropy
+from rnn_scaling.models.batch import Layout
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.workload import Outcome, Outputs, VariableSpec, total
 
 PROJECTION = "projection"  # the variable [U, V]
@@ -24,8 +26,11 @@ class NextWords(abc.ABC):
 
     moving: tuple[VariableSpec, ...] = ()
 
-    def __init__(self, config: ModelConfig) -> None:
-        self._config = config
+    def __init__(self, config: ModelConfig, layout: TextLayout, tied: bool = False) -> None:
+        """tied: whether the projection is [V, U], a table of embeddings."""
+        self._config, self._time_major = config, layout.time_major
+        self.layout: Layout = layout
+        self._loss = cross_entropy.LossOptions(config.accuracy, config.label_smoothing, tied)
 
     @abc.abstractmethod
     def last_layer(
@@ -36,28 +41,29 @@ class NextWords(abc.ABC):
     def forward(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
     ) -> Outcome:
-        config = self._config
         return cross_entropy.next_words(
             self.last_layer(weights, rows, batch, seed),
             weights[PROJECTION],
             batch.target_output,
             batch.target_length,
-            config.time_major,
+            self._time_major,
             weights.get(PROJECTION_BIAS),
-            config.accuracy,
+            self._loss,
         )
 
     def outputs(
         self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
     ) -> Outputs:
         hidden = self.last_layer(weights, rows, batch, seed)
-        return Outputs(cross_entropy.logits_of(hidden, weights[PROJECTION], weights.get(PROJECTION_BIAS)))
+        bias = weights.get(PROJECTION_BIAS)
+        return Outputs(cross_entropy.logits_of(hidden, weights[PROJECTION], bias, self._loss.tied))
 
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
-        return cross_entropy.sentence_losses(logits, batch.target_output, batch.target_length, self._config.time_major)
+        sentences = logits, batch.target_output, batch.target_length
+        return cross_entropy.sentence_losses(*sentences, self._time_major, self._loss.label_smoothing)
 
     def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
-        return cross_entropy.sentence_correct(logits, batch.target_output, batch.target_length, self._config.time_major)
+        return cross_entropy.sentence_correct(logits, batch.target_output, batch.target_length, self._time_major)
 
     def loss_items(self, batch: Any) -> tf.Tensor:
         return total(batch.target_length, tf.float32)

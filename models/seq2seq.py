@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from rnn_scaling.models import kernels, stacks
-from rnn_scaling.models.batch import Batch, Layout, Side
+from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
@@ -24,9 +24,8 @@ class Translation(NextWords):
     """What translation workloads share: sentence pairs, their embeddings, and words of both sides as items."""
 
     def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
         sides = Side("src", config.src_vocab_size, False), Side("tgt", config.tgt_vocab_size, True)
-        self.layout: Layout = TextLayout(sides, Batch, config.time_major)
+        super().__init__(config, TextLayout(sides, Batch, config.time_major))
 
     def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The ids of both sides; of a shared table those of the source before those of the target, one look-up."""
@@ -48,10 +47,14 @@ class Translation(NextWords):
         return 0 if self._config.time_major else 1
 
     def counts(self, batch: Batch) -> Counts:
-        """Words of both sides."""
-        source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
-        positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
-        return Counts(target, source + target, positions)
+        return counts_of_pairs(batch)
+
+
+def counts_of_pairs(batch: Batch) -> Counts:
+    """Words of both sides."""
+    source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
+    positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
+    return Counts(target, source + target, positions)
 
 
 def embedding_specs(config: ModelConfig) -> list[VariableSpec]:

@@ -159,6 +159,7 @@ INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]]
     "ones": lambda shape, generator: np.ones(shape, np.float32),
     "glorot_uniform": _glorot_uniform,
     "he_normal": _he_normal,
+    "unit_rows": lambda shape, generator: generator.standard_normal(shape, np.float32) * np.float32(shape[-1] ** -0.5),
 }
 
 

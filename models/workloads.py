@@ -94,12 +94,26 @@ def _attention_flops(options: Mapping[str, Any]) -> float:
     return 6.0 * (source_words * source + target_words * target + source_words * target_words * (units + memory))
 
 
+def _transformer_flops(options: Mapping[str, Any]) -> float:
+    """The decoder's layers also have a query and an output [D, D] a target word, and [D, 2D] a source word."""
+    width, source, target = options["num_units"], options["src_max_len"], options["tgt_max_len"]
+    encoder_layers, decoder_layers = options["num_encoder_layers"], options["num_decoder_layers"]
+    square, layer = width**2, 4 * width**2 + 2 * width * options["filter_size"]
+    of_source = encoder_layers * layer + decoder_layers * 2 * square
+    of_target = decoder_layers * (layer + 2 * square) + width * options["tgt_vocab_size"]
+    pairs = encoder_layers * source**2 + decoder_layers * target * (source + target)
+    return 6.0 * (source * of_source + target * of_target + 2 * width * pairs)
+
+
 def _lm_flops(options: Mapping[str, Any]) -> float:
     return _target_flops(options, options["num_encoder_layers"])
 
 
-_SOURCE_SIDE = ("src_vocab_size", "src_max_len", "src_file_name", "src_vocab_file")
-_TRANSLATION = ("decoder_type", "direction", "num_decoder_layers", "share_embedding", *_SOURCE_SIDE)
+_SOURCE_TEXT = ("src_max_len", "src_file_name")
+_TRANSLATION = (
+    *("decoder_type", "direction", "num_decoder_layers", "share_embedding"),
+    *("src_vocab_size", "src_vocab_file", *_SOURCE_TEXT),
+)
 _TARGET_SIDE = ("tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
 _RECURRENT = (
     *("unit_type", "encoder_type", "num_encoder_layers", "num_units", "embedding_dim"),
@@ -161,6 +175,16 @@ WORKLOADS = {
         (
             *("attention", "attention_architecture", "normalize_attention", "biases_per_gate"),
             *(*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
+        ),
+    ),
+    "transformer": Entry(
+        "rnn_scaling.models.transformer",
+        "translation with attention alone",
+        *_PAIRS,
+        _transformer_flops,
+        (
+            *("num_heads", "filter_size", "num_encoder_layers", "num_decoder_layers", "num_units", "dropout"),
+            *(*_SOURCE_TEXT, *_TARGET_SIDE),
         ),
     ),
     "lm": Entry(

@@ -141,7 +141,7 @@ static void lstm_grad(TF_OpKernelContext *context, TF_DataType dtype) {
 }
 
 static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
-  enum { LOGITS, LABELS, INPUTS };
+  enum { LOGITS, LABELS, SMOOTHING, INPUTS };
   Call call = open_call(context, INPUTS);
   if (is_good(&call)) {
     int64_t shape[] = {size(&call, LOGITS, 0), size(&call, LOGITS, 1)}, N = shape[0], V = shape[1];
@@ -152,10 +152,12 @@ static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
     float *losses = new_output(&call, TF_FLOAT, 1, shape), *row = new_array(V * sizeof(float));
     char *logits = data(&call, LOGITS), *d_logits = in_place_output(&call, LOGITS, shape);
     if (!row) out_of_memory(&call);
+    float smoothing = *(const float *)data(&call, SMOOTHING);
     for (int64_t n = 0; n < N && is_good(&call); n++) {
       size_t at = n * V * TF_DataTypeSize(dtype);
-      losses[n] = dtype == TF_FLOAT ? softmax_f32((void *)(logits + at), V, labels[n], row, (void *)(d_logits + at))
-                                    : softmax_bf16((void *)(logits + at), V, labels[n], row, (void *)(d_logits + at));
+      void *from = logits + at, *to = d_logits + at;
+      losses[n] = dtype == TF_FLOAT ? softmax_f32(from, V, labels[n], smoothing, row, to)
+                                    : softmax_bf16(from, V, labels[n], smoothing, row, to);
     }
     free(row);
   }
@@ -245,6 +247,6 @@ __attribute__((constructor)) static void register_all(void) {
             "outputs: T", "d_outputs: T", "d_last_c: float", "d_last_h: float"),
       WORDS("d_x: T", "d_kernel: T", "d_bias: float", "d_c: float", "d_h: float"), lstm_grad_shapes, lstm_grad_f32,
       lstm_grad_bf16);
-  add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64"), WORDS("losses: float", "d_logits: T"),
+  add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64", "smoothing: float"), WORDS("losses: float", "d_logits: T"),
       softmax_loss_shapes, softmax_loss_f32, softmax_loss_bf16);
 }

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
+from rnn_scaling.models import cross_entropy
 from rnn_scaling.models.batch import ImageBatch, Layout
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import ImageLayout
@@ -78,9 +79,9 @@ class ImageClassifier:
     """The workload of a network: softmax cross entropy, summed over the images of a batch. Items are images."""
 
     def __init__(self, network: Network, config: ModelConfig) -> None:
-        """config: has the images' `data_format` and `compute_dtype`, and whether right predictions are counted."""
+        """config: has the images' `data_format` and `compute_dtype`, and how the loss is computed."""
         self._network, self._dtype = network, tf.as_dtype(config.compute_dtype)
-        self._accuracy = config.accuracy
+        self._accuracy, self._label_smoothing = config.accuracy, config.label_smoothing
         self.layout: Layout = ImageLayout(network.image_size, network.num_classes, config.data_format)
         self.variables, self.moving = network.variables, network.moving
         self.kernels: Mapping[str, str] = {}
@@ -103,7 +104,7 @@ class ImageClassifier:
         return Outputs(*self._network.logits(weights, tf.cast(batch.images, self._dtype), seed))
 
     def losses(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels, tf.cast(logits, tf.float32))
+        return cross_entropy.losses(logits, batch.labels, self._label_smoothing)
 
     def correct(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
         return tf.cast(tf.equal(tf.argmax(logits, axis=1), batch.labels), tf.float32)

@@ -70,22 +70,20 @@ def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
     Raises:
       DataError: if a file breaks a rule of this module.
     """
+    names = [f"{side.vocabulary or side.name}_vocab" for side in sides]
     vocabularies = [
-        _read_vocabulary(getattr(data, f"{side.name}_vocab_file"), side.vocab_size, flag=f"{side.name}_vocab")
-        for side in sides
+        _read_vocabulary(getattr(data, f"{name}_file"), side.vocab_size, flag=name) for side, name in zip(sides, names)
     ]
     bos_ids = [
-        _id_of(data.bos, "bos", vocabulary, f"{side.name}_vocab_size") if side.predicted else None
-        for side, vocabulary in zip(sides, vocabularies)
+        _id_of(data.bos, "bos", vocabulary, f"{name}_size") if side.predicted else None
+        for side, name, vocabulary in zip(sides, names, vocabularies)
     ]
-    eos_ids = [
-        _id_of(data.eos, "eos", vocabulary, f"{side.name}_vocab_size") for side, vocabulary in zip(sides, vocabularies)
-    ]
-    for side, vocabulary in zip(sides, vocabularies):
+    eos_ids = [_id_of(data.eos, "eos", vocabulary, f"{name}_size") for name, vocabulary in zip(names, vocabularies)]
+    for side, name, vocabulary in zip(sides, names, vocabularies):
         if not 0 <= data.unk_id < side.vocab_size:
             raise DataError(
                 f"{vocabulary.file}: --unk_id={data.unk_id} is no id of this vocabulary; "
-                f"expected 0 to {side.vocab_size - 1} (--{side.name}_vocab_size={side.vocab_size})"
+                f"expected 0 to {side.vocab_size - 1} (--{name}_size={side.vocab_size})"
             )
     files = {f"{side.name}_file_name": getattr(data, f"{side.name}_file_name") for side in sides}
     num_lines = _count_equal_lines(files)

@@ -4,9 +4,9 @@
 
 Source words are drawn by Zipf's law (the word of rank r is chosen in proportion to 1/r), sentence lengths vary from 1
 word to about 40. The target is a function of the source: neighbouring words change places (0 1 2 3 4: 1 0 3 2 4), each
-word has one translation, and every fifth word of the lexicon is translated by two. The vocabularies hold the words
-that the text has at least twice, most frequent first, so that some words of the text are unknown. The same arguments
-make the same bytes with every version of Python.
+word has one translation, and every fifth word of the lexicon is translated by two. The vocabularies, of each side and
+of both, hold the words that the text has at least twice, most frequent first, so that some words are unknown. The same
+arguments make the same bytes with every version of Python.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TWO_WORDS_EVERY = 5
 
 
 def make(num_pairs: int, num_words: int, seed: int) -> dict[str, bytes]:
-    """File name -> content, of the four files."""
+    """File name -> content."""
     rng = random.Random(seed)
     src_lexicon = [_spell(rank, _SRC_SYLLABLES) for rank in range(num_words)]
     translation = {word: _translate(rank) for rank, word in enumerate(src_lexicon)}
@@ -40,6 +40,7 @@ def make(num_pairs: int, num_words: int, seed: int) -> dict[str, bytes]:
         "train.tgt": _text(" ".join(words) for words in targets),
         "vocab.src": _text(_vocabulary(sources)),
         "vocab.tgt": _text(_vocabulary(targets)),
+        "vocab.joint": _text(_vocabulary([*sources, *targets])),
     }
 
 
@@ -80,7 +81,7 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Writes the four files."""
+    """Writes the files."""
     parser = argparse.ArgumentParser(prog="python -m rnn_scaling.data.make_corpus", description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="folder of the files; made if it is missing")
     parser.add_argument("--pairs", type=int, default=2000, help="sentence pairs")

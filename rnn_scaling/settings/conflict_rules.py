@@ -210,7 +210,12 @@ RULES = (
         lambda c: c.starts_from_states and c.num_encoder_layers != c.num_decoder_layers,
         "--num_decoder_layers={num_decoder_layers} must equal --num_encoder_layers={num_encoder_layers}: "
         "each decoder cell starts from the state of one encoder cell",
-        reads="num_decoder_layers",
+        reads="decoder_type",
+    ),
+    ConflictRule(
+        lambda c: bool(c.num_units % c.num_heads),
+        "--num_heads={num_heads} must divide --num_units={num_units}: each head has an equal part of the units",
+        reads="num_heads",
     ),
     ConflictRule(
         lambda c: c.normalize_attention and c.attention != "bahdanau",

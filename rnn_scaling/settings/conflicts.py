@@ -32,6 +32,7 @@ _ALLOWED_ELSEWHERE = {
     "share_embedding": (False,),
     "dropout": (0.0,),
     "accuracy": (False,),
+    "label_smoothing": (0.0,),
     "compute_dtype": ("float32", "bfloat16"),
     "variable_update": ("replicated", "independent"),
     "data_source": ("constant",),

@@ -14,7 +14,7 @@ WIDTH = 80
 PLACEHOLDERS = {"bool": "true|false", "int": "N", "float": "X", "str": "TEXT", "Path": "FILE"}
 FEW_GROUPS = 4  # a command with more has a first screen
 COMMON = {
-    "model": "network: nmt, nmt_attention, lm, resnet50, vgg16 ...",
+    "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
     "encoder_type": "kernel: cudnn_lstm (fused) or dynamic_rnn (a loop)",
     "variable_update": "independent, parameter_server, replicated ...",
     "num_devices": "towers, one on each device; 0 takes all GPUs or cores",

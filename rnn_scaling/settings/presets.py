@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.models.config import GNMT_V2, ModelConfig
+from rnn_scaling.models.config import GNMT_V2, TRANSFORMER_BASE, TRANSFORMER_BIG, ModelConfig
 from rnn_scaling.models.workloads import WORKLOADS
 
 SEED_PRESET = {
     "num_encoder_layers": 4,
     "num_decoder_layers": 4,
     "num_units": 512,
+    "num_heads": 8,
+    "filter_size": 2048,
     "embedding_dim": 512,
     "src_vocab_size": 50_000,
     "tgt_vocab_size": 50_000,
@@ -19,8 +21,14 @@ SEED_PRESET = {
     "tgt_max_len": 100,
     "batch_size": 384,
 }
-GNMT_PRESET = {**GNMT_V2, "src_max_len": 50, "tgt_max_len": 50, "batch_size": 128}
-PRESETS: dict[str, dict[str, Any]] = {"small": {}, "seed": SEED_PRESET, "gnmt_v2": GNMT_PRESET}
+_BATCH_128 = {"src_max_len": 50, "tgt_max_len": 50, "batch_size": 128}
+PRESETS: dict[str, dict[str, Any]] = {
+    "small": {},
+    "seed": SEED_PRESET,
+    "gnmt_v2": {**GNMT_V2, **_BATCH_128},
+    "transformer_base": {**TRANSFORMER_BASE, **_BATCH_128},
+    "transformer_big": {**TRANSFORMER_BIG, **_BATCH_128},
+}
 _READERS = registry.readers(WORKLOADS)  # of options that not every workload reads
 
 

@@ -239,7 +239,7 @@ class DataOptions:
     )
     src_max_len: int = option(
         30,
-        "nmt, nmt_attention: words of a source sentence at most; synthetic sentences have exactly these",
+        f"{readers_of('src_max_len')}: words of a source sentence at most; synthetic sentences have exactly these",
         minimum=1,
         maximum=65_536,
     )
@@ -251,19 +251,19 @@ class DataOptions:
         maximum=65_536,
     )
     src_file_name: str = option(
-        "", "nmt, nmt_attention, text: source sentences, one a line, words separated by blanks, UTF-8"
+        "", f"{readers_of('src_file_name')}, text: source sentences, one a line, words separated by blanks, UTF-8"
     )
     tgt_file_name: str = option(
         "",
-        f"{readers_of('tgt_file_name')}, text: target sentences, for nmt line by line the translations of "
-        "src_file_name",
+        f"{readers_of('tgt_file_name')}, text: target sentences, of translations line by line those of src_file_name",
     )
     src_vocab_file: str = option(
         "", "nmt, nmt_attention, text: source vocabulary, a word a line; the first src_vocab_size lines count"
     )
     tgt_vocab_file: str = option(
         "",
-        f"{readers_of('tgt_vocab_file')}, text: target vocabulary, a word a line; the first tgt_vocab_size lines count",
+        f"{readers_of('tgt_vocab_file')}, text: target vocabulary, of transformer that of both sides, a word a line; "
+        "the first tgt_vocab_size lines count",
     )
     bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
     eos: str = option("</s>", "text: end-of-sentence word, a line of each vocabulary")
@@ -358,8 +358,9 @@ class OutputOptions:
     preset: str = option(
         "small",
         "defaults of the model, batch and lengths: small (8.2 M parameters, batch 32), seed (95.7 M: vocabulary "
-        "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384) or gnmt_v2 (160.7 M: the GNMT of "
-        "NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128); of images "
+        "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384), gnmt_v2 (160.7 M: the GNMT of "
+        "NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128), "
+        "transformer_base or transformer_big (60.5 M and 209.1 M: vocabulary 32,000, 50 words, batch 128); of images "
         f"the batch alone: {presets.image_batches()}",
         choices=tuple(presets.PRESETS),
     )

@@ -32,8 +32,8 @@ SMALL: Mapping[str, int] = {
 }
 FIRST_ORDER = 0.002  # rate of asynchronous modes, whose gradients are compared with those at the first weights
 LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "rmsprop": 0.05, "adam": 0.001}
-# Divisors of these rates for deep networks: of images, and without batch normalisation to bound the activations.
-IMAGES, UNBOUNDED = 10, 250
+# Divisors of these rates for deep networks: with and without normalisation to bound the activations.
+DEEP, UNBOUNDED = 10, 250
 # A clipped step is no longer than rate x --max_gradient_norm: for a smaller norm the rate grows, or rounding hides it.
 SHORTEST = 0.02
 TIMING = (
@@ -98,8 +98,9 @@ def _rate(given: Mapping[str, Any]) -> dict[str, float]:
     if optimizer not in LEARNING_RATES:
         return {}
     workload, divisor = WORKLOADS.get(given.get("model", "")), 1
-    if workload is not None and workload.datasets:
-        divisor = IMAGES if workload.has_moving or optimizer == "adam" else UNBOUNDED  # Adam's steps are bounded
+    if workload is not None and "unit_type" not in workload.reads:
+        is_bounded = workload.has_moving or not workload.datasets or optimizer == "adam"  # Adam's steps are bounded
+        divisor = DEEP if is_bounded else UNBOUNDED
     return {"learning_rate": LEARNING_RATES[optimizer] / divisor * growth}
 
 

@@ -57,7 +57,7 @@ def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -
     if model.dropout:
         yield _dropout(model.dropout)
     if model.model not in network.LAST_LAYERS:
-        yield from _images(workload)
+        yield from _images(workload, model.label_smoothing)
         return
     with kernel_checks.all_digits(), tf.device(device):
         yield from _recurrent(_small(model), device_type)
@@ -66,8 +66,9 @@ def _comparisons(model: ModelConfig, device_type: str, device: str, seed: int) -
 def _small(model: ModelConfig) -> ModelConfig:
     most = 2 * MOST_LAYERS if model.direction == "bi" and model.attention_architecture != "gnmt_v2" else MOST_LAYERS
     most -= most % 2 if model.direction == "bi" else 0
-    small: dict[str, Any] = {"num_units": 5, "embedding_dim": 4, "tgt_vocab_size": 11, "dropout": 0.0, "xla": False}
+    small: dict[str, Any] = {"num_units": 6, "embedding_dim": 4, "tgt_vocab_size": 11, "dropout": 0.0, "xla": False}
     small |= {"src_vocab_size": 11 if model.share_embedding else 13, "compute_dtype": "float32", "accuracy": False}
+    small |= {"num_heads": 2, "filter_size": 7}
     for name in ("num_encoder_layers", "num_decoder_layers"):
         small[name] = min(getattr(model, name), most)
     return dataclasses.replace(model, **small)
@@ -78,7 +79,7 @@ def _recurrent(model: ModelConfig, device_type: str) -> Iterator[NetworkComparis
     workload = workloads.load(model.model).build(model, device_type)
     weights = {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in workload.variables}
     batch = _batch(workload, random)
-    layout = batch if model.time_major else {name: part.T for name, part in batch.items()}
+    layout = batch if workload.layout.time_major else {name: part.T for name, part in batch.items()}
     found = _computed(workload, weights, layout)
     expected = network.loss_sum(model, weights, batch)
     words = float(batch["target_length"].sum())
@@ -170,16 +171,18 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     """Which part of the network gives a different loss: the loss itself, the cells, or what is around them."""
     hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
-    expected = loss.sentences(hidden @ projection, labels, lengths)
+    expected = loss.sentences(hidden @ projection, labels, lengths, model.label_smoothing)
+    sentences = (tf.constant(labels), tf.constant(lengths), True)
+    options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs, matrix = (tf.constant(array.astype(np.float32)) for array in (hidden, projection))
     sums = [
-        cross_entropy.next_words(outputs, matrix, tf.constant(labels), tf.constant(lengths), True).loss_sum,
-        tf.reduce_sum(cross_entropy.sentence_losses(logits, tf.constant(labels), tf.constant(lengths), True)),
+        cross_entropy.next_words(outputs, matrix, *sentences, options=options).loss_sum,
+        tf.reduce_sum(cross_entropy.sentence_losses(logits, *sentences, options.label_smoothing)),
     ]
     if any(abs(float(total) - expected) > TOLERANCE * expected for total in sums):
         return Statement("network-cross-entropy", "wrong loss", {"off": off})
-    if wrong := _wrong_layers(model, device_type, random):
+    if network.directions(model) and (wrong := _wrong_layers(model, device_type, random)):
         return Statement("network-cell", "wrong cell", {"wrong": wrong, "cell": model.unit_type, "off": off})
     part = network.part_around_cells(model)
     return Statement("network-part", f"wrong {part}", {"part": part, "off": off})
@@ -247,7 +250,7 @@ def _dropout(rate: float) -> NetworkComparison:
     return NetworkComparison("dropout", "share of 20,000 elements against --dropout", off, allowed, tuple(faults))
 
 
-def _images(workload: Any) -> Iterator[NetworkComparison]:
+def _images(workload: Any, label_smoothing: float) -> Iterator[NetworkComparison]:
     """The loss of random logits, and a batch normalisation's outputs and averages, where the network has such."""
     from rnn_scaling.models.batch import ImageBatch
 
@@ -255,7 +258,7 @@ def _images(workload: Any) -> Iterator[NetworkComparison]:
     logits, labels = random.normal(size=(6, 10)), random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
-    off = float(np.abs(found - loss.cross_entropy(logits, labels)).max())
+    off = float(np.abs(found - loss.cross_entropy(logits, labels, label_smoothing)).max())
     fault = Statement("network-image-loss", "wrong loss")
     yield _compared("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, fault)
     items = float(workload.loss_items(batch))

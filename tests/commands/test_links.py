@@ -23,6 +23,7 @@ from tests.support.faults import jump
 from tests.support.paths import ROOT
 
 SMALL, SEED, GNMT_V2 = 8_245_248, 95_690_752, 160_671_297  # parameters, as records have them
+BASE, BIG = 60_485_632, 209_051_648
 FEW = ["--min_bytes=4", "--max_bytes=16k", "--passes=2", "--rounds=3", "--num_devices=2", "--device=cpu"]
 
 
@@ -318,7 +319,8 @@ def test_the_real_workers(tmp_path):
     assert by_name["xring#2"]["points"][0]["num_bytes"] == 4 and by_name["xring#2"]["points"][0]["wrong"] == 0
     assert "host memory copy, 1 core" in by_name
     assert [p["wrong"] for p in found["nothing_exchanged"]["points"]] == [None] * 3
-    assert found["gradient_bytes"] == {"small": 4 * SMALL, "seed": 4 * SEED, "gnmt_v2": 4 * GNMT_V2}
+    sizes = {"small": SMALL, "seed": SEED, "gnmt_v2": GNMT_V2, "transformer_base": BASE, "transformer_big": BIG}
+    assert found["gradient_bytes"] == {preset: 4 * size for preset, size in sizes.items()}
 
 
 def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeypatch):

@@ -60,6 +60,15 @@ def test_only_the_first_words_of_a_vocabulary_count(data):
     assert check(data, src_vocab_size=5).sides[0].vocabulary.words[-1] == b"two"
 
 
+def test_both_sides_may_have_one_vocabulary(data):
+    sides = Side("src", 100, False, vocabulary="tgt"), Side("tgt", 100, True)
+    checked = corpus.check(dataclasses.replace(data, src_vocab_file=""), sides)
+    assert checked.sides[0].vocabulary == checked.sides[1].vocabulary
+    put("v.tgt", TGT_VOCAB.replace(b"</s>\n", b""))
+    with pytest.raises(corpus.DataError, match="--tgt_vocab_size"):
+        corpus.check(data, sides)
+
+
 def test_crlf_and_no_last_newline(data):
     for name, content in {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}.items():
         put(name, content.replace(b"\n", b"\r\n")[:-2])

@@ -12,7 +12,7 @@ from rnn_scaling.models.batch import Side
 from rnn_scaling.settings.run_options import DataOptions
 
 SAMPLE = os.path.join(os.path.dirname(rnn_scaling.data.__file__), "sample")
-FILES = ("train.src", "train.tgt", "vocab.src", "vocab.tgt")
+FILES = ("train.src", "train.tgt", "vocab.src", "vocab.tgt", "vocab.joint")
 
 
 def read(folder: str, name: str) -> bytes:

@@ -85,12 +85,12 @@ def test_right_predictions_are_counted_on_the_way_and_change_nothing(tf, monkeyp
 
     @tf.function(autograph=False)
     def with_accuracy(*given):
-        outcome = cross_entropy.loss_sum(*given, accuracy=True)
+        outcome = cross_entropy.loss_sum(*given, options=cross_entropy.LossOptions(accuracy=True))
         counted.append(outcome.correct)
         return outcome.loss_sum
 
     given = hidden, projection, labels, weights
-    outcome = cross_entropy.loss_sum(*given, accuracy=True)
+    outcome = cross_entropy.loss_sum(*given, options=cross_entropy.LossOptions(accuracy=True))
     want = float(np.sum((np.asarray(labels) == best) * np.asarray(weights)))
     assert 0 < want < N and outcome.correct.dtype == tf.float32 and float(outcome.correct) == want
     plain, counting = (value_and_gradients(tf, function, *given) for function in (total, with_accuracy))
@@ -132,3 +132,39 @@ def test_reduced_precision_rounds_the_products_alone(tf, monkeypatch, dtype, rto
     got = value_and_gradients(tf, total, hidden, projection, labels, weights)
     assert got[0].dtype == got[2].dtype == tf.float32 and got[1].dtype == hidden.dtype
     assert_close([tf.cast(g, tf.float32) for g in got], want, rtol)
+
+
+SMOOTHING = 0.3
+
+
+def smoothed(tf, hidden, projection, labels, weights):
+    """By its definition: the target is a distribution."""
+    target = (1 - SMOOTHING) * tf.one_hot(labels, V) + SMOOTHING / V
+    return tf.reduce_sum(tf.nn.softmax_cross_entropy_with_logits(target, hidden @ projection) * weights)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("max_logits", [2**27, 5 * V])
+def test_a_smoothed_and_a_tied_loss_are_those_of_their_definition(tf, monkeypatch, max_logits, tied):
+    """At once and in pieces, of a projection [U, V] or [V, U]."""
+    from rnn_scaling.models import cross_entropy
+
+    monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
+    options = cross_entropy.LossOptions(label_smoothing=SMOOTHING, tied=tied)
+
+    def loss(hidden, projection, labels, weights):
+        projection = tf.transpose(projection) if tied else projection
+        return cross_entropy.loss_sum(hidden, projection, labels, weights, options=options).loss_sum
+
+    given = arguments(tf)
+    want = value_and_gradients(tf, lambda *args: smoothed(tf, *args), *given)
+    assert_close(value_and_gradients(tf, loss, *given), want, rtol=2e-6)
+
+
+def test_the_smoothed_losses_of_logits_sum_to_the_same(tf):
+    from rnn_scaling.models import cross_entropy
+
+    hidden, projection, labels, weights = arguments(tf)
+    each = cross_entropy.losses(hidden @ projection, labels, SMOOTHING)
+    want = smoothed(tf, hidden, projection, labels, weights)
+    np.testing.assert_allclose(tf.reduce_sum(each * weights), want, rtol=2e-6)

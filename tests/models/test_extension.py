@@ -74,8 +74,8 @@ def test_loss_and_gradients_are_tensorflows(tf, taken, words):
     test_cross_entropy.assert_close(ours(*given), want, rtol=2e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_losses_of_any_logits(tf, taken, dtype):
+@pytest.mark.parametrize("dtype, smoothing", [("float32", 0.0), ("float32", 0.3), ("bfloat16", 0.0), ("bfloat16", 0.3)])
+def test_losses_of_any_logits(tf, taken, dtype, smoothing):
     """Far apart, one NaN, a label that is no word; more words than a vector has lanes."""
     from rnn_scaling.models.extension import operators
 
@@ -83,16 +83,17 @@ def test_losses_of_any_logits(tf, taken, dtype):
     logits = np.random.default_rng(0).normal(size=(3, 37)).astype(np.float32)
     logits[0, 3], logits[1, 0], logits[2, 36] = 300.0, 10_000.0, np.nan
     logits = tf.cast(logits, dtype)
-    losses, d_logits = ours(logits, labels)
+    losses, d_logits = ours(logits, labels, smoothing)
     assert np.isnan(losses[2]) and np.isnan(np.asarray(d_logits[2], np.float32)).any()
     logits = tf.cast(logits, tf.float32)
-    want = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    target = (1 - smoothing) * tf.one_hot(labels, 37) + smoothing / 37
+    want = tf.nn.softmax_cross_entropy_with_logits(target, logits)
     np.testing.assert_allclose(losses[:2], want[:2], rtol=1e-6)
-    p = tf.nn.softmax(logits) - tf.one_hot(labels, 37)
+    p = tf.nn.softmax(logits) - target
     tolerance = 1e-6 if dtype == "float32" else 4e-3
     np.testing.assert_allclose(np.asarray(d_logits[:2], np.float32), p[:2], atol=tolerance)
     with pytest.raises(tf.errors.InvalidArgumentError, match="each label"):
-        ours(logits, np.array([0, 1, 37]))
+        ours(logits, np.array([0, 1, 37]), smoothing)
 
 
 def test_the_gradient_of_logits_takes_their_place(tf, taken):
@@ -102,7 +103,7 @@ def test_the_gradient_of_logits_takes_their_place(tf, taken):
     with tf.Graph().as_default(), v1.Session() as session:
         hidden = v1.placeholder(tf.float32, [64, 8])
         made = operators.load().rnn_scaling_softmax_loss(
-            tf.matmul(hidden, hidden, transpose_b=True), tf.range(64, dtype=tf.int64)
+            tf.matmul(hidden, hidden, transpose_b=True), tf.range(64, dtype=tf.int64), 0.1
         )
         options, told = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
         session.run(made.d_logits, {hidden: np.ones((64, 8))}, options, told)

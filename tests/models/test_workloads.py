@@ -36,9 +36,9 @@ def make_inputs(tf, model: ModelConfig):
     # Scores must differ from word to word, or rounding is all that is left of the gradients of what makes them.
     limits = {spec.name: 2.0 if spec.name.startswith("attention/") else 0.6 for spec in workload.variables}
     draws = {spec.name: random.uniform(-1.0, 1.0, spec.shape).astype(np.float32) for spec in workload.variables}
-    arrays = {name: tf.constant(limits[name] * draw) for name, draw in draws.items()}
+    arrays = {name: tf.constant(name.endswith("/gain") + limits[name] * draw) for name, draw in draws.items()}
     [[batch]] = make_batches(1, 1, model)
-    batch = type(batch)(*(tf.constant(part if model.time_major else part.T) for part in batch))
+    batch = type(batch)(*map(tf.constant, batch))
     rows = {name: tf.gather(arrays.pop(name), ids) for name, ids in workload.lookups(batch).items()}
     return workload, arrays, rows, batch
 
@@ -151,11 +151,18 @@ def test_cells_that_do_not_fit_are_an_error(tf, options, message):
         workload_of(dataclasses.replace(MODEL, **options))
 
 
-@pytest.mark.parametrize("name", ["nmt", "lm"])
-@pytest.mark.parametrize("time_major", [True, False])
-def test_the_losses_of_the_outputs_sum_to_that_of_the_forward_pass(tf, name, time_major):
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"model": name, "time_major": is_first} for name in ("nmt", "lm") for is_first in (True, False)),
+        {"model": "transformer"},
+        {"model": "transformer", "label_smoothing": 0.2},
+    ],
+    ids=str,
+)
+def test_the_losses_of_the_outputs_sum_to_that_of_the_forward_pass(tf, options):
     """Also its gradients; the one computes logits, the other is fused."""
-    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, model=name, time_major=time_major))
+    workload, dense, rows, batch = make_inputs(tf, dataclasses.replace(MODEL, **options))
     seed = tf.constant([0, 0])
 
     def forward(dense, rows):
@@ -262,7 +269,7 @@ def test_only_models_knows_workloads_by_name():
 @pytest.mark.parametrize("cell", UNIT_TYPES)
 @pytest.mark.parametrize("direction", ["uni", "bi"])
 def test_the_flops_on_paper_are_those_of_the_network(name, shape, cell, direction):
-    sizes = {"num_encoder_layers": 4, "num_decoder_layers": 4, "num_units": 6, "embedding_dim": 5}
+    sizes = {"num_encoder_layers": 4, "num_decoder_layers": 4, "num_units": 6, "embedding_dim": 5, "num_heads": 2}
     config = ModelConfig(model=name, direction=direction, **{**sizes, "unit_type": cell, **shape})
     workload = workloads.load(name).build(config, "CPU")
     lengths = [{"src": 3, "tgt": 7}[side.name] for side in workload.layout.sides]

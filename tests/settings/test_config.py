@@ -122,6 +122,13 @@ def test_resolution(given, num_gpus, name, value):
             {"encoder_type": "dynamic_rnn", "decoder_type": "cudnn_gru", "unit_type": "nas"},
             "--decoder_type=cudnn_gru computes gru, not --unit_type=nas; use dynamic_rnn",
         ),
+        ({"model": "transformer", "num_heads": 3}, "--num_heads=3 must divide --num_units=256"),
+        (
+            {"model": "transformer", "src_vocab_size": 9},
+            "--src_vocab_size=9 would be ignored here; it needs --model=nmt or --model=nmt_attention",
+        ),
+        ({"num_heads": 2}, "--num_heads=2 would be ignored here; it needs --model=transformer"),
+        ({"label_smoothing": 1.0}, "--label_smoothing=1.0 must be at most 0.99"),
         ({"unit_type": "rnn"}, "--unit_type=rnn must be one of lstm, gru, layer_norm_lstm, nas"),
         (
             {"unit_type": "gru", "forget_bias": 0.5},
@@ -173,7 +180,7 @@ def test_resolution(given, num_gpus, name, value):
         ({"use_synthetic_data": True, "data_source": "host"}, "--use_synthetic_data=true means"),
         ({"data_source": "text"}, "--data_source=text needs --src_file_name"),
         ({"data_source": "text", "unk_id": 8000}, "--unk_id=8000 must be below --src_vocab_size=8000"),
-        ({"model": "cnn"}, "--model=cnn must be one of nmt, nmt_attention, lm"),
+        ({"model": "cnn"}, "--model=cnn must be one of nmt, nmt_attention, transformer, lm"),
         ({"data_source": "text", "tgt_max_len": 1}, "--tgt_max_len=1 must be at least 2"),
         ({"data_source": "text", "src_file_name": "no/such"}, "--src_file_name=no/such: No such file"),
         ({"data_source": "text", "src_file_name": "."}, "--src_file_name=.: a folder; expected a regular file"),
@@ -310,6 +317,7 @@ def test_every_option_is_read_by_something():
     for name in OPTIONS.keys() - resolved_away:
         side, _, rest = name.partition("_")
         spelled = f"{{side.name}}_{rest}" if side in ("src", "tgt") else f".{name}"
+        spelled = "{side.vocabulary or side.name}_vocab" if rest.startswith("vocab_") else spelled
         assert any(spelled in text or f".{name}" in text for text in texts), f"--{name} is read by nothing"
 
 
@@ -330,6 +338,13 @@ def test_gnmt_v2_preset_names_its_network_and_given_flags_win():
     assert (config.model.model, config.model.num_units, config.data.src_max_len) == ("nmt_attention", 1024, 50)
     assert config.training.batch_size == 2 and problems(preset="gnmt_v2", batch_size=2, num_decoder_layers=3) == []
     assert problems(preset="gnmt_v2", model="nmt") == []
+
+
+@pytest.mark.parametrize("preset, units, heads", [("transformer_base", 512, 8), ("transformer_big", 1024, 16)])
+def test_presets_of_the_transformer_name_their_network_and_layers_need_not_be_equal(preset, units, heads):
+    config = resolve(preset=preset)
+    assert (config.model.model, config.model.num_units, config.model.num_heads) == ("transformer", units, heads)
+    assert config.model.label_smoothing == 0.1 and problems(preset=preset, num_decoder_layers=3) == []
 
 
 def test_text_with_a_known_answer_has_two_sides_of_one_length():

@@ -14,12 +14,20 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.settings import config as configs
 
 MODEL = ModelConfig(
-    num_units=6, embedding_dim=5, src_vocab_size=23, tgt_vocab_size=17, num_encoder_layers=2, num_decoder_layers=2
+    num_units=6,
+    embedding_dim=5,
+    src_vocab_size=23,
+    tgt_vocab_size=17,
+    num_encoder_layers=2,
+    num_decoder_layers=2,
+    num_heads=2,
+    filter_size=7,
 )
 # One LSTM cell each: traces in half the time, for what does not depend on how many variables there are.
 SMALL = dataclasses.replace(MODEL, num_encoder_layers=1, num_decoder_layers=1, direction="uni")
 BATCH_SIZE, MAX_LEN = 3, 5
 LM = dataclasses.replace(MODEL, model="lm")
+TRANSFORMER = dataclasses.replace(MODEL, model="transformer")
 
 
 def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) -> list[list[Any]]:
@@ -29,6 +37,7 @@ def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) ->
 
     def one(side: Side) -> tuple[np.ndarray, ...]:
         ids = [random.integers(0, side.vocab_size, (MAX_LEN, BATCH_SIZE)) for _ in range(1 + side.predicted)]
+        ids = ids if layout.time_major else [each.T for each in ids]
         return (*ids, random.integers(1, MAX_LEN + 1, BATCH_SIZE).astype(np.int32))
 
     return [[layout.batch(map(one, layout.sides)) for _ in range(num_towers)] for _ in range(num_steps)]
@@ -43,7 +52,8 @@ def workload_of(model: ModelConfig):
 
 def concatenate(batches: list[Any]) -> Any:
     """The towers' batches as one global batch."""
-    return type(batches[0])(*(np.concatenate(parts, axis=-1) for parts in zip(*batches)))
+    is_batch_major = batches[0].target_output.shape[1] == MAX_LEN
+    return type(batches[0])(*(np.concatenate(parts, axis=0 if is_batch_major else -1) for parts in zip(*batches)))
 
 
 class FixedSource:

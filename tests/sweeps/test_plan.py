@@ -36,6 +36,19 @@ def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
         plan(unit_type=["rnn"], **one)
 
 
+def test_a_sweep_of_an_rnn_and_a_transformer_gives_each_its_own_options():
+    given = {"num_units": [64], "num_heads": [2], "direction": ["uni"], "src_vocab_size": [50], "tgt_vocab_size": [50]}
+    one = {"variable_update": ["replicated"], "num_devices": [1, 2], "encoder_type": ["cudnn_lstm"]}
+    runs = plan(model=["nmt", "transformer"], **given, **one)
+    assert sorted(run.name for run in runs) == [
+        *(f"cudnn_lstm-replicated-{n}-model=nmt" for n in (1, 2)),
+        *(f"replicated-{n}-model=transformer" for n in (1, 2)),
+    ]
+    of_transformer = [run.flags for run in runs if run.config.model.model == "transformer"]
+    assert not {"direction", "src_vocab_size", "encoder_type"} & {name for each in of_transformer for name in each}
+    assert all("num_heads" in each for each in of_transformer)
+
+
 def test_workers_are_an_axis_of_modes_that_have_them():
     modes = registry.swept(registry.VARIABLE_UPDATES, True)
     assert {"collective_all_reduce", "distributed_independent"} <= set(modes)

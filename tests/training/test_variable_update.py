@@ -15,6 +15,7 @@ from tests.support.training import (
     MAX_LEN,
     MODEL,
     SMALL,
+    TRANSFORMER,
     Serial,
     concatenate,
     largest_difference,
@@ -42,6 +43,7 @@ SMALL_ATTENTION = dataclasses.replace(
     SMALL, model="nmt_attention", share_embedding=True, src_vocab_size=SMALL.tgt_vocab_size
 )
 SMALL_GRU = dataclasses.replace(SMALL, unit_type="gru")
+SMALL_TRANSFORMER = dataclasses.replace(TRANSFORMER, num_encoder_layers=1, num_decoder_layers=1)
 # What each all-reduce sums is compared with numpy in test_all_reduce; here are those of several rounds, of shards, by
 # size, and TensorFlow's own.
 BY_SIZE = "pscpu#2:100:xring:500:rechd"  # biases of 96 bytes, a projection of 408, kernels of 1,056
@@ -128,13 +130,15 @@ def serial(model, num_towers):
         *(("lm", each) for each in (PARAMETER_SERVER, REPLICATED, MIRRORED, SLICED_ON_DEVICE)),
         ("nmt_attention", REPLICATED),
         ("gru", REPLICATED),
+        *(("transformer", each) for each in (PARAMETER_SERVER, REPLICATED, MIRRORED, SLICED_ON_DEVICE)),
     ],
     ids=_name,
 )
 def test_synchronous_update_equals_serial_update_on_global_batch(workload, options, trained):
     """Also of towers with different numbers of words, and of sentences."""
     num_towers = 4 if options.get("all_reduce_spec") == BY_SIZE else 2
-    small = {"nmt": SMALL, "lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION, "gru": SMALL_GRU}[workload]
+    small = {"nmt": SMALL, "lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION, "gru": SMALL_GRU}.get(workload)
+    small = small or SMALL_TRANSFORMER
     model = MODEL if options is AGGREGATED else small
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.workloads import WORKLOADS
-from tests.support.training import LM, MODEL, SMALL
+from tests.support.training import LM, MODEL, SMALL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
 BAHDANAU = dataclasses.replace(SMALL, model="nmt_attention", attention="bahdanau", normalize_attention=True)
@@ -39,12 +39,14 @@ NORMALIZED = {"attention": "bahdanau", "normalize_attention": True, "biases_per_
 GNMT = {"attention_architecture": "gnmt_v2", "num_encoder_layers": 4, "num_decoder_layers": 3}
 BATCH_MAJOR_LOOP = {"encoder_type": "dynamic_rnn", "time_major": False}
 RIGHT = [
-    *(SMALL, MODEL, BAHDANAU, GRU),
+    *(SMALL, MODEL, BAHDANAU, GRU, TRANSFORMER),
+    dataclasses.replace(TRANSFORMER, num_decoder_layers=1, label_smoothing=0.2),
     dataclasses.replace(MODEL, **BATCH_MAJOR_LOOP, direction="uni"),
     dataclasses.replace(MODEL, decoder_type="dynamic_rnn", time_major=False),
     *(dataclasses.replace(MODEL, unit_type=cell, encoder_type="dynamic_rnn") for cell in ("gru", "layer_norm_lstm")),
     *(dataclasses.replace(LM, encoder_type=kernel) for kernel in ("cudnn_lstm", "dynamic_rnn")),
     dataclasses.replace(LM, unit_type="nas", **BATCH_MAJOR_LOOP),
+    dataclasses.replace(LM, unit_type="gru", encoder_type="cudnn_gru", label_smoothing=0.2),
     *(
         dataclasses.replace(MODEL, model="nmt_attention", **options)
         for options in (
@@ -92,6 +94,17 @@ def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
     real = block_lstm._large_products
     monkeypatch.setattr(block_lstm, "_large_products", lambda *given: (*real(*given)[:2], 0.5 * real(*given)[2]))
     assert words_of(SMALL) == ["wrong gradient"]
+
+
+def test_the_loss_of_images_has_the_label_smoothing_of_the_run():
+    from rnn_scaling.models.config import ModelConfig
+    from rnn_scaling.models.images.network import ImageClassifier
+    from rnn_scaling.verification import network_check
+
+    network = types.SimpleNamespace(image_size=1, num_classes=10, variables=(), moving=())
+    workload = ImageClassifier(network, ModelConfig(label_smoothing=0.2))
+    assert verdicts(network_check._images(workload, 0.2)) == []
+    assert verdicts(network_check._images(workload, 0.0)) == ["wrong loss"]
 
 
 def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):

@@ -6,19 +6,20 @@ T: words of the longest sentence, B: samples, V: vocabulary or classes.
 import numpy as np
 
 
-def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """-log softmax(logits)[label] = log(sum(exp(logits))) - logits[label], the shape of `labels`.
+def cross_entropy(logits: np.ndarray, labels: np.ndarray, label_smoothing: float = 0.0) -> np.ndarray:
+    """-sum(target log softmax(logits)), the shape of `labels`; target: (1 - e) onehot(label) + e / V, e the smoothing.
 
     Args:
       logits: [..., V].
       labels: [...], each below V.
     """
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    at_label = np.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
-    return np.log(np.exp(shifted).sum(axis=-1)) - at_label
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    at_label = np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]
+    return -(1.0 - label_smoothing) * at_label - label_smoothing * log_p.mean(axis=-1)
 
 
-def sentences(logits: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> float:
+def sentences(logits: np.ndarray, labels: np.ndarray, lengths: np.ndarray, label_smoothing: float = 0.0) -> float:
     """The sum over all words before their sentence's length: padding counts nothing.
 
     Args:
@@ -27,4 +28,4 @@ def sentences(logits: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> fl
       lengths: [B].
     """
     inside = np.arange(len(labels))[:, None] < lengths
-    return float(cross_entropy(logits, labels)[inside].sum())
+    return float(cross_entropy(logits, labels, label_smoothing)[inside].sum())

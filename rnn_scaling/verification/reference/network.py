@@ -1,4 +1,4 @@
-"""The networks of `nmt`, `nmt_attention` and `lm` in float64 NumPy: from a batch and the variables to the loss.
+"""The networks of text in float64 NumPy: from a batch and the variables to the loss.
 
 S, T: words of the longest sentences, B: sentences, E: embedding, V: vocabulary.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnn_scaling.verification.reference import attention, cells, loss
+from rnn_scaling.verification.reference import attention, cells, loss, transformer
 from rnn_scaling.verification.reference.cells import Array, Weights
 
 
@@ -16,8 +16,8 @@ def loss_sum(config: Any, weights: Mapping[str, Array], batch: Mapping[str, Arra
     """The summed loss of a batch without dropout, of ids [T, B] and lengths [B], by a `ModelConfig`."""
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     hidden = LAST_LAYERS[config.model](config, w, batch)
-    logits = hidden @ w["projection"] + w.get("projection/bias", 0.0)
-    return loss.sentences(logits, batch["target_output"], batch["target_length"])
+    logits = hidden @ w.get("projection", w.get("embedding", hidden).T) + w.get("projection/bias", 0.0)
+    return loss.sentences(logits, batch["target_output"], batch["target_length"], config.label_smoothing)
 
 
 def _cell(w: Mapping[str, Array], name: str) -> Weights:
@@ -82,9 +82,16 @@ def part_around_cells(config: Any) -> str:
 
 
 def directions(config: Any) -> int:
-    """Directions of the encoder's layers, or of a language model's, which reads forward alone."""
+    """Directions of the encoder's layers, or of a language model's, which reads forward alone; 0 without cells."""
+    if LAST_LAYERS[config.model] is transformer.last_layer:
+        return 0
     return 2 if config.direction == "bi" and LAST_LAYERS[config.model] is not _language_model else 1
 
 
-LAST_LAYERS = {"nmt": _translation, "nmt_attention": _attention, "lm": _language_model}
+LAST_LAYERS = {
+    "nmt": _translation,
+    "nmt_attention": _attention,
+    "transformer": transformer.last_layer,
+    "lm": _language_model,
+}
 """Workload -> its last layer, [T, B, U]."""

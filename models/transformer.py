@@ -1,0 +1,149 @@
+"""Workload `transformer`: the encoder-decoder of Vaswani et al., arXiv:1706.03762. Items are words.
+
+One table embeds the words of both sides, times sqrt(D), and is the projection: both sides have one vocabulary. Each
+sublayer is LayerNorm(x + Dropout(Sublayer(x))), the norm after the sum ("post-norm"), and no norm follows the last
+layer. Attention has no biases. Batches are [B, T], so that the words of a sentence are neighbours.
+
+T, S: words of the longest target and source sentence, B: sentence pairs, N = B T or B S: rows, D: width (--num_units).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from rnn_scaling.models import stacks, workloads
+from rnn_scaling.models.attention import multi_head, scores
+from rnn_scaling.models.attention.multi_head import Weights, Words
+from rnn_scaling.models.batch import Batch, Side
+from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.layout import TextLayout
+from rnn_scaling.models.next_words import PROJECTION, NextWords
+from rnn_scaling.models.seq2seq import counts_of_pairs
+from rnn_scaling.models.workload import Counts, Outcome, Outputs, VariableSpec, Workload
+
+_TABLE = "embedding"
+Drop = Callable[[tf.Tensor], tf.Tensor]
+
+
+class _Transformer(NextWords):
+    """See `Workload`."""
+
+    kernels: Mapping[str, str] = {}
+
+    def __init__(self, config: ModelConfig) -> None:
+        sides = Side("src", config.tgt_vocab_size, False, vocabulary="tgt"), Side("tgt", config.tgt_vocab_size, True)
+        super().__init__(config, TextLayout(sides, Batch, time_major=False), tied=True)
+        self._dtype = tf.as_dtype(config.compute_dtype)
+        self.variables = tuple(variable_specs(config))
+
+    def lookups(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """None: the projection reads the whole table, so its gradient is dense."""
+        return {}
+
+    def forward(self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor) -> Outcome:
+        return super().forward(*_looked_up(weights, batch), batch, seed)
+
+    def outputs(self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor) -> Outputs:
+        return super().outputs(*_looked_up(weights, batch), batch, seed)
+
+    def last_layer(self, weights: Weights, rows: Weights, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+        config, streams = self._config, itertools.count()
+
+        def drop(x: tf.Tensor) -> tf.Tensor:
+            return stacks.drop(x, config.dropout, seed, next(streams))
+
+        source_words, target_words = (ids.shape[1] or tf.shape(ids)[1] for ids in (batch.source, batch.target_input))
+        rounded = {name: tf.cast(w, self._dtype) if w.shape.rank == 2 else w for name, w in weights.items()}
+        with tf.name_scope("encoder"):
+            padding = scores.mask(batch.source_length, source_words)[:, None, None]
+            x = Words(drop(embedded(rows["source"], source_words)), source_words, padding)
+            memory = self.layers("encoder", rounded, x, drop)
+        with tf.name_scope("decoder"):
+            x = Words(drop(embedded(rows["target"], target_words)), target_words, multi_head.causal_mask(target_words))
+            x = self.layers("decoder", rounded, x, drop, memory)
+        return tf.reshape(tf.cast(x.rows, self._dtype), [-1, target_words, config.num_units])
+
+    def layers(self, side: str, weights: Weights, x: Words, drop: Drop, memory: Words | None = None) -> Words:
+        """What the layers of the "encoder", or of the "decoder" with the encoder's words as memory, make of words."""
+        config = self._config
+
+        def add(x: Words, added: tf.Tensor, weights: Weights) -> Words:
+            return x._replace(rows=multi_head.layer_norm(x.rows + drop(tf.cast(added, tf.float32)), weights))
+
+        for name in _layer_names(config, side):
+            w = _part(weights, f"{name}/attention/")
+            x = add(x, multi_head.attention(x, w, config.num_heads), w)
+            if memory is not None:
+                w = _part(weights, f"{name}/memory/")
+                x = add(x, multi_head.attention(x, w, config.num_heads, memory), w)
+            w = _part(weights, f"{name}/feed_forward/")
+            x = add(x, multi_head.feed_forward(x, w), w)
+        return x
+
+    def counts(self, batch: Batch) -> Counts:
+        return counts_of_pairs(batch)
+
+    def flops_per_item(self, lengths: Sequence[int]) -> float:
+        options = {**vars(self._config), **dict(zip(("src_max_len", "tgt_max_len"), lengths))}
+        return workloads.WORKLOADS[self._config.model].flops_a_sample(options) / sum(lengths)
+
+
+def _part(weights: Weights, prefix: str) -> Weights:
+    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
+
+
+def embedded(rows: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
+    """Rows [N, D] of the table, times sqrt(D), plus their positions."""
+    width = rows.shape[1]
+    words = tf.reshape(rows * width**0.5, [-1, num_words, width])
+    return tf.reshape(words + multi_head.positions(num_words, width), [-1, width])
+
+
+def _looked_up(weights: Weights, batch: Batch) -> tuple[Weights, Weights]:
+    """The weights with the projection, and the rows [N, D] of each side's words."""
+    source, target = (tf.reshape(ids, [-1]) for ids in (batch.source, batch.target_input))
+    rows, table = _look_up(weights[_TABLE], tf.concat([source, target], 0))
+    sizes = [ids.shape[0] or tf.size(ids) for ids in (source, target)]
+    return {**weights, PROJECTION: table}, dict(zip(("source", "target"), tf.split(rows, sizes)))
+
+
+@tf.custom_gradient
+def _look_up(table: tf.Tensor, ids: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., Any]]:
+    """Rows of the table, and the table for its other readers, to whose gradient that of the rows is added in place."""
+
+    def gradient(d_rows: tf.Tensor, d_table: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return tf.tensor_scatter_nd_add(d_table, ids[:, None], d_rows), None
+
+    return (tf.gather(table, ids), tf.identity(table)), gradient
+
+
+def variable_specs(config: ModelConfig) -> Iterator[VariableSpec]:
+    """Every trainable variable, in a fixed order."""
+    yield VariableSpec(_TABLE, (config.tgt_vocab_size, config.num_units), "dense", "unit_rows")
+    width, filters = config.num_units, config.filter_size
+    square, norm = (width, width), {"norm/gain": (width,), "norm/bias": (width,)}
+    parts: dict[str, dict[str, tuple[int, ...]]] = {
+        "attention": {"input": (width, 3 * width), "output": square, **norm},
+        "memory": {"query": square, "input": (width, 2 * width), "output": square, **norm},
+        "feed_forward": {"inner": (width, filters), "inner/bias": (filters,)}
+        | {"outer": (filters, width), "outer/bias": (width,), **norm},
+    }
+    for side, (part, shapes) in itertools.product(("encoder", "decoder"), parts.items()):
+        for layer, (name, shape) in itertools.product(_layer_names(config, side), shapes.items()):
+            if (side, part) != ("encoder", "memory"):
+                initial = "ones" if name == "norm/gain" else "glorot_uniform"
+                yield VariableSpec(f"{layer}/{part}/{name}", shape, "dense", initial)
+
+
+def _layer_names(config: ModelConfig, side: str) -> list[str]:
+    num_layers = config.num_encoder_layers if side == "encoder" else config.num_decoder_layers
+    return [f"{side}/layer_{layer}" for layer in range(num_layers)]
+
+
+def build(config: ModelConfig, device_type: str) -> Workload:
+    """The network, of the same operators on every device."""
+    return _Transformer(config)

@@ -15,7 +15,7 @@ from rnn_scaling.audit import headers
 from rnn_scaling.audit.tables import Column, Item, Ref, View
 
 SUPERLINEAR = 1.2  # times the work per device of any other row, above which a point is out of line
-FEW_SUPERLINEAR = 1.5  # of three rows
+FEW_SUPERLINEAR = 1.6  # of three rows
 _LEAST_GROWTH = 0.5  # times the devices
 SLIPPED = 4.0  # times below both neighbours
 MEASURES = ("rate", "speedup", "seconds")
@@ -39,9 +39,9 @@ Points = list[tuple[Item, Item]]  # (devices, measure), by devices
 def series(view: View) -> Iterator[tuple[Column, Points]]:
     """Yields every series of three points and more of every measure over every count of devices, with its column."""
     counts = [k for k, column in enumerate(view.columns) if column.quantity in ("devices", "setting")]
-    for k in view.of("devices"):
-        yield from _over(view, view.columns[k], [()] * len(view.lines))
-    for k in counts if len(counts) > 1 else ():
+    found = [made for k in view.of("devices") for made in _over(view, view.columns[k], [()] * len(view.lines))]
+    yield from found
+    for k in counts if len(counts) > 1 and not found else ():
         others = [view.columns[j] for j in counts if j != k]
         settings = [
             tuple(item.low if (item := c.items[row]) else None for c in others) for row in range(len(view.lines))

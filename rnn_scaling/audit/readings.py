@@ -276,4 +276,4 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
             instances = products(view, reading.target, relation, sources, of_chosen)
         again = dataclasses.replace(reading, instances=instances, bits=0.0)
         applied.append(dataclasses.replace(scored(view.columns[reading.target], again), compared=len(compared)))
-    return applied
+    return [reading for reading in applied if reading.is_believed]

@@ -80,7 +80,7 @@ def _with_first(instance: Product, first: Term) -> Product:
 
 
 def _with_target(instance: Product, item: Item | None) -> Product | None:
-    return item and _with_first(instance, dataclasses.replace(instance.terms[0], item=item))
+    return _with_first(instance, dataclasses.replace(instance.terms[0], item=item)) if item else None
 
 
 def _scaled(instance: Product, factor: float) -> Product | None:

@@ -82,7 +82,7 @@ def _of_models(summary: Summary, name: str, series: Sequence[SeriesSummary]) -> 
     title = [Statement("scaling", name)] if len(summary.tables) > 1 or _answered(summary) else []
     ranges = _overview(series) or [Statement("none-on-several", values={"series": len(series)})]
     made = [*title, *ranges, *_unranked(series)]
-    if not registry.trains_one_model(_mode(series[0])):
+    if not registry.trains_one_model(series[0].rows[0].row.config["variable_update"]):
         return made
     # On the number of devices that most models have.
     _, most = max(pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, []))

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import shlex
+from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
@@ -179,8 +180,7 @@ class Summary:
         for member in self.series:
             row = member.rows[0].row
             model = str(row.known.get("model", f"{network(row.config)}, model not told"))
-            unconditional = tuple(pair for pair in member.facts if not separation.NAMED[pair[0]].follows)
-            facts = tuple(separation.in_words(unconditional))  # whose runs no option makes comparable
+            facts = tuple(separation.in_words(separation.unconditional(member.facts)))
             kinds.setdefault((member.strong, member.unit, model, member.machine, facts), []).append(member)
         units = {unit for _, unit, *_ in kinds}
         several_models = len({(unit, model) for _, unit, model, *_ in kinds}) > len(units)

@@ -103,6 +103,11 @@ def _fixed(facts: Facts) -> Facts:
     return tuple(pair for pair in facts if not NAMED[pair[0]].is_by_count)
 
 
+def unconditional(facts: Facts) -> Facts:
+    """Those which no option decides: runs that differ in one are incomparable whatever their options are."""
+    return tuple(pair for pair in facts if not NAMED[pair[0]].follows)
+
+
 def in_words(facts: Facts) -> list[str]:
     """ "CPU governor: powersave", one a fact; of a long value its beginning and a digest, so that it stays unique."""
     words = []

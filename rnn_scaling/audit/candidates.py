@@ -17,6 +17,7 @@ from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View
 MOST_SOURCES = 6  # columns of one quantity that are tried
 MOST_NAMED = 3  # parts of a sum that are named
 NEAREST = 10  # columns that are tried as sources of any other, the nearest ones
+_MOST_RATIOS = 20  # that are tried even if few rows fit: a column may have slipped
 _WORD = re.compile(r"\w+")
 COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
 MEASURES = ("rate", "each", "seconds", "speedup")
@@ -200,7 +201,7 @@ def _forms(
         for shift in CHANGES if may_change else CHANGES[:1]:
             names["target"] = f"1 {'+' if shift[1] > 0 else '-'} {column.name}" if shift[0] else column.name
             form = dataclasses.replace(relation, name=_named(relation.name, names), bits=prior - price, shift=shift)
-            is_ratio = column.is_derived and relation.text == "target = a / b"
+            is_ratio = column.is_derived and relation.text == "target = a / b" and len(chosen) <= _MOST_RATIOS
             if is_ratio or _is_close(view, column, named, form):
                 yield columns, form, prior
 

@@ -23,6 +23,7 @@ COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
 MEASURES = ("rate", "each", "seconds", "speedup")
 CLEAR = 10.0  # bits of a reading that leaves nothing to explain
 _CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
+_SAME = 0.002  # by which neighbours differ that prove something (natural logarithm)
 _NARROW = 0.02  # range of a column that is as good as constant
 _MOST_EFFICIENT = 1.3  # of weak scaling
 _PRIOR, _FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
@@ -267,21 +268,21 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
 
 
 def _is_close(view: View, column: Column, sources: Sequence[Column], relation: Relation) -> bool:
-    """Whether half of the rows fit roughly; if there is a baseline, whether a third of them fit their neighbours."""
+    """Whether half of the rows fit roughly; if there is a baseline, whether a third of the steps between rows do."""
     shift, sign = relation.shift
     exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
-    logs: list[tuple[int, float]] = []
+    logs: list[tuple[int, float, float]] = []  # table, target, what must be constant
     for row, item in enumerate(column.items):
         others = [source.items[row] for source in sources]
         value = shift + sign * item.value if item else 0.0
         if value > 0 and all(other and other.value > 0 for other in others):
             terms = zip(relation.sources, others)
             log = math.log(value) + sum(exponents[name] * math.log(other.value) for name, other in terms if other)
-            logs.append((view.parts[row], log))
+            logs.append((view.parts[row], math.log(value), log))
     if not relation.has_baseline:
-        return len(logs) > 0 and 2 * sum(abs(log) < _CLOSE for _, log in logs) >= len(logs)
-    steps = [b - a for (part, a), (other, b) in itertools.pairwise(logs) if part == other]
-    return len(steps) > 0 and 3 * sum(abs(step) < _CLOSE for step in steps) >= len(steps)
+        return len(logs) > 0 and 2 * sum(abs(log) < _CLOSE for _, _, log in logs) >= len(logs)
+    pairs = [(a, b) for a, b in itertools.pairwise(logs) if a[0] == b[0] and abs(a[1] - b[1]) > _SAME]
+    return len(pairs) > 0 and 3 * sum(abs(a[2] - b[2]) < _CLOSE for a, b in pairs) >= len(pairs)
 
 
 def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:

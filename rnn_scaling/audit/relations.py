@@ -87,15 +87,8 @@ RELATIONS = (
     Relation("FLOPs per item", "flops = each / each0", 0),
 )
 
-# What people print by mistake in a whole column.
-MISTAKES = (
-    Relation("per device", "speedup = rate * devices / rate0 / devices0"),
-    Relation("inverse", "speedup = seconds / seconds0"),
-    Relation("inverse", "speedup = rate0 / rate"),
-    Relation("inverse", "speedup = / efficiency / devices"),
-    Relation("not divided by devices", "efficiency = speedup"),
-    Relation("not divided by devices", "efficiency = rate / rate0"),
-)
+# What people print by mistake in a whole column, where the other column is the wrong one; patterns.py has the rest.
+MISTAKES = (Relation("inverse", "speedup = / efficiency / devices"),)
 
 # Of any columns a and b. Where the baseline row does not print 1, its number counts too: then it is a proportion.
 GENERIC = (

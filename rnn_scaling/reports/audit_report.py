@@ -17,9 +17,7 @@ SCHEMA = "rnn_scaling.audit/2"
 MOST_SERIES = 12  # of a file that are printed
 MOST_FILES = 3  # whose series are printed
 _COLUMN_KINDS = {
-    "per device": "per-device",
     "inverse": "inverse",
-    "not divided by devices": "not-divided",
     "other baseline": "other-baseline",
 }
 

@@ -93,7 +93,7 @@ def _lm_flops(options: Mapping[str, Any]) -> float:
 
 _SOURCE_SIDE = ("src_vocab_size", "src_max_len", "src_file_name", "src_vocab_file")
 _TRANSLATION = ("decoder_type", "direction", "num_decoder_layers", "share_embedding", *_SOURCE_SIDE)
-_TARGET_SIDE = ("tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
+_TARGET_SIDE = ("pad_to", "tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
 _RECURRENT = (
     *("unit_type", "encoder_type", "num_encoder_layers", "num_units", "embedding_dim"),
     *("dropout", "forget_bias", "time_major"),

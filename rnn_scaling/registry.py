@@ -239,7 +239,7 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 KNOWN_ANSWERS = ("copy", "reverse")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
-_RANDOM = ("random_lengths",)
+_RANDOM = ("random_lengths", "pad_to")
 DATA_SOURCES: Mapping[str, DataSource] = {
     "device": DataSource(
         "rnn_scaling.data.device", "random batches drawn on each device", on_device=True, reads=_RANDOM
@@ -255,7 +255,7 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         "parallel text files",
         reads=(
             *TEXT_FILES,
-            *("bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size"),
+            *("bos", "eos", "unk_id", "num_buckets", "pad_to", "disable_shuffle", "output_buffer_size"),
             *_PIPELINE,
         ),
         varies=True,

@@ -67,6 +67,15 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "lr_warmup_batches", linear
     for name in ("target_ci", "max_batches"):
         yield name, Condition(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
+    varying = [name for name, source in registry.DATA_SOURCES.items() if source.varies]
+    yield (
+        "pad_to",
+        Condition(
+            lambda c: c.data.data_source in varying or c.data.random_lengths,
+            f"--data_source={either(varying)} or --random_lengths=true",
+            ("data_source", "random_lengths"),
+        ),
+    )
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
     yield (
         "prefetch_buffer_size",

@@ -281,6 +281,15 @@ RULES = (
         "--tgt_max_len={tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word",
         reads="tgt_file_name",
     ),
+    *(
+        ConflictRule(
+            lambda c, name=f"{side}_max_len": is_read(c.config, name) and 0 < c.pad_to < c.values[name],
+            f"--pad_to={{pad_to}} must be at least --{side}_max_len={{{side}_max_len}}: padding cuts no sentence; "
+            f"raise it, or lower --{side}_max_len",
+            reads="pad_to",
+        )
+        for side in ("src", "tgt")
+    ),
     ConflictRule(
         lambda c: c.has_known_answer and not is_read(c.config, "src_max_len"),
         "--data_source={data_source} has a sentence and its translation; it needs --model=" + _TRANSLATING,

@@ -211,6 +211,13 @@ class DataOptions:
         minimum=1,
         maximum=65_536,
     )
+    pad_to: int = option(
+        0,
+        f"{readers_of('pad_to')}, with text or random_lengths: pad every sentence of each side to this many words, so "
+        "that all towers compute the same number (0: to the longest of the batch)",
+        minimum=0,
+        maximum=65_536,
+    )
     src_file_name: str = option(
         "", "nmt, nmt_attention, text: source sentences, one a line, words separated by blanks, UTF-8"
     )

@@ -46,6 +46,7 @@ _WORK = {
     "sentences have other lengths and another share of padding": (
         *("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file", "num_buckets"),
     ),
+    "padding is computed and not counted: fewer items/s, and no tower waits for longer sentences": ("pad_to",),
     "sgd updates one array a variable, momentum two, adam three": ("optimizer",),
     "many times faster or slower": ("device",),
     "items/s grow with it, efficiency falls": ("num_devices", "num_workers"),

@@ -82,11 +82,13 @@ class DataSource(Choice):
       varies: whether batches differ in length.
       on_device: whether they are made there, so that no input costs anything.
       holds: "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload.
+      files: the pattern of the files that it reads in --data_dir; empty: it reads none there.
     """
 
     varies: bool = False
     on_device: bool = False
     holds: str = ""
+    files: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,6 +268,14 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         "images of CIFAR-10's binary files",
         reads=("data_dir", "disable_shuffle", "output_buffer_size", *_PIPELINE),
         holds="cifar10",
+        files="data_batch_*.bin",
+    ),
+    "tfrecord": DataSource(
+        "rnn_scaling.data.tfrecord",
+        "JPEGs of ImageNet's TFRecords",
+        reads=("data_dir", "disable_shuffle", "output_buffer_size", *_PIPELINE),
+        holds="imagenet",
+        files="train-*-of-*",
     ),
 }
 # What only our own trainer has, without other work being done where nothing reads it.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rnn_scaling.data import cifar10_files, pipeline
+from rnn_scaling.data import cifar10_files, image_files, pipeline
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.layout import ImageLayout
@@ -28,7 +28,7 @@ def build(feed: Feed) -> Source:
     options, layout = feed.options, feed.layout
     if not isinstance(layout, ImageLayout) or (layout.size, layout.num_classes) != (32, cifar10_files.NUM_CLASSES):
         raise ValueError(f"expected a workload of images of 32 x 32 in 10 classes, got {layout}")
-    paths = cifar10_files.files(options.data_dir)
+    paths = image_files.files(options)
     cifar10_files.check(paths)
 
     @pipeline.as_written

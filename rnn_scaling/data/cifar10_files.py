@@ -7,7 +7,6 @@ An image has 3,073 bytes: its label, then 1,024 of red, of green and of blue, ro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.files import input_files
@@ -15,24 +14,7 @@ from rnn_scaling.files import input_files
 NUM_CLASSES = 10
 IMAGE_BYTES = 3 * 32 * 32
 RECORD_BYTES = 1 + IMAGE_BYTES
-PATTERN = "data_batch_*.bin"
 _RECORDS_A_READ = 1024
-
-
-def files(data_dir: str) -> list[str]:
-    """The files to train on, in the order of their names.
-
-    Raises:
-      DataError: if there is none.
-    """
-    try:
-        paths = sorted(str(path) for path in Path(data_dir).iterdir() if path.match(PATTERN))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{data_dir or '(no name)'}: {reason}; expected --data_dir to name a folder") from None
-    if not paths:
-        raise DataError(f"{data_dir}: no {PATTERN}; expected CIFAR-10's binary version unpacked there")
-    return paths
 
 
 def check(paths: list[str]) -> int:

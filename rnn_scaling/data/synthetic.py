@@ -28,8 +28,9 @@ def draw(feed: Feed, batch_size: int, *, step: tf.Tensor, tower: int | tf.Tensor
 
     options, layout = feed.options, feed.layout
     batch = layout.draw(batch_size, feed.max_lengths, seed_of, options.random_lengths)
-    is_padded = options.random_lengths and options.pad_to and isinstance(layout, TextLayout)
-    return layout.padded(batch, options.pad_to) if is_padded else batch
+    if isinstance(layout, TextLayout) and options.random_lengths and options.pad_to:
+        return layout.padded(batch, options.pad_to)
+    return batch
 
 
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:

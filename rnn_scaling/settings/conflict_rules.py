@@ -281,14 +281,15 @@ RULES = (
         "--tgt_max_len={tgt_max_len} must be at least 2 for text: a word and the end-of-sentence word",
         reads="tgt_file_name",
     ),
-    *(
-        ConflictRule(
-            lambda c, name=f"{side}_max_len": is_read(c.config, name) and 0 < c.pad_to < c.values[name],
-            f"--pad_to={{pad_to}} must be at least --{side}_max_len={{{side}_max_len}}: padding cuts no sentence; "
-            f"raise it, or lower --{side}_max_len",
-            reads="pad_to",
-        )
-        for side in ("src", "tgt")
+    ConflictRule(
+        lambda c: is_read(c.config, "src_max_len") and 0 < c.pad_to < c.src_max_len,
+        "--pad_to={pad_to} must be at least --src_max_len={src_max_len}: padding cuts no sentence",
+        reads="pad_to",
+    ),
+    ConflictRule(
+        lambda c: 0 < c.pad_to < c.tgt_max_len,
+        "--pad_to={pad_to} must be at least --tgt_max_len={tgt_max_len}: padding cuts no sentence",
+        reads="pad_to",
     ),
     ConflictRule(
         lambda c: c.has_known_answer and not is_read(c.config, "src_max_len"),

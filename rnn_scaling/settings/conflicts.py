@@ -164,9 +164,10 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Files of data that cannot be read."""
-    folder = config.data.data_dir
-    if folder and is_read(config, "data_dir") and not os.path.isdir(folder):
-        yield f"--data_dir={folder}: no folder; name the one that CIFAR-10's binary files lie in"
+    folder, source = config.data.data_dir, DATA_SOURCES[config.data.data_source]
+    if folder and source.files and not (os.path.isdir(folder) and any(Path(folder).glob(source.files))):
+        missing = f"no {source.files} in it" if os.path.isdir(folder) else "no folder"
+        yield f"--data_dir={folder}: {missing}; name the one with {source.help}"
     for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):

@@ -239,21 +239,25 @@ class DataOptions:
     num_buckets: int = option(
         5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
     )
-    data_dir: str = option("", "cifar10: folder of data_batch_1.bin and so on, 3,073 bytes an image")
-    disable_shuffle: bool = option(False, "text and cifar10: keep the order of the files")
+    data_dir: str = option(
+        "",
+        "cifar10: folder of data_batch_1.bin and so on, 3,073 bytes an image; tfrecord: of train-00000-of-01024 and so "
+        "on",
+    )
+    disable_shuffle: bool = option(False, "text, cifar10 and tfrecord: keep the order of the files")
     output_buffer_size: int = option(
-        10_000, "text and cifar10: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000
+        10_000, "text, cifar10 and tfrecord: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000
     )
     num_parallel_calls: int = option(
-        2, "host, text and cifar10: threads that prepare batches", minimum=1, maximum=1_024
+        2, "host, text, cifar10 and tfrecord: threads that prepare batches", minimum=1, maximum=1_024
     )
     prefetch_data_to_device: bool | None = option(
         None,
-        "host, text and cifar10: copy batches to the devices ahead of the step; on when not given, and host is assumed "
-        "where it is given without a data source",
+        "host, text, cifar10 and tfrecord: copy batches to the devices ahead of the step; on when not given, and host "
+        "is assumed where it is given without a data source",
     )
     prefetch_buffer_size: int = option(
-        2, "host, text and cifar10: batches kept ready on each device", minimum=1, maximum=65_536
+        2, "host, text, cifar10 and tfrecord: batches kept ready on each device", minimum=1, maximum=65_536
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis import learning
 from rnn_scaling.cluster.launch import ClusterError, Launch
-from rnn_scaling.data import cifar10_files, corpus
+from rnn_scaling.data import corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
 from rnn_scaling.files.terminal import tell
@@ -29,7 +29,7 @@ from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.workers import sharing_a_core
-from rnn_scaling.registry import TEXT_FILES, either, has_servers
+from rnn_scaling.registry import DATA_SOURCES, TEXT_FILES, either, has_servers
 from rnn_scaling.reports import table
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
@@ -153,8 +153,8 @@ class Session:
         except Exception as e:
             if self._comes_of_others(e):
                 return EXIT_FAILED
-            change = self._texts.change()
-            return self._fail(corpus.DataError(change) if change else e)
+            reason = self._texts.change() or _fault_of_data(self._config, e)
+            return self._fail(corpus.DataError(reason) if reason else e)
         if change := self._texts.change():
             entry.warn(change)
         result = self._record("ok")
@@ -322,7 +322,13 @@ def _data_files(config: RunConfig) -> list[str]:
     texts = [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
     if not is_read(config, "data_dir"):
         return texts
-    return [str(path) for path in Path(config.data.data_dir).glob(cifar10_files.PATTERN)]
+    return [str(path) for path in Path(config.data.data_dir).glob(DATA_SOURCES[config.data.data_source].files)]
+
+
+def _fault_of_data(config: RunConfig, error: Exception) -> str:
+    """What is wrong with the data where the error of their pipeline does not say it; empty if it says all."""
+    find = getattr(sys.modules.get(DATA_SOURCES[config.data.data_source].module), "find_fault", None)
+    return find(config.data, error) if find else ""
 
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:

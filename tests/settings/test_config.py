@@ -212,7 +212,7 @@ def test_a_kernel_that_does_not_compute_the_cell_is_named_once():
 
 def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
     (line,) = problems(model="resnet50", data_source="text")
-    assert line.startswith("--data_source=text reads text") and line.endswith("constant or host")
+    assert line.startswith("--data_source=text reads text") and line.endswith("constant, host or tfrecord")
     (line,) = problems(data_source="cifar10", data_dir=".")
     assert line.startswith("--data_source=cifar10 reads cifar10,")
     (line,) = problems(model="resnet50", dataset="cifar10")

@@ -60,7 +60,7 @@ def build(feed: Feed) -> Source:
             return layout.batch(parts)
 
         dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
-    return pipeline.to_towers(dataset, feed, keep=tables)
+    return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_lines)
 
 
 def _table(vocab: corpus.Vocabulary, unk_id: int) -> tf.lookup.StaticHashTable:

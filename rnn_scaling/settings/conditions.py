@@ -131,7 +131,7 @@ RESOLVED = ("preset", "independent_replica", "use_synthetic_data")
 # Options that say nothing about the work of a run.
 NOT_COMPARED = frozenset(
     {
-        *("result_file", "log_dir", "progress", "trace_batches", *RESOLVED),
+        *("result_file", "mlperf_log", "log_dir", "progress", "trace_batches", *RESOLVED),
         *("cluster_timeout", "cluster_heartbeat", "coordinator_address", "checkpoint_dir", "save_every"),
         *HOW_RUN,
     }

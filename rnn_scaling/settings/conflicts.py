@@ -39,6 +39,7 @@ _ALLOWED_ELSEWHERE = {
     "lr_scaling": ("none",),
     "until_steady": (False,),
     "trace_batches": (0,),
+    "mlperf_log": ("",),
     "log_dir": ("",),
     "checkpoint_dir": ("",),
 }
@@ -165,7 +166,8 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
 def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Files of data that cannot be read."""
     folder, source = config.data.data_dir, DATA_SOURCES[config.data.data_source]
-    if folder and source.files and not (os.path.isdir(folder) and any(Path(folder).glob(source.files))):
+    has_files = os.path.isdir(folder) and any(Path(folder).glob(source.files or "*"))
+    if folder and source.files and source.holds == config.model.dataset and not has_files:
         missing = f"no {source.files} in it" if os.path.isdir(folder) else "no folder"
         yield f"--data_dir={folder}: {missing}; name the one with {source.help}"
     for name in TEXT_FILES:
@@ -189,7 +191,10 @@ def _unreadable(path: str) -> str | None:
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Outputs that cannot be written."""
     output = config.output
-    for name, kind in (("result_file", "file"), ("log_dir", "folder"), ("checkpoint_dir", "folder")):
+    for name, kind in (
+        *(("result_file", "file"), ("mlperf_log", "file")),
+        *(("log_dir", "folder"), ("checkpoint_dir", "folder")),
+    ):
         path = getattr(output, name)
         reason = _unwritable(Path(path), kind) if path else None
         if reason:

@@ -296,6 +296,9 @@ class OutputOptions:
     """Output: record, logs, checkpoints, traces, presets."""
 
     result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
+    mlperf_log: str = option(
+        "", "write the run as the events of an MLPerf training log (:::MLLOG) here; a failed run writes one too"
+    )
     log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")
     checkpoint_dir: str = option(
         "", "save the run here every --save_every batches; the same command again goes on from the last of these"

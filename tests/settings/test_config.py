@@ -161,6 +161,8 @@ def test_resolution(given, num_gpus, name, value):
         ({"result_file": "x" * 300 + "/run.json"}, "cannot be written: File name too long"),
         ({"result_file": "a\0b/run.json"}, "cannot hold a NUL byte"),
         ({"result_file": "x", "log_dir": "x"}, "must differ"),
+        ({"result_file": "x", "mlperf_log": "x"}, "--mlperf_log=x must be another file than --result_file"),
+        ({"mlperf_log": "."}, "--mlperf_log=. is a folder"),
         ({"seed": 10**30}, "must be at most 2147483647"),
         ({"device": "gpu", "num_devices": 0, "global_batch_size": 8}, "--device=gpu needs"),
         ({"result_file": "."}, "is a folder"),
@@ -215,6 +217,10 @@ def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
     assert line.startswith("--data_source=text reads text") and line.endswith("constant, host or tfrecord")
     (line,) = problems(data_source="cifar10", data_dir=".")
     assert line.startswith("--data_source=cifar10 reads cifar10,")
+    (line,) = problems(model="alexnet", data_source="tfrecord", data_dir=".")
+    assert line.startswith("--data_dir=.: no train-*-of-* in it")
+    (line,) = problems(model="resnet20", data_source="cifar10", data_dir="no/such")
+    assert line.startswith("--data_dir=no/such: no folder")
     (line,) = problems(model="resnet50", dataset="cifar10")
     assert line.startswith("--dataset=cifar10: --model=resnet50 is")
     (line,) = problems(model="lm", data_format="NCHW")

@@ -308,7 +308,7 @@ def test_a_record_that_is_no_image_ends_the_run_with_its_line(tmp_path):
     done = forked(tmp_path, *flags, "--disable_shuffle")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert line.startswith(f"error: {path}: record 1: truncated")
+    assert line.startswith(f"error: {path}: record 1 is truncated")
 
 
 def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):

@@ -49,10 +49,10 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=500, help="pixels of a line; its height is three quarters of it")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random pixels")
     options = parser.parse_args(args)
-    if not 1 <= options.files <= options.images or not 1 <= options.classes <= NUM_CLASSES:
-        parser.error(f"--files must be 1 to --images, and --classes 1 to {NUM_CLASSES}")
-    if options.width < 8 or options.seed < 0:
-        parser.error("--width must be at least 8, and --seed at least 0")
+    if not (1 <= options.files <= options.images and options.width >= 8 and options.seed >= 0):
+        parser.error("--files must be 1 to --images, --width at least 8, and --seed at least 0")
+    if not 1 <= options.classes <= NUM_CLASSES:
+        parser.error(f"--classes must be 1 to {NUM_CLASSES}")
     size = (options.width * 3 // 4, options.width)
     for file in range(options.files):
         path = os.path.join(options.out, f"train-{file:05}-of-{options.files:05}")

@@ -22,6 +22,7 @@ from rnn_scaling import entry
 from rnn_scaling.data import image_files, pipeline, synthetic
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed, Source
+from rnn_scaling.files import input_files
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.layout import CHANNELS, ImageLayout
 from rnn_scaling.settings.run_options import DataOptions
@@ -31,6 +32,7 @@ NUM_CLASSES = 1000
 _OPEN_FILES = 16
 _BUFFER_BYTES = 1 << 20
 _AREA, _ASPECT = (0.05, 1.0), (3 / 4, 4 / 3)
+_DAMAGED = "is truncated or corrupt; expected a TFRecord file: copy it again"
 _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 
 
@@ -54,16 +56,13 @@ def build(feed: Feed) -> Source:
         image = tf.image.resize(_cut(encoded, seed), [layout.size, layout.size])
         return tf.image.stateless_random_flip_left_right(image, seed) / 127.5 - 1.0, label - 1
 
-    @pipeline.as_written
-    def to_batch(images: tf.Tensor, labels: tf.Tensor) -> ImageBatch:
-        return ImageBatch(layout.ordered(images, "NHWC"), labels)
-
     batch_size, batches_a_step = feed.pipeline_batch_sizes[0], 1 if feed.split else len(feed.devices)
     with tf.device(pipeline.host_of(feed.devices[0])):
         # In batches, as the records of other workers and of steps before a checkpoint are not decoded.
         batches = _records(paths, feed).enumerate().batch(batch_size, drop_remainder=True)
         own = pipeline.own_batches(batches, feed).skip(feed.first_step * batches_a_step).unbatch()
         images = own.map(to_image, num_parallel_calls=options.num_parallel_calls)
+        to_batch = pipeline.as_written(lambda images, labels: ImageBatch(layout.ordered(images, "NHWC"), labels))
         dataset = images.batch(batch_size, drop_remainder=True).map(to_batch)
     return pipeline.to_towers(dataset, dataclasses.replace(feed, first_step=0))
 
@@ -73,15 +72,14 @@ def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
     options = feed.options
     names, open_files = tf.data.Dataset.from_tensor_slices(paths), 1
     if not options.disable_shuffle:
-        names = names.shuffle(len(paths), seed=feed.seed, reshuffle_each_iteration=True)
-        open_files = min(_OPEN_FILES, len(paths))
+        names, open_files = names.shuffle(len(paths), seed=feed.seed), min(_OPEN_FILES, len(paths))
     records = names.interleave(
         pipeline.as_written(lambda name: tf.data.TFRecordDataset(name, buffer_size=_BUFFER_BYTES)),
         cycle_length=open_files,
         num_parallel_calls=min(open_files, options.num_parallel_calls),
     )
     if not options.disable_shuffle:
-        records = records.shuffle(options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True)
+        records = records.shuffle(options.output_buffer_size, seed=feed.seed)
     return records.repeat()
 
 
@@ -117,9 +115,12 @@ def _whole(encoded: tf.Tensor | bytes) -> tf.Tensor:
 def _check_first(path: str, num_classes: int) -> None:
     """Fails unless the first record of a file is that of an image: others are not read before the run."""
     try:
+        input_files.open_regular(path, input_files.UNLIMITED).close()
         record = next(iter(tf.data.TFRecordDataset(path).take(1)), None)
-    except tf.errors.OpError as error:
-        raise DataError(f"{path}: {_unreadable(error)}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error}); expected a TFRecord file") from None
+    except tf.errors.DataLossError:
+        raise DataError(f"{path}: record 0 {_DAMAGED}") from None
     if record is None:
         raise DataError(f"{path}: no record; expected a TFRecord file of images")
     if fault := _fault_of(record, num_classes):
@@ -147,12 +148,6 @@ def _fault_of(record: tf.Tensor, num_classes: int) -> str:
     return ""
 
 
-def _unreadable(error: tf.errors.OpError) -> str:
-    if isinstance(error, tf.errors.DataLossError):
-        return "truncated or corrupt; expected a TFRecord file: copy it again"
-    return f"cannot be read ({entry.first_line(error)[:200]}); expected a TFRecord file"
-
-
 def find_fault(options: DataOptions, error: Exception) -> str:
     """The first file and record that a pipeline's error may come of; empty if it is no such error, or none is found.
 
@@ -173,8 +168,8 @@ def find_fault(options: DataOptions, error: Exception) -> str:
             tried = records if is_cut else records.map(decode, num_parallel_calls=tf.data.AUTOTUNE)
             for _ in tried:
                 number += 1
-        except tf.errors.DataLossError as cause:
-            return f"{path}: record {number}: {_unreadable(cause)}"
+        except tf.errors.DataLossError:
+            return f"{path}: record {number} {_DAMAGED}"
         except tf.errors.InvalidArgumentError:
             [record] = records.skip(number).take(1)
             return f"{path}: record {number} {_fault_of(record, NUM_CLASSES)}"

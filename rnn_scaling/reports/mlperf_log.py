@@ -84,8 +84,7 @@ def _run(record: RunRecord) -> Iterator[Event]:
         metadata = {"epoch_num": 1, "samples_count": samples, "of": "training batches, the last tenth"}
         yield stop, POINT, "eval_accuracy", accuracy.value, metadata
     status = "success" if record.status == "ok" else "aborted"
-    metadata = {"status": status, "target": "all batches, no quality", "samples_count": samples}
-    yield stop, END, "run_stop", None, metadata
+    yield stop, END, "run_stop", None, {"status": status, "target": "all batches", "samples_count": samples}
 
 
 def _device(record: RunRecord) -> str:

@@ -26,6 +26,7 @@ def section(summary: Summary) -> Section | None:
         for row in series.rows
         if row.padding or row.imbalance > ROUNDING
     ]
-    grid = Grid("", [*head, "Waiting for the longest (% of time)"], lines)
+    caption = "Padding, and waiting for the tower with the longest sentences"
+    grid = Grid(caption, [*head, "Waiting for the longest (% of time)"], lines)
     note = Statement("reading-of-padding", values={"unit": summary.unit})
     return Section(TITLE, (grid,), (note,)) if lines else None

@@ -191,10 +191,8 @@ def _unreadable(path: str) -> str | None:
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Outputs that cannot be written."""
     output = config.output
-    for name, kind in (
-        *(("result_file", "file"), ("mlperf_log", "file")),
-        *(("log_dir", "folder"), ("checkpoint_dir", "folder")),
-    ):
+    kinds = {"result_file": "file", "mlperf_log": "file", "log_dir": "folder", "checkpoint_dir": "folder"}
+    for name, kind in kinds.items():
         path = getattr(output, name)
         reason = _unwritable(Path(path), kind) if path else None
         if reason:

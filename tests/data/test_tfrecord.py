@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -154,11 +156,8 @@ def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(tf, dev
 
 def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path):
     content, path = (data_dir / "train-00000-of-00003").read_bytes(), tmp_path / "train-00000-of-00001"
-    for broken, words in (
-        (b"", "no record"),
-        (content[:99], "truncated or corrupt"),
-        (b"text" * 99, "truncated or corrupt"),
-    ):
+    damaged = "record 0 is truncated or corrupt"
+    for broken, words in ((b"", "no record"), (content[:99], damaged), (b"text" * 99, damaged)):
         path.write_bytes(broken)
         with pytest.raises(DataError) as refused:
             build(tmp_path, devices[:1])
@@ -170,7 +169,13 @@ def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path
         with pytest.raises(tf.errors.DataLossError) as caught:
             run_steps(tf, build(tmp_path, devices[:1]), 20)
         found = tfrecord.find_fault(options_of(tmp_path), caught.value)
-        assert found.startswith(f"{path}: record 3: truncated or corrupt") and "\n" not in found
+        assert found.startswith(f"{path}: record 3 is truncated or corrupt") and "\n" not in found
+
+
+def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
+    os.mkfifo(tmp_path / "train-00000-of-00001")
+    with pytest.raises(DataError, match="train-00000-of-00001: cannot be read"):
+        build(tmp_path, devices[:1])
 
 
 def test_another_error_is_no_fault_of_the_data(tf, data_dir):

@@ -276,12 +276,8 @@ def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
 
 
 def _padding(summary: Summary) -> list[Block]:
-    if (section := padding.section(summary)) is None:
-        return []
-    grid = dataclasses.replace(
-        section.grids[0], caption="Padding, and waiting for the tower with the longest sentences"
-    )
-    return [*map(Text, section.sentences), _table(grid)]
+    section = padding.section(summary)
+    return [*map(Text, section.sentences), *map(_table, section.grids)] if section else []
 
 
 def _failures(summary: Summary) -> list[Block]:

@@ -1,10 +1,9 @@
-"""The files of images in a folder; their pattern is that of the data source in `registry.DATA_SOURCES`."""
+"""The files of images in a folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rnn_scaling import registry
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.settings.run_options import DataOptions
 
@@ -15,12 +14,12 @@ def files(options: DataOptions) -> list[str]:
     Raises:
       DataError: if there is none.
     """
-    folder, source = options.data_dir, registry.DATA_SOURCES[options.data_source]
+    folder, pattern = options.data_dir, options.file_pattern
     try:
-        paths = sorted(str(path) for path in Path(folder).iterdir() if path.match(source.files))
+        paths = sorted(str(path) for path in Path(folder).iterdir() if path.match(pattern))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{folder or '(no name)'}: {reason}; expected --data_dir to name a folder") from None
     if not paths:
-        raise DataError(f"{folder}: no {source.files}; expected {source.help}")
+        raise DataError(f"{folder}: no {pattern}; expected the files of --data_source={options.data_source}")
     return paths

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling import entry
 from rnn_scaling.data import image_files, pipeline, synthetic
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed, Source
@@ -149,14 +148,11 @@ def _fault_of(record: tf.Tensor, num_classes: int) -> str:
 
 
 def find_fault(options: DataOptions, error: Exception) -> str:
-    """The first file and record that a pipeline's error may come of; empty if it is no such error, or none is found.
+    """The first file and record that an error of the pipeline may come of; empty if none is found.
 
     Reads, and but for a file that is cut short decodes, all records up to that one.
     """
     is_cut = isinstance(error, tf.errors.DataLossError)
-    if not isinstance(error, tf.errors.OpError) or "IteratorGetNext" not in str(error):
-        return ""
-    entry.note(f"looking for the record in {options.data_dir} that ended the run")
 
     @pipeline.as_written
     def decode(record: tf.Tensor) -> tf.Tensor:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
-from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.registry import DATA_SOURCES
+from rnn_scaling.settings.conditions import unread_options
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 NO_SUBMISSION = "none, not a submission"
@@ -32,8 +32,8 @@ def text(record: RunRecord) -> str:
 
 
 def _settings(record: RunRecord) -> Iterator[Event]:
-    config, entry = record.config, WORKLOADS[record.config["model"]]
-    is_gnmt = "attention" in entry.reads and config["attention_architecture"] == "gnmt_v2"
+    config, unread = record.config, unread_options(record.config)
+    is_gnmt = "attention" not in unread and config["attention_architecture"] == "gnmt_v2"
     towers = config["num_devices"] * config["num_workers"]
     hosts = len(record.workers.hosts) if record.workers else 1
     values: dict[str, Any] = {
@@ -55,7 +55,7 @@ def _settings(record: RunRecord) -> Iterator[Event]:
         values["opt_gradient_clip_norm"] = config["max_gradient_norm"]
     for key, value in values.items():
         yield 0.0, POINT, key, value, {}
-    lengths = [config[name] for name in ("src_max_len", "tgt_max_len") if name in entry.reads]
+    lengths = [config[name] for name in ("src_max_len", "tgt_max_len") if name not in unread]
     if lengths:
         yield 0.0, POINT, "max_sequence_length", max(lengths), {"method": "truncate"}
     if samples := _train_samples(record):

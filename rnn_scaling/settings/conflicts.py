@@ -165,11 +165,10 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Files of data that cannot be read."""
-    folder, source = config.data.data_dir, DATA_SOURCES[config.data.data_source]
-    has_files = os.path.isdir(folder) and any(Path(folder).glob(source.files or "*"))
-    if folder and source.files and source.holds == config.model.dataset and not has_files:
-        missing = f"no {source.files} in it" if os.path.isdir(folder) else "no folder"
-        yield f"--data_dir={folder}: {missing}; name the one with {source.help}"
+    folder, pattern, source = config.data.data_dir, config.data.file_pattern, DATA_SOURCES[config.data.data_source]
+    has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
+    if folder and pattern and source.holds == config.model.dataset and not has_files:
+        yield f"--data_dir={folder}: no folder with files {pattern}; name the one with {source.help}"
     for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):

@@ -240,9 +240,7 @@ class DataOptions:
         5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
     )
     data_dir: str = option(
-        "",
-        "cifar10: folder of data_batch_1.bin and so on, 3,073 bytes an image; tfrecord: of train-00000-of-01024 and so "
-        "on",
+        "", "cifar10: folder of data_batch_1.bin and so on; tfrecord: of train-00000-of-01024 and so on"
     )
     disable_shuffle: bool = option(False, "text, cifar10 and tfrecord: keep the order of the files")
     output_buffer_size: int = option(
@@ -259,6 +257,11 @@ class DataOptions:
     prefetch_buffer_size: int = option(
         2, "host, text, cifar10 and tfrecord: batches kept ready on each device", minimum=1, maximum=65_536
     )
+
+    @property
+    def file_pattern(self) -> str:
+        """Of the names of the files that the data source reads in `data_dir`; empty: it reads none."""
+        return registry.DATA_SOURCES[self.data_source].files
 
 
 @dataclasses.dataclass(frozen=True)

@@ -329,13 +329,16 @@ def _data_files(config: RunConfig) -> list[str]:
     texts = [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
     if not is_read(config, "data_dir"):
         return texts
-    return [str(path) for path in Path(config.data.data_dir).glob(DATA_SOURCES[config.data.data_source].files)]
+    return [str(path) for path in Path(config.data.data_dir).glob(config.data.file_pattern)]
 
 
 def _fault_of_data(config: RunConfig, error: Exception) -> str:
     """What is wrong with the data where the error of their pipeline does not say it; empty if it says all."""
     find = getattr(sys.modules.get(DATA_SOURCES[config.data.data_source].module), "find_fault", None)
-    return find(config.data, error) if find else ""
+    if find is None or "IteratorGetNext" not in str(error):
+        return ""
+    entry.note(f"looking for the record in {config.data.data_dir} that ended the run")
+    return str(find(config.data, error))
 
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:

@@ -132,7 +132,7 @@ def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuf
 @pytest.mark.parametrize(
     "content, words",
     [
-        (None, "no data_batch_*.bin; expected images of CIFAR-10's binary files"),
+        (None, "no data_batch_*.bin; expected the files of --data_source=cifar10"),
         (b"", "data_batch_1.bin: an empty file"),
         (bytes(3074), "data_batch_1.bin: 3,074 bytes; expected a multiple of 3,073"),
         (bytes(3073) + b"\x0a" + bytes(3072), "data_batch_1.bin: image 1 has the label 10; expected 0 to 9"),

@@ -300,7 +300,7 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
     assert record.read(tmp_path / "run.json").error.type == "DataError"
 
 
-def test_a_record_that_is_no_image_ends_the_run_with_its_line(tmp_path):
+def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
     make_tfrecords.main([f"--out={tmp_path}", "--images=2", "--files=1", "--width=40"])
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-9])

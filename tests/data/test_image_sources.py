@@ -44,7 +44,7 @@ def cifar10_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def data_dir(cifar10_dir):
+def data_dir(tf, cifar10_dir):
     """Those and three TFRecord files of as many images, each of a class of its own but the last ones."""
     make_tfrecords.main([f"--out={cifar10_dir}", f"--images={NUM_IMAGES}", "--files=3", "--width=40"])
     return cifar10_dir

@@ -20,7 +20,7 @@ NUM_IMAGES, CLASSES, SIZE, BATCH = 12, 1000, 16, 2
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
+def data_dir(tf, tmp_path_factory):
     """Three files of four images, of which each is of a class of its own."""
     return make(tmp_path_factory.mktemp("tfrecord"))
 

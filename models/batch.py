@@ -3,8 +3,8 @@
 Word ids are int64 and lengths int32. On GPUs many of TensorFlow's ops keep int32 tensors in host memory: int32 ids
 would be copied there and back in each step. Lengths are int32 because cuDNN wants them so, and on the host.
 
-T is the longest sentence of the batch, B the sentences. Ids are `[T, B]` when the model is time-major and `[B, T]`
-otherwise. Positions at or after a sentence's length are padding: any id, never counted and never in the loss.
+T is the longest sentence of the batch or --pad_to, B the sentences. Ids are `[T, B]` when the model is time-major and
+`[B, T]` otherwise. Positions at or after a sentence's length are padding: any id, never counted and never in the loss.
 """
 
 from __future__ import annotations

@@ -56,6 +56,17 @@ class TextLayout:
             parts.append((*shifted, length))
         return self.batch(parts)
 
+    def padded(self, batch: Any, num_words: int) -> Any:
+        """A drawn batch whose sentences all have so many words, padding included."""
+
+        def pad(part: tf.Tensor) -> tf.Tensor:
+            if part.shape.rank == 1:
+                return part
+            more = [0, num_words - part.shape[0 if self.time_major else 1]]
+            return tf.pad(part, [more, [0, 0]] if self.time_major else [[0, 0], more], constant_values=EOS_ID)
+
+        return type(batch)._make(map(pad, batch))
+
     def sample_axis(self, part: tf.Tensor) -> int:
         return 1 if self.time_major and part.shape.rank >= 2 else 0
 

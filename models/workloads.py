@@ -114,7 +114,7 @@ _TRANSLATION = (
     *("decoder_type", "direction", "num_decoder_layers", "share_embedding"),
     *("src_vocab_size", "src_vocab_file", *_SOURCE_TEXT),
 )
-_TARGET_SIDE = ("tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
+_TARGET_SIDE = ("pad_to", "tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
 _RECURRENT = (
     *("unit_type", "encoder_type", "num_encoder_layers", "num_units", "embedding_dim"),
     *("dropout", "forget_bias", "time_major"),

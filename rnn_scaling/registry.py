@@ -60,6 +60,7 @@ class DataSource(Choice):
     varies: bool = False  # whether batches differ in length
     on_device: bool = False  # whether they are made there, so that no input costs anything
     holds: str = ""  # "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload
+    files: str = ""  # the pattern of the files that it reads in --data_dir; empty: it reads none there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +201,7 @@ ALL_REDUCES: Mapping[str, AllReduce] = {
 TEXT_FILES = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
 KNOWN_ANSWERS = ("copy", "reverse")
 _PIPELINE = ("num_parallel_calls", "prefetch_data_to_device")
-_RANDOM = ("random_lengths",)
+_RANDOM = ("random_lengths", "pad_to")
 DATA_SOURCES: Mapping[str, DataSource] = {
     "device": DataSource(
         "rnn_scaling.data.device", "random batches drawn on each device", on_device=True, reads=_RANDOM
@@ -216,7 +217,7 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         "parallel text files",
         reads=(
             *TEXT_FILES,
-            *("bos", "eos", "unk_id", "num_buckets", "disable_shuffle", "output_buffer_size", "num_epochs"),
+            *("bos", "eos", "unk_id", "num_buckets", "pad_to", "disable_shuffle", "output_buffer_size", "num_epochs"),
             *_PIPELINE,
         ),
         varies=True,
@@ -227,6 +228,14 @@ DATA_SOURCES: Mapping[str, DataSource] = {
         "images of CIFAR-10's binary files",
         reads=("data_dir", "disable_shuffle", "output_buffer_size", "num_epochs", *_PIPELINE),
         holds="cifar10",
+        files="data_batch_*.bin",
+    ),
+    "tfrecord": DataSource(
+        "rnn_scaling.data.tfrecord",
+        "JPEGs of ImageNet's TFRecords",
+        reads=("data_dir", "disable_shuffle", "output_buffer_size", *_PIPELINE),
+        holds="imagenet",
+        files="train-*-of-*",
     ),
 }
 # What only our own trainer has, without other work being done where nothing reads it.

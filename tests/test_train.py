@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from rnn_scaling.data import make_tfrecords
+from rnn_scaling.importers import mlperf
 from rnn_scaling.records import record
 from rnn_scaling.reports.numbers import plain
 from rnn_scaling.settings.config import OPTIONS
@@ -45,6 +47,7 @@ def good_run(tmp_path_factory):
         "--num_devices=2",
         f"--result_file={folder}/run.json",
         f"--log_dir={folder}/logs",
+        f"--mlperf_log={folder}/mlperf.log",
         env=environment(TF_ENABLE_ONEDNN_OPTS="0"),  # the same on every processor
     )
     return done, folder
@@ -145,6 +148,18 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
     assert scalars == {f"batch/{tag}": list(range(5)) for tag in ("loss", "words_per_second", "step_seconds")}
 
 
+def test_the_mlperf_log_has_the_numbers_of_the_record(good_run):
+    _, folder = good_run
+    result = record.read(folder / "run.json")
+    log = mlperf.parse((folder / "mlperf.log").read_text().splitlines(keepends=True), "mlperf.log")
+    rates, runs = log.tables
+    row = dict(zip(runs.columns, runs.rows[0]))
+    names = "Status", "Accelerators", "Global batch size", "Trained samples"
+    assert [row[name] for name in names] == ["success", 2, 4, 20]
+    assert row["Run (s)"] == pytest.approx(sum(result.batches.seconds), abs=2e-3)  # events are in milliseconds
+    assert rates.rows[0].rate.value == pytest.approx(3 * 4 / result.throughput.seconds)
+
+
 @pytest.fixture(scope="module")
 def traced_lm(tmp_path_factory):
     """A traced run of a language model on text: the process, its folder, and what it left among temporary files."""
@@ -176,7 +191,7 @@ def test_a_language_model_counts_tokens_of_its_text(traced_lm):
     assert not left_behind
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
     result = record.read(folder / "run.json")
-    assert result.config["model"] == "lm" and result.resolved.encoder_kernel
+    assert result.config["model"] == "lm" and result.resolved.encoder_kernel and result.resolved.train_samples == 2000
     # 6 FLOPs for each weight of the cell, 8 + 8 -> 4 * 8, and of the projection, 8 -> 40.
     assert result.unit == "tokens" and result.flops_per_item == 6 * (16 * 32 + 8 * 40)
 
@@ -245,6 +260,9 @@ def test_help_explains_every_flag_without_tensorflow(without_tensorflow):
         ["--variable_update=replicated", "--all_reduce_spec=xring:4k"],
         ["--result_file=/proc/no/such/run.json"],
         ["--log_dir=/proc/no/such"],
+        ["--mlperf_log=/proc/no/such"],
+        ["--mlperf_log=x", "--result_file=x"],
+        ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={os.path.dirname(__file__)}"],
         ["--trace_batches=2"],
     ],
 )
@@ -284,6 +302,17 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
     assert record.read(tmp_path / "run.json").error.type == "DataError"
 
 
+def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
+    make_tfrecords.main([f"--out={tmp_path}", "--images=2", "--files=1", "--width=40"])
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-9])
+    flags = ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={tmp_path}", "--batch_size=2", "--optimizer=sgd"]
+    done = forked(tmp_path, *flags, "--disable_shuffle")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert line.startswith(f"error: {path}: record 1 is truncated")
+
+
 def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
     # Looked-up rows of 13 GB in one piece, and little else: it fails at once.
     flags = [*TINY[:4], "--embedding_dim=200000", "--batch_size=4000", "--num_warmup_batches=0", "--num_batches=1"]
@@ -301,7 +330,7 @@ ITS_CLOCK_RUNS = ("warm-up", "measuring")
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(tmp_path, number):
-    words = [*LONG, f"--result_file={tmp_path}/run.json"]
+    words = [*LONG, f"--result_file={tmp_path}/run.json", f"--mlperf_log={tmp_path}/mlperf.log"]
     trainer = Trainer(words, tmp_path, environment(), prepare=(as_built,))
     trainer.wait_for(*ITS_CLOCK_RUNS)
     trainer.send_signal(number)
@@ -310,6 +339,7 @@ def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(tmp_pat
     result = record.read(tmp_path / "run.json")
     assert result.status == "interrupted"
     assert result.throughput.items_per_second > 0 and result.batches.measured == len(result.batches.items) - 1
+    assert '"status": "aborted"' in (tmp_path / "mlperf.log").read_text().splitlines()[-1]
 
 
 def test_ctrl_c_in_the_trace_keeps_what_was_measured(tmp_path):

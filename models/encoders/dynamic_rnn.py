@@ -32,22 +32,50 @@ class _Cell:
         return state[-1], state
 
 
+class _PaddedCell(_Cell):
+    """The cell that computes past the end of a sentence too: there it keeps the state and puts out zeros.
+
+    Its state begins with the words that are left of each sentence, [B].
+    """
+
+    def __call__(self, inputs: tf.Tensor, state: stacks.State, scope: Any = None) -> tuple[tf.Tensor, stacks.State]:
+        left, *before = state
+        inside = (left > 0)[:, None]
+        after = self._stack.step(inputs, tuple(before), self._weights)
+        kept = tuple(tf.where(inside, new, old) for new, old in zip(after, before))
+        return tf.where(inside, after[-1], tf.zeros_like(after[-1])), (left - 1, *kept)
+
+
 def kernel_name(stack: stacks.RecurrentStack) -> str:
     """What runs, for the record."""
     return stack.named("tf.compat.v1.nn.dynamic_rnn")
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
-    """The function of `stack`; layer by layer and, as v1's bidirectional_dynamic_rnn, direction by direction."""
+    """The function of `stack`; layer by layer and, as v1's bidirectional_dynamic_rnn, direction by direction.
+
+    With `sequence_length` the loop ends after the longest sentence. Where the number of steps is known when tracing but
+    the lengths are not, sentences are padded to one length, and the loop takes all steps, so that every tower does.
+    """
 
     def run_cell(
         inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
     ) -> stacks.CellResult:
+        is_padded = inputs.shape[0] is not None and tf.get_static_value(lengths) is None
         with _without_deprecation_message():
-            outputs, state = tf.compat.v1.nn.dynamic_rnn(
-                _Cell(stack, weights), inputs, sequence_length=lengths, initial_state=state, time_major=True
-            )
-        return stacks.CellResult(outputs, state)
+            if is_padded:
+                outputs, (_, *state) = tf.compat.v1.nn.dynamic_rnn(
+                    _PaddedCell(stack, weights),
+                    inputs,
+                    initial_state=(tf.cast(lengths, tf.int64), *state),  # GPUs keep int32 on the host
+                    dtype=inputs.dtype,
+                    time_major=True,
+                )
+            else:
+                outputs, state = tf.compat.v1.nn.dynamic_rnn(
+                    _Cell(stack, weights), inputs, sequence_length=lengths, initial_state=state, time_major=True
+                )
+        return stacks.CellResult(outputs, tuple(state))
 
     return stacks.run_layers(stack, run_cell)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from rnn_scaling.data import cifar10_files, pipeline
+from rnn_scaling.data import cifar10_files, image_files, pipeline
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.layout import ImageLayout
@@ -28,8 +28,8 @@ def build(feed: Feed) -> Source:
     options, layout = feed.options, feed.layout
     if not isinstance(layout, ImageLayout) or (layout.size, layout.num_classes) != (32, cifar10_files.NUM_CLASSES):
         raise ValueError(f"expected a workload of images of 32 x 32 in 10 classes, got {layout}")
-    paths = cifar10_files.files(options.data_dir)
-    cifar10_files.check(paths)
+    paths = image_files.files(options)
+    num_images = cifar10_files.check(paths)
 
     @pipeline.as_written
     def to_batch(records: tf.Tensor) -> ImageBatch:
@@ -44,4 +44,4 @@ def build(feed: Feed) -> Source:
             records = records.shuffle(options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True)
         dataset = records.repeat().batch(feed.pipeline_batch_sizes[0], drop_remainder=True)
         dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=options.num_parallel_calls)
-    return pipeline.to_towers(dataset, feed)
+    return pipeline.to_towers(dataset, feed, num_samples=num_images)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.files import input_files
@@ -16,24 +15,7 @@ from rnn_scaling.files import input_files
 NUM_CLASSES = 10
 IMAGE_BYTES = 3 * 32 * 32
 RECORD_BYTES = 1 + IMAGE_BYTES
-PATTERN = "data_batch_*.bin"
 _RECORDS_A_READ = 1024
-
-
-def files(data_dir: str) -> list[str]:
-    """The files to train on, in the order of their names.
-
-    Raises:
-      DataError: if there is none.
-    """
-    try:
-        paths = sorted(str(path) for path in Path(data_dir).iterdir() if path.match(PATTERN))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{data_dir or '(no name)'}: {reason}; expected --data_dir to name a folder") from None
-    if not paths:
-        raise DataError(f"{data_dir}: no {PATTERN}; expected CIFAR-10's binary version unpacked there")
-    return paths
 
 
 def count(paths: list[str]) -> int:

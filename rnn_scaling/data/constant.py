@@ -13,6 +13,7 @@ from rnn_scaling.data.source import Feed, Source
 class _ConstantSource:
     def __init__(self, feed: Feed) -> None:
         self._devices, self._batches = feed.devices, []
+        self.num_samples = sum(feed.batch_sizes)
         for tower, (device, batch_size) in enumerate(zip(feed.devices, feed.own_batch_sizes), feed.first_tower):
             with tf.device(device):
                 self._batches.append(synthetic.draw(feed, batch_size, step=tf.constant(0, tf.int64), tower=tower))

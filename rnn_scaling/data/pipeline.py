@@ -79,6 +79,8 @@ def host_of(device: str) -> str:
 class _Prefetched:
     """Background threads copy batches to the devices ahead of the step."""
 
+    num_samples: int | None = None
+
     def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int, keep: Any):
         self._keep = keep
         # It holds buffer_size batches on each device, and the same number for it on the host.
@@ -98,6 +100,8 @@ class _Prefetched:
 class _OnDemand:
     """The step itself takes the batches from the host's pipeline and copies them."""
 
+    num_samples: int | None = None
+
     def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], keep: Any):
         self._keep = keep
         self._devices = tuple(devices)
@@ -116,13 +120,14 @@ class _OnDemand:
         return batches
 
 
-def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None) -> Source:
+def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None, num_samples: int | None = None) -> Source:
     """A source that deals the pipeline's batches to the towers.
 
     Args:
       dataset: an endless pipeline; its batches have the sizes `feed.pipeline_batch_sizes`, in turn.
       feed: where batches go, and with `prefetch_data_to_device` how many are kept ready on each device, at least;
         otherwise nothing is taken before the step asks.
+      num_samples: of an epoch; None: not counted.
     """
     options = feed.options
     with tf.device(host_of(feed.devices[0])):
@@ -131,6 +136,10 @@ def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None) -> Source:
         if feed.first_step:
             dataset = dataset.skip(feed.first_step * len(feed.devices))
         dataset = _synchronous(dataset, num_threads=options.num_parallel_calls)
+    source: _Prefetched | _OnDemand
     if options.prefetch_data_to_device:
-        return _Prefetched(dataset, feed.devices, options.prefetch_buffer_size, keep)
-    return _OnDemand(dataset, feed.devices, keep)
+        source = _Prefetched(dataset, feed.devices, options.prefetch_buffer_size, keep)
+    else:
+        source = _OnDemand(dataset, feed.devices, keep)
+    source.num_samples = num_samples
+    return source

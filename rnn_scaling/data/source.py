@@ -60,7 +60,8 @@ class Source(Protocol):
     Each source module has `build(feed)`, which returns one of these. With `feed.split` (strong scaling) the batches of
     sources that read files, and of `host`, are pieces of one global batch, the same one whatever the number of towers.
     `device` and `constant` draw each tower's batches apart, so that theirs change with that number, and `host` then has
-    other ones than `device`. Keep the object alive as long as a `tf.function` that called it.
+    other ones than `device`. A source whose samples come again may tell their number as `num_samples`. Keep the object
+    alive as long as a `tf.function` that called it.
     """
 
     def next_batches(self, step: Any) -> list[Any]:

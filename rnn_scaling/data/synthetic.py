@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.data.source import Feed
+from rnn_scaling.models.layout import TextLayout
 
 # Room for the number of the draw (two a tower) in the low bits of the generator's first seed word.
 _DRAW_BITS = 20
@@ -25,7 +26,11 @@ def draw(feed: Feed, batch_size: int, *, step: tf.Tensor, tower: int | tf.Tensor
     def seed_of(stream: int) -> tf.Tensor:
         return seed_pair(feed.seed, step, 2 * tower + stream)
 
-    return feed.layout.draw(batch_size, feed.max_lengths, seed_of, feed.options.random_lengths)
+    options, layout = feed.options, feed.layout
+    batch = layout.draw(batch_size, feed.max_lengths, seed_of, options.random_lengths)
+    if isinstance(layout, TextLayout) and options.random_lengths and options.pad_to:
+        return layout.padded(batch, options.pad_to)
+    return batch
 
 
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,8 @@ What is done to the files, in this order, all of it in tf.data's C++ ops:
 7. As soon as a bucket holds `batch_size` pairs it is a batch, in the order in which they came. So every batch is full,
    and pairs that are left when the files end wait for the next epoch's: none is ever dropped. With `disable_shuffle`
    this is the only thing that reorders; one bucket keeps the files' order exactly.
-8. Words become ids, unknown ones `unk_id`; a batch is padded to its longest sentence with the end-of-sentence word.
+8. Words become ids, unknown ones `unk_id`; a batch is padded with the end-of-sentence word, to its longest sentence or
+   to `pad_to` words.
 """
 
 from __future__ import annotations
@@ -53,13 +54,13 @@ def build(feed: Feed) -> Source:
         @pipeline.as_written
         def to_batch(*lines: tf.Tensor) -> Any:
             columns = zip(lines, layout.sides, feed.max_lengths, checked.sides, tables)
-            parts = [_to_ids(*column) for column in columns]
+            parts = [_to_ids(*column, feed.options.pad_to) for column in columns]
             if layout.time_major:
                 parts = [[tf.transpose(part) for part in side[:-1]] + side[-1:] for side in parts]
             return layout.batch(parts)
 
         dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
-    return pipeline.to_towers(dataset, feed, keep=tables)
+    return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_lines)
 
 
 def _table(vocab: corpus.Vocabulary, unk_id: int) -> tf.lookup.StaticHashTable:
@@ -114,7 +115,12 @@ def bucket_width(max_lengths: Iterable[int], num_buckets: int) -> int:
 
 
 def _to_ids(
-    lines: tf.Tensor, side: Side, longest: int, checked: corpus.CheckedSide, table: tf.lookup.StaticHashTable
+    lines: tf.Tensor,
+    side: Side,
+    longest: int,
+    checked: corpus.CheckedSide,
+    table: tf.lookup.StaticHashTable,
+    pad_to: int,
 ) -> list[tf.Tensor]:
     """The parts that a side gives to a batch-major batch: its words, once or twice, and their lengths.
 
@@ -122,12 +128,13 @@ def _to_ids(
       lines: [B] strings.
       longest: words of a sentence at most.
       table: word -> id.
+      pad_to: words of every sentence with its padding; 0: of the longest one.
     """
     batch_size = lines.shape[0]
     words = tf.strings.split(lines)[:, : longest - side.predicted]
     ids = words.with_flat_values(table.lookup(words.flat_values))
     lengths = tf.ensure_shape(tf.cast(ids.row_lengths(), tf.int32), [batch_size])
-    padded = ids.to_tensor(checked.eos_id, shape=[batch_size, None])
+    padded = ids.to_tensor(checked.eos_id, shape=[batch_size, pad_to - side.predicted if pad_to else None])
     if not side.predicted:
         return [padded, lengths]
     # A sentence's end and its padding are the same word: one more of it ends them all.

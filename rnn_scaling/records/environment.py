@@ -138,6 +138,7 @@ class Resolved(Sparse):
     onednn: bool | None = None
     own_operators: bool | None = None
     tower_batch_sizes: tuple[int, ...] | None = None
+    train_samples: Count | None = None
     logical_devices: bool | None = None
     encoder_kernel: str | None = None
     decoder_kernel: str | None = None

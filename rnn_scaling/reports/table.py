@@ -8,7 +8,17 @@ from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselin
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import cautions, certificates, cluster, environment, learning, series_table, start_up, steps
+from rnn_scaling.reports import (
+    cautions,
+    certificates,
+    cluster,
+    environment,
+    learning,
+    padding,
+    series_table,
+    start_up,
+    steps,
+)
 from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
@@ -27,7 +37,7 @@ def render(summary: Summary) -> bytes:
 def text(summary: Summary) -> str:
     """All series in one table, then tables for each: rates, where the loss goes, where a traced step goes, its workers.
 
-    What ± is stands below each.
+    What ± is stands below each. Then padding and learning, where there are such.
     """
     opening = "".join(f"{line}\n\n" for line in cautions.opening(summary))
     if len(summary.series) > 1:
@@ -35,6 +45,8 @@ def text(summary: Summary) -> str:
     sections = []
     for series in summary.series:
         sections += [markdown([rates_of(series), parts_section(series)], level=3), markdown(inside(series), level=4)]
+    if padded := padding.section(summary):
+        sections.append(markdown([padded], level=3))
     if summary.learning:
         sections.append(markdown([learning.section(summary.learning, summary.row_titles)], level=3))
     return escaped(opening + "\n".join(filter(None, sections)))  # texts of records reach titles and notes as well

@@ -78,6 +78,15 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "stop_at_accuracy", Condition(lambda c: c.model.accuracy, "--accuracy=true", ("accuracy",))
     for name in ("target_ci", "max_batches"):
         yield name, Condition(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
+    varying = [name for name, source in registry.DATA_SOURCES.items() if source.varies]
+    yield (
+        "pad_to",
+        Condition(
+            lambda c: c.data.data_source in varying or c.data.random_lengths,
+            f"--data_source={either(varying)} or --random_lengths=true",
+            ("data_source", "random_lengths"),
+        ),
+    )
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
     yield (
         "prefetch_buffer_size",
@@ -133,7 +142,7 @@ RESOLVED = ("preset", "independent_replica", "use_synthetic_data")
 # Options that say nothing about the work of a run.
 NOT_COMPARED = frozenset(
     {
-        *("result_file", "log_dir", "progress", "trace_batches", *RESOLVED),
+        *("result_file", "mlperf_log", "log_dir", "progress", "trace_batches", *RESOLVED),
         *("cluster_timeout", "cluster_heartbeat", "coordinator_address", "checkpoint_dir", "save_every"),
         *HOW_RUN,
     }

@@ -319,6 +319,16 @@ RULES = (
         reads="tgt_file_name",
     ),
     ConflictRule(
+        lambda c: is_read(c.config, "src_max_len") and 0 < c.pad_to < c.src_max_len,
+        "--pad_to={pad_to} must be at least --src_max_len={src_max_len}: padding cuts no sentence",
+        reads="pad_to",
+    ),
+    ConflictRule(
+        lambda c: 0 < c.pad_to < c.tgt_max_len,
+        "--pad_to={pad_to} must be at least --tgt_max_len={tgt_max_len}: padding cuts no sentence",
+        reads="pad_to",
+    ),
+    ConflictRule(
         lambda c: c.has_known_answer and not is_read(c.config, "src_max_len"),
         "--data_source={data_source} has a sentence and its translation; it needs --model=" + _TRANSLATING,
     ),
@@ -335,6 +345,10 @@ RULES = (
         reads="src_max_len",
     ),
     # Outputs.
+    ConflictRule(
+        lambda c: bool(c.mlperf_log) and c.mlperf_log in (c.result_file, c.log_dir),
+        "--mlperf_log={mlperf_log} must be another file than --result_file and --log_dir; rename it",
+    ),
     ConflictRule(
         lambda c: bool(c.result_file) and c.result_file == c.log_dir,
         "--result_file={result_file} and --log_dir={log_dir} must differ: a file and a folder",

@@ -45,6 +45,7 @@ _ALLOWED_ELSEWHERE = {
     "until_steady": (False,),
     "stop_at_loss": (0.0,),
     "trace_batches": (0,),
+    "mlperf_log": ("",),
     "log_dir": ("",),
     "checkpoint_dir": ("",),
 }
@@ -173,9 +174,10 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Files of data that cannot be read."""
-    folder = config.data.data_dir
-    if folder and is_read(config, "data_dir") and not os.path.isdir(folder):
-        yield f"--data_dir={folder}: no folder; name the one that CIFAR-10's binary files lie in"
+    folder, pattern, source = config.data.data_dir, config.data.file_pattern, DATA_SOURCES[config.data.data_source]
+    has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
+    if folder and pattern and source.holds == config.model.dataset and not has_files:
+        yield f"--data_dir={folder}: no folder with files {pattern}; name the one with {source.help}"
     for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):
@@ -197,7 +199,8 @@ def _unreadable(path: str) -> str | None:
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Outputs that cannot be written."""
     output = config.output
-    for name, kind in (("result_file", "file"), ("log_dir", "folder"), ("checkpoint_dir", "folder")):
+    kinds = {"result_file": "file", "mlperf_log": "file", "log_dir": "folder", "checkpoint_dir": "folder"}
+    for name, kind in kinds.items():
         path = getattr(output, name)
         reason = _unwritable(Path(path), kind) if path else None
         if reason:

@@ -250,6 +250,13 @@ class DataOptions:
         minimum=1,
         maximum=65_536,
     )
+    pad_to: int = option(
+        0,
+        f"{readers_of('pad_to')}, with text or random_lengths: pad every sentence of each side to this many words, so "
+        "that all towers compute the same number (0: to the longest of the batch)",
+        minimum=0,
+        maximum=65_536,
+    )
     src_file_name: str = option(
         "", f"{readers_of('src_file_name')}, text: source sentences, one a line, words separated by blanks, UTF-8"
     )
@@ -271,22 +278,29 @@ class DataOptions:
     num_buckets: int = option(
         5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
     )
-    data_dir: str = option("", "cifar10: folder of data_batch_1.bin and so on, 3,073 bytes an image")
-    disable_shuffle: bool = option(False, "text and cifar10: keep the order of the files")
+    data_dir: str = option(
+        "", "cifar10: folder of data_batch_1.bin and so on; tfrecord: of train-00000-of-01024 and so on"
+    )
+    disable_shuffle: bool = option(False, "text, cifar10 and tfrecord: keep the order of the files")
     output_buffer_size: int = option(
-        10_000, "text and cifar10: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000
+        10_000, "text, cifar10 and tfrecord: samples in the shuffle buffer", minimum=1, maximum=1_000_000_000
     )
     num_parallel_calls: int = option(
-        2, "host, text and cifar10: threads that prepare batches", minimum=1, maximum=1_024
+        2, "host, text, cifar10 and tfrecord: threads that prepare batches", minimum=1, maximum=1_024
     )
     prefetch_data_to_device: bool | None = option(
         None,
-        "host, text and cifar10: copy batches to the devices ahead of the step; on when not given, and host is assumed "
-        "where it is given without a data source",
+        "host, text, cifar10 and tfrecord: copy batches to the devices ahead of the step; on when not given, and host "
+        "is assumed where it is given without a data source",
     )
     prefetch_buffer_size: int = option(
-        2, "host, text and cifar10: batches kept ready on each device", minimum=1, maximum=65_536
+        2, "host, text, cifar10 and tfrecord: batches kept ready on each device", minimum=1, maximum=65_536
     )
+
+    @property
+    def file_pattern(self) -> str:
+        """Of the names of the files that the data source reads in `data_dir`; empty: it reads none."""
+        return registry.DATA_SOURCES[self.data_source].files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,6 +354,9 @@ class OutputOptions:
     """Output: record, logs, checkpoints, traces, presets."""
 
     result_file: str = option("", "write the run's record (JSON) here; a failed run writes one too")
+    mlperf_log: str = option(
+        "", "write the run as the events of an MLPerf training log (:::MLLOG) here; a failed run writes one too"
+    )
     log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")
     checkpoint_dir: str = option(
         "", "save the run here every --save_every batches; the same command again goes on from the last of these"

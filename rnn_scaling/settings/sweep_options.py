@@ -10,7 +10,7 @@ from rnn_scaling.settings import flags
 
 TRACE = "trace_batches"
 RESERVED = ("result_file", "log_dir", "progress")
-OF_ONE_RUN = ("checkpoint_dir", "save_every")
+OF_ONE_RUN = ("checkpoint_dir", "save_every", "mlperf_log")
 
 
 def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:

@@ -157,6 +157,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
             **workload.kernels,
             own_operators=bool(workload.kernels) and operators.usable(config.model.compute_dtype),
             learning_rate=learning_rate.of(config).last,
+            train_samples=getattr(source, "num_samples", None),
             all_reduce=update.all_reduce(),
             variable_placement=bytes_by_device(step.variable_states()),
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rnn_scaling import entry
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, WINDOW_BATCHES, Target
 from rnn_scaling.analysis.steady_state import UntilKnown
-from rnn_scaling.data import cifar10_files, corpus
+from rnn_scaling.data import cifar10_files, corpus, image_files
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
@@ -69,7 +69,7 @@ def _batches_of_epochs(config: RunConfig) -> int:
     """
     measure, data = config.measure, config.data
     if is_read(config, "data_dir"):
-        samples = cifar10_files.count(cifar10_files.files(data.data_dir))
+        samples = cifar10_files.count(image_files.files(data))
     else:
         texts = [name for name in TEXT_FILES if name.endswith("_file_name") and is_read(config, name)]
         samples = corpus.count_pairs({name: getattr(data, name) for name in texts})

@@ -21,16 +21,16 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis import learning
 from rnn_scaling.cluster.launch import ClusterError, Launch
-from rnn_scaling.data import cifar10_files, corpus
+from rnn_scaling.data import corpus
 from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
-from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
+from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.workers import sharing_a_core
-from rnn_scaling.registry import TEXT_FILES, either, has_servers
-from rnn_scaling.reports import table
+from rnn_scaling.registry import DATA_SOURCES, TEXT_FILES, either, has_servers
+from rnn_scaling.reports import mlperf_log, table
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import checkpoint_folder
@@ -153,8 +153,8 @@ class Session:
         except Exception as e:
             if self._comes_of_others(e):
                 return EXIT_FAILED
-            change = self._texts.change()
-            return self._fail(corpus.DataError(change) if change else e)
+            reason = self._texts.change() or _fault_of_data(self._config, e)
+            return self._fail(corpus.DataError(reason) if reason else e)
         if change := self._texts.change():
             entry.warn(change)
         result = self._record("ok")
@@ -285,18 +285,23 @@ class Session:
         return entry.EXIT_INTERRUPTED  # the busy thread cannot be stopped, so the process leaves at once
 
     def _save(self, result: record.RunRecord) -> bool:
-        """Writes the record, which is rank 0's to do."""
-        path = self._config.output.result_file
-        if not path:
-            return True
+        """Writes the record and the MLPerf log, which is rank 0's to do."""
+        output = self._config.output
+        return self._write("result_file", output.result_file, "record", lambda path: record.write(result, path)) and (
+            self._write("mlperf_log", output.mlperf_log, "log", lambda path: write_text(mlperf_log.text(result), path))
+        )
+
+    def _write(self, flag: str, path: str, what: str, write: Callable[[str], None]) -> bool:
+        """Writes an output that is asked for; says where it cannot be."""
         try:
-            record.write(result, path)
+            if path:
+                write(path)
         except OSError as e:
-            reason = f"--result_file={path}: {e.strerror or e}"
+            reason = f"--{flag}={path}: {e.strerror or e}"
             if self._is_recorded:
-                entry.warn(f"{reason}; the record there has the run's numbers and no more")
+                entry.warn(f"{reason}; the {what} there has the run's numbers and no more")
             else:
-                entry.fail(f"{reason}; the record was not written")
+                entry.fail(f"{reason}; the {what} was not written")
             return False
         return True
 
@@ -307,7 +312,9 @@ def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
         return config
     output = config.output
     log_dir = os.path.join(output.log_dir, f"rank_{launch.rank}") if output.log_dir and output.trace_batches else ""
-    return dataclasses.replace(config, output=dataclasses.replace(output, result_file="", log_dir=log_dir))
+    return dataclasses.replace(
+        config, output=dataclasses.replace(output, result_file="", mlperf_log="", log_dir=log_dir)
+    )
 
 
 def _may_be_others_fault(error: Exception) -> bool:
@@ -322,7 +329,16 @@ def _data_files(config: RunConfig) -> list[str]:
     texts = [getattr(config.data, name) for name in TEXT_FILES if is_read(config, name)]
     if not is_read(config, "data_dir"):
         return texts
-    return [str(path) for path in Path(config.data.data_dir).glob(cifar10_files.PATTERN)]
+    return [str(path) for path in Path(config.data.data_dir).glob(config.data.file_pattern)]
+
+
+def _fault_of_data(config: RunConfig, error: Exception) -> str:
+    """What is wrong with the data where the error of their pipeline does not say it; empty if it says all."""
+    find = getattr(sys.modules.get(DATA_SOURCES[config.data.data_source].module), "find_fault", None)
+    if find is None or "IteratorGetNext" not in str(error):
+        return ""
+    entry.note(f"looking for the record in {config.data.data_dir} that ended the run")
+    return str(find(config.data, error))
 
 
 def describe(error: Exception, config: RunConfig) -> tuple[str, str, bool]:

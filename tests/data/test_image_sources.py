@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.data import cifar10_files
+from rnn_scaling.data import cifar10_files, image_files, make_tfrecords
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import ImageLayout
@@ -22,6 +22,8 @@ SOURCES = [
     ("host", True),
     ("cifar10", False),
     ("cifar10", True),
+    ("tfrecord", False),
+    ("tfrecord", True),
 ]
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
 SIZE, NUM_CLASSES, BATCH_SIZE = 32, 10, 3
@@ -29,7 +31,7 @@ NUM_IMAGES = 14  # of the two files
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
+def cifar10_dir(tmp_path_factory):
     """Two files of CIFAR-10's form; pixel k of image n is (n + k) % 251, its label n % 10."""
     folder = tmp_path_factory.mktemp("cifar10")
     for number, first, stop in ((1, 0, 9), (2, 9, NUM_IMAGES)):
@@ -39,6 +41,13 @@ def data_dir(tmp_path_factory):
         (folder / f"data_batch_{number}.bin").write_bytes(b"".join(records))
     (folder / "test_batch.bin").write_bytes(b"not read")
     return str(folder)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tf, cifar10_dir):
+    """Those and three TFRecord files of as many images, each of a class of its own but the last ones."""
+    make_tfrecords.main([f"--out={cifar10_dir}", f"--images={NUM_IMAGES}", "--files=3", "--width=40"])
+    return cifar10_dir
 
 
 def build(
@@ -53,7 +62,7 @@ def build(
     towers=0,
     **options,
 ):
-    if name == "cifar10":
+    if registry.DATA_SOURCES[name].files:
         options["data_dir"] = data_dir
     data = DataOptions(data_source=name, prefetch_data_to_device=prefetch, **options)
     sizes = tuple(batch_sizes or (BATCH_SIZE,) * (towers or len(devices)))
@@ -123,7 +132,7 @@ def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuf
 @pytest.mark.parametrize(
     "content, words",
     [
-        (None, "no data_batch_*.bin; expected CIFAR-10's binary version"),
+        (None, "no data_batch_*.bin; expected the files of --data_source=cifar10"),
         (b"", "data_batch_1.bin: an empty file"),
         (bytes(3074), "data_batch_1.bin: 3,074 bytes; expected a multiple of 3,073"),
         (bytes(3073) + b"\x0a" + bytes(3072), "data_batch_1.bin: image 1 has the label 10; expected 0 to 9"),
@@ -132,11 +141,12 @@ def test_each_image_of_the_files_comes_once_an_epoch(tf, devices, data_dir, shuf
 def test_files_that_are_not_cifar_10_are_refused_in_a_line(tmp_path, content, words):
     if content is not None:
         (tmp_path / "data_batch_1.bin").write_bytes(content)
+    options = DataOptions(data_source="cifar10", data_dir=str(tmp_path))
     with pytest.raises(DataError) as caught:
-        cifar10_files.check(cifar10_files.files(str(tmp_path)))
+        cifar10_files.check(image_files.files(options))
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(DataError, match="expected --data_dir to name a folder"):
-        cifar10_files.files(str(tmp_path / "none"))
+        image_files.files(DataOptions(data_source="cifar10", data_dir=str(tmp_path / "none")))

@@ -139,6 +139,22 @@ def test_the_seed_decides_the_words(tf, devices, made, name, prefetch):
     assert not set(ids_of(flat(first))) & set(ids_of(flat(other)))
 
 
+@pytest.mark.parametrize("name, prefetch", [source for source in SOURCES if source[0] not in registry.KNOWN_ANSWERS])
+@pytest.mark.parametrize("time_major", [True, False])
+def test_padding_to_one_length_adds_end_of_sentence_words_and_nothing_else(tf, devices, name, prefetch, time_major):
+    options = {"layout": dataclasses.replace(PAIRS, time_major=time_major), "random_lengths": name != "text"}
+    plain, padded = (
+        run_steps(tf, build(name, devices[:2], prefetch, pad_to=pad_to, **options), STEPS) for pad_to in (0, 9)
+    )
+    for before, after in zip(flat(plain), flat(padded), strict=True):
+        for field, left, right in zip(before._fields, before, after):
+            if right.ndim == 2:
+                left, right = (part if time_major else part.T for part in (left, right))
+                assert right.shape == (9, BATCH_SIZE) and (right[len(left) :] == 2).all()
+                right = right[: len(left)]
+            np.testing.assert_array_equal(left, right, err_msg=field)
+
+
 @every_source
 def test_each_tower_s_batch_is_on_its_device_and_its_shape_is_known(tf, devices, name, prefetch):
     source = build(name, devices[:3], prefetch)

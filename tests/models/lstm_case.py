@@ -74,12 +74,12 @@ def results_of_constants(tf, run: Callable, stack, case: Case, lengths) -> dict:
     return results(tf, run, stack, weights, *arrays)
 
 
-def traced(tf, run: Callable, stack, case: Case) -> Callable[..., dict]:
-    """lengths -> `results` of a case, by a tf.function that is traced once, without knowing T and B."""
+def traced(tf, run: Callable, stack, case: Case, num_steps: int | None = None) -> Callable[..., dict]:
+    """lengths -> `results` of a case, by a tf.function that is traced once, without knowing T (unless given) and B."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
         [tuple(tf.TensorSpec(w.shape, dtype) for w in of_cell) for of_cell in case.weights],
-        tf.TensorSpec([None, None, INPUT_DIM], dtype),
+        tf.TensorSpec([num_steps, None, INPUT_DIM], dtype),
         tf.TensorSpec([None], tf.int32),
         (tf.TensorSpec([stack.num_cells, None, NUM_UNITS], dtype),) * len(case.state),
     ]

@@ -99,6 +99,37 @@ def test_parity(tf, module, cell, num_layers, num_directions, time_major, length
     assert error <= TOLERANCES["float32"], name
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_loop_takes_all_steps_of_padded_sentences(tf, cell, monkeypatch):
+    """Where the steps are known when tracing and the lengths are not; else it ends with the longest sentence."""
+    from rnn_scaling.models import stacks
+    from rnn_scaling.models.encoders import dynamic_rnn
+
+    stack, lengths, taken = lstm_case.make_stack(1, 2, unit_type=cell), (3, 1, 2), []
+    case = lstm_case.make_case(stack)
+    want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
+    step = stacks.RecurrentStack.step
+
+    def counted(self, x, state, weights):
+        x = tf.ensure_shape(tf.numpy_function(lambda value: taken.append(1) or value, [x], x.dtype), x.shape)
+        return step(self, x, state, weights)
+
+    for steps, num_taken in ((lstm_case.NUM_STEPS, lstm_case.NUM_STEPS), (None, max(lengths))):
+        got = lstm_case.traced(tf, dynamic_rnn.build(stack), stack, case, steps)(lengths)
+        error, name = lstm_case.largest_error(got, want)
+        assert error <= TOLERANCES["float32"], name
+        inputs, _ = lstm_case.tensors(tf, case, lengths)
+        with monkeypatch.context() as patch:
+            patch.setattr(stacks.RecurrentStack, "step", counted)
+            signature = [tf.TensorSpec([steps, None, lstm_case.INPUT_DIM]), tf.TensorSpec([None], tf.int32)]
+            forward = tf.function(
+                lambda x, ends: dynamic_rnn.build(stack)(case.weights, x, ends, None, None), signature, autograph=False
+            )
+            taken.clear()
+            forward(inputs, tf.constant(lengths))
+        assert len(taken) == 2 * num_taken  # two directions
+
+
 # Of loops over other cells' steps bfloat16 alone: they differ by their step.
 REDUCED = [(*key, "bfloat16") for key in PARITY_TESTED]
 REDUCED += [(*key, "float16") for key in PARITY_TESTED if key[1] == "lstm" or "dynamic_rnn" not in key[0]]

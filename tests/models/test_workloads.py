@@ -99,6 +99,32 @@ def test_what_stands_in_the_padding_changes_nothing(tf, model, encoder_type):
         np.testing.assert_allclose(gradients[name], gradient, rtol=0, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("name, kernel", [(name, "cudnn_lstm") for name in TEXT] + [("nmt", "dynamic_rnn")])
+def test_padding_to_one_length_changes_positions_and_neither_loss_nor_gradients(tf, name, kernel):
+    model = dataclasses.replace(MODEL, model=name, encoder_type=kernel, decoder_type=kernel)
+    workload, dense, rows, batch = make_inputs(tf, model)
+    more, num_sides = 3, len(workload.layout.sides)
+
+    def step(rows, batch):
+        forward = tf.function(lambda w, r, b: workload.forward(w, r, b, tf.constant([0, 0])).loss_sum, autograph=False)
+        return gradients_of(tf, lambda dense, rows: forward(dense, rows, batch), dense, rows)
+
+    padded = workload.layout.padded(batch, MAX_LEN + more)
+    zeros = {name: tf.pad(part, [[0, more], [0, 0], [0, 0]]) for name, part in rows.items()}
+    (want, wanted), (got, gradients) = step(rows, batch), step(zeros, padded)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    for name, gradient in wanted.items():
+        np.testing.assert_allclose(gradients[name][: len(gradient)], gradient, rtol=0, atol=1e-5, err_msg=name)
+        assert not np.any(gradients[name][len(gradient) :]), name
+    before, after = workload.counts(batch), workload.counts(padded)
+    assert after[:2] == before[:2]
+    assert (
+        int(after.positions)
+        == num_sides * (MAX_LEN + more) * BATCH_SIZE
+        == int(before.positions) + num_sides * more * BATCH_SIZE
+    )
+
+
 SEED_SIZES = {"num_units": 512, "embedding_dim": 512, "src_vocab_size": 50_000, "tgt_vocab_size": 50_000}
 SEED_SIZES |= {"num_encoder_layers": 4, "num_decoder_layers": 4}
 

@@ -185,9 +185,15 @@ def test_resolution(given, num_gpus, name, value):
         ({"data_source": "text", "src_file_name": "no/such"}, "--src_file_name=no/such: No such file"),
         ({"data_source": "text", "src_file_name": "."}, "--src_file_name=.: a folder; expected a regular file"),
         ({"data_source": "text", "src_file_name": "a\0b"}, "a name cannot hold a NUL byte"),
+        ({"random_lengths": True, "pad_to": 29}, "--pad_to=29 must be at least --src_max_len=30"),
+        ({"data_source": "text", "model": "lm", "pad_to": 9}, "--pad_to=9 must be at least --tgt_max_len=30"),
+        ({"pad_to": 40}, "needs --data_source=text or --random_lengths=true"),
+        ({"data_source": "copy", "pad_to": 40}, "--pad_to=40 would be ignored here"),
         ({"result_file": "x" * 300 + "/run.json"}, "cannot be written: File name too long"),
         ({"result_file": "a\0b/run.json"}, "cannot hold a NUL byte"),
         ({"result_file": "x", "log_dir": "x"}, "must differ"),
+        ({"result_file": "x", "mlperf_log": "x"}, "--mlperf_log=x must be another file than --result_file"),
+        ({"mlperf_log": "."}, "--mlperf_log=. is a folder"),
         ({"seed": 10**30}, "must be at most 2147483647"),
         ({"device": "gpu", "num_devices": 0, "global_batch_size": 8}, "--device=gpu needs"),
         ({"result_file": "."}, "is a folder"),
@@ -239,7 +245,7 @@ def test_a_kernel_that_does_not_compute_the_cell_is_named_once():
 
 def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
     (line,) = problems(model="resnet50", data_source="text")
-    assert line.startswith("--data_source=text reads text") and line.endswith("constant or host")
+    assert line.startswith("--data_source=text reads text") and line.endswith("constant, host or tfrecord")
     (line,) = problems(data_source="cifar10", data_dir=".")
     assert line.startswith("--data_source=cifar10 reads cifar10,")
     (line,) = problems(model="inception3", dataset="cifar10")
@@ -251,6 +257,10 @@ def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
     assert problems(model="vgg19", data_source="cifar10", data_dir=".", dataset="cifar10") == []
     (line,) = problems(dataset="cifar10")
     assert "--help=model" in line and len(line) < 200
+    (line,) = problems(model="alexnet", data_source="tfrecord", data_dir=".")
+    assert line.startswith("--data_dir=.: no folder with files train-*-of-*")
+    (line,) = problems(model="resnet20", data_source="cifar10", data_dir="no/such")
+    assert line.startswith("--data_dir=no/such: no folder with files data_batch_*.bin")
     (line,) = problems(model="lm", data_format="NCHW")
     assert line.startswith("--data_format=NCHW would be")
     (line,) = problems(model="resnet50", num_units=9)

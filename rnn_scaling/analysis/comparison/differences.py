@@ -45,6 +45,7 @@ _WORK = {
     "sentences have other lengths and another share of padding": (
         *("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file", "num_buckets"),
     ),
+    "padding is computed and not counted: fewer items/s, and no tower waits for longer sentences": ("pad_to",),
     "sgd updates one array a variable, momentum two, rmsprop and adam three": ("optimizer",),
     "decay reads each matrix once more in an update": ("weight_decay",),
     "fewer exchanges and updates for the same items: more items/s": ("gradient_accumulation_steps",),

@@ -15,6 +15,7 @@ from rnn_scaling.reports import (
     cautions,
     conclusions,
     loss_statements,
+    padding,
     repeat_commands,
     series_statements,
     series_table,
@@ -45,7 +46,6 @@ from rnn_scaling.reports.wording import sentence, sentences
 
 TEMPLATES = Path(__file__).parent / "template"
 MOST_COMMANDS = 200  # series with commands of their own
-ROUNDING = 1e-9  # shares below it are the error of floating point
 
 
 def render(summary: Summary) -> bytes:
@@ -102,7 +102,7 @@ def _sections(summary: Summary, limitations: Sequence[str]) -> list[PageSection]
         PageSection("rates", "Every row", "Every row", _rates(summary)),
         PageSection("steady", "Steady state", "Steady state", _steady(summary)),
         PageSection("workers", "Start-up", "Start-up and workers", _workers(measured)),
-        PageSection("padding", "Padding", "Padding and imbalance", _padding(summary)),
+        PageSection("padding", "Padding", padding.TITLE, _padding(summary)),
         PageSection("failures", "Failed runs", "Failed runs", _failures(summary)),
         PageSection("again", "Measure again", "Measure again", _again(summary)),
         PageSection("environment", "Environment", "Environment", _environment(summary)),
@@ -274,25 +274,8 @@ def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
 
 
 def _padding(summary: Summary) -> list[Block]:
-    rows = [
-        (series.title, row)
-        for series in summary.measured
-        for row in series.rows
-        if row.padding or row.imbalance > ROUNDING
-    ]
-    head = ["Series", "Devices", "Padding (% of positions)", "Waiting for the longest (% of time)"]
-    lines = [
-        [
-            title,
-            str(row.row.num_devices),
-            "n/a" if row.padding is None else f"{100 * row.padding:.1f}",
-            f"{100 * row.imbalance / (1 + row.imbalance):.1f}",
-        ]
-        for title, row in rows
-    ]
-    reading = Text(sentence(Statement("reading-of-padding", values={"unit": summary.unit})))
-    grid = Grid("Padding, and waiting for the tower with the longest sentences", head, lines)
-    return [reading, _table(grid)] if lines else []
+    section = padding.section(summary)
+    return [*map(Text, section.sentences), *map(_table, section.grids)] if section else []
 
 
 def _failures(summary: Summary) -> list[Block]:

@@ -1,0 +1,196 @@
+"""ImageNet's TFRecords: what is drawn, and the line for each file or record that is none of an image."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from rnn_scaling.data import make_tfrecords, tfrecord
+from rnn_scaling.data.corpus import DataError
+from rnn_scaling.data.source import Feed
+from rnn_scaling.models.layout import ImageLayout
+from rnn_scaling.settings.run_options import DataOptions
+from tests.data.stepping import assert_equal, flat, run_steps
+
+pytestmark = pytest.mark.usefixtures("as_built")
+
+NUM_IMAGES, CLASSES, SIZE, BATCH = 12, 1000, 16, 2
+
+
+@pytest.fixture(scope="module")
+def data_dir(tf, tmp_path_factory):
+    """Three files of four images, of which each is of a class of its own."""
+    return make(tmp_path_factory.mktemp("tfrecord"))
+
+
+def make(folder):
+    make_tfrecords.main([f"--out={folder}", f"--images={NUM_IMAGES}", "--files=3", "--classes=12", "--width=40"])
+    return folder
+
+
+def options_of(data_dir, **options):
+    return DataOptions(
+        **{"data_source": "tfrecord", "data_dir": str(data_dir), "prefetch_data_to_device": False, **options}
+    )
+
+
+def build(data_dir, devices, split=False, first_step=0, **options):
+    layout, sizes = ImageLayout(SIZE, CLASSES, "NHWC"), (BATCH,) * len(devices)
+    return tfrecord.build(
+        Feed(options_of(data_dir, **options), layout, sizes, split, 1, tuple(devices), first_step=first_step)
+    )
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_the_number_of_threads_changes_no_pixel(tf, devices, data_dir, prefetch):
+    one, four = (
+        run_steps(tf, build(data_dir, devices[:2], num_parallel_calls=n, prefetch_data_to_device=prefetch), 5)
+        for n in (1, 4)
+    )
+    assert_equal(one, four)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_run_that_goes_on_gets_the_images_that_it_would_have_got(tf, devices, data_dir, split):
+    whole = run_steps(tf, build(data_dir, devices[:2], split), 6)
+    assert_equal(whole[4:], run_steps(tf, build(data_dir, devices[:2], split, first_step=4), 2))
+
+
+@pytest.mark.parametrize("shuffles", [False, True])
+def test_each_image_comes_once_an_epoch_and_is_cut_anew(tf, devices, data_dir, shuffles):
+    """12 images, batches of 2 for two towers: an epoch is three steps."""
+    batches = flat(run_steps(tf, build(data_dir, devices[:2], disable_shuffle=not shuffles), 6))
+    labels = np.concatenate([batch.labels for batch in batches])
+    images = np.concatenate([batch.images for batch in batches])
+    epochs = labels[:NUM_IMAGES], labels[NUM_IMAGES:]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(NUM_IMAGES))] * 2
+    in_order = [0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11]  # file by file
+    assert ([list(epoch) for epoch in epochs] == [in_order] * 2) is not shuffles
+    assert list(epochs[0]) != list(epochs[1]) or not shuffles
+    for label in range(NUM_IMAGES):
+        first, second = images[labels == label]
+        assert not np.array_equal(first, second)
+
+
+def test_images_are_cut_resized_and_turned_round(tf, devices, tmp_path):
+    """Red rises from left to right and green from top to bottom, so that a cut shows where it is from."""
+    size = 64
+    ramp = np.linspace(0, 255, size)
+    pixels = np.stack([*np.broadcast_arrays(ramp[None, :], ramp[:, None]), np.full((size, size), 90)], 2)
+    encoded = tf.io.encode_jpeg(pixels.round().astype(np.uint8), quality=100).numpy()
+    write(tf, tmp_path / "train-00000-of-00001", [example(tf, encoded, 7)])
+    images = np.concatenate([batch.images for batch in flat(run_steps(tf, build(tmp_path, devices[:1]), 20))])
+    red, green, blue = np.moveaxis(images, 3, 0)
+    np.testing.assert_allclose(blue, 90 / 127.5 - 1, atol=0.1)
+    slopes = red[:, SIZE // 2, -2] - red[:, SIZE // 2, 1]
+    assert 5 < (slopes > 0).sum() < 35  # of 40, half
+    assert (green[:, -2, SIZE // 2] > green[:, 1, SIZE // 2]).all()  # never upside down
+    share = np.abs(slopes) * (green[:, -2, SIZE // 2] - green[:, 1, SIZE // 2]) / 4
+    assert 0.02 < share.min() < 0.3 < share.max() < 1
+
+
+def write(tf, path, records):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+
+
+def example(tf, encoded, label):
+    features = {}
+    if encoded is not None:
+        features[tfrecord.ENCODED] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))
+    if label is not None:
+        features[tfrecord.LABEL] = tf.train.Feature(int64_list=tf.train.Int64List(value=[label]))
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def records(tf, data_dir):
+    """What may stand in a file, by name."""
+    good = next(iter(tf.data.TFRecordDataset(str(data_dir / "train-00000-of-00003")))).numpy()
+    jpeg = tf.train.Example.FromString(good).features.feature[tfrecord.ENCODED].bytes_list.value[0]
+    png = tf.io.encode_png(np.zeros((9, 9, 3), np.uint8)).numpy()
+    return {
+        "good": good,
+        "no example": b"none",
+        "no jpeg": example(tf, b"\xff\xd8\xff none", 1),
+        "png": example(tf, png, 1),
+        "cut jpeg": example(tf, jpeg[: len(jpeg) // 2], 1),
+        "label 0": example(tf, jpeg, 0),
+        "label 1001": example(tf, jpeg, 1001),
+        "without label": example(tf, jpeg, None),
+        "without jpeg": example(tf, None, 1),
+    }
+
+
+FAULTS = {
+    "no example": "is no tf.train.Example of an image",
+    "no jpeg": "has no JPEG as its image/encoded",
+    "png": "has no JPEG as its image/encoded",
+    "cut jpeg": "has no JPEG as its image/encoded",
+    "label 0": "has the image/class/label 0; expected one from 1 to 1000",
+    "label 1001": "has the image/class/label 1001; expected one from 1 to 1000",
+    "without label": "has the image/class/label none; expected",
+    "without jpeg": "has no image/encoded; expected a JPEG",
+}
+
+
+@pytest.mark.parametrize("name, words", FAULTS.items(), ids=FAULTS)
+def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(tf, devices, tmp_path, records, name, words):
+    good, bad = records["good"], records[name]
+    write(tf, tmp_path / "train-00000-of-00002", [good] * 3)
+    path = tmp_path / "train-00001-of-00002"
+    write(tf, path, [bad, good])
+    with pytest.raises(DataError) as refused:
+        build(tmp_path, devices[:1])
+    write(tf, path, [good, good, bad, good])
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        run_steps(tf, build(tmp_path, devices[:1], prefetch_data_to_device=True), 20)
+    print("MSG", str(caught.value))
+    found = tfrecord.find_fault(options_of(tmp_path), caught.value)
+    for line, number in ((str(refused.value), 0), (found, 2)):
+        assert line.startswith(f"{path}: record {number} {words}") and "\n" not in line
+
+
+def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path):
+    content, path = (data_dir / "train-00000-of-00003").read_bytes(), tmp_path / "train-00000-of-00001"
+    damaged = "record 0 is truncated or corrupt"
+    for broken, words in ((b"", "no record"), (content[:99], damaged), (b"text" * 99, damaged)):
+        path.write_bytes(broken)
+        with pytest.raises(DataError) as refused:
+            build(tmp_path, devices[:1])
+        assert str(refused.value).startswith(f"{path}: {words}") and "\n" not in str(refused.value)
+    flipped = bytearray(content)
+    flipped[-99] ^= 1
+    for broken in (content[:-99], bytes(flipped)):
+        path.write_bytes(broken)
+        with pytest.raises(tf.errors.DataLossError) as caught:
+            run_steps(tf, build(tmp_path, devices[:1]), 20)
+        found = tfrecord.find_fault(options_of(tmp_path), caught.value)
+        assert found.startswith(f"{path}: record 3 is truncated or corrupt") and "\n" not in found
+
+
+def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
+    os.mkfifo(tmp_path / "train-00000-of-00001")
+    with pytest.raises(DataError, match="train-00000-of-00001: cannot be read"):
+        build(tmp_path, devices[:1])
+
+
+def test_where_all_records_are_good_no_fault_is_found(tf, data_dir):
+    for error in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        assert tfrecord.find_fault(options_of(data_dir), error(None, None, "IteratorGetNext")) == ""
+
+
+def test_the_maker_follows_its_arguments(tf, tmp_path):
+    def contents(name, *words):
+        make_tfrecords.main([f"--out={tmp_path / name}", "--images=5", "--files=2", "--width=16", *words])
+        return [path.read_bytes() for path in sorted((tmp_path / name).iterdir())]
+
+    first = contents("a")
+    assert len(first) == 2 and contents("b") == first != contents("c", "--seed=2")
+    for bad in ("--images=1", "--files=0", "--classes=1001", "--width=4", "--seed=-1"):
+        with pytest.raises(SystemExit) as caught:
+            contents("d", bad)
+        assert caught.value.code == 2

@@ -243,7 +243,7 @@ def test_a_kernel_that_does_not_compute_the_cell_is_named_once():
     assert problems(model="lm", unit_type="layer_norm_lstm", forget_bias=0.5) == []
 
 
-def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
+def test_data_and_images_that_a_workload_is_not_trained_on_are_refused(tmp_path):
     (line,) = problems(model="resnet50", data_source="text")
     assert line.startswith("--data_source=text reads text") and line.endswith("constant, host or tfrecord")
     (line,) = problems(data_source="cifar10", data_dir=".")
@@ -254,7 +254,8 @@ def test_data_and_images_that_a_workload_is_not_trained_on_are_refused():
     assert line.startswith("--dataset=imagenet: --model=resnet20 ") and "32 x 32" in line
     (line,) = problems(model="vgg19", data_source="cifar10", data_dir=".")
     assert line.startswith("--data_source=cifar10 reads cifar10,") and line.endswith("--dataset=cifar10")
-    assert problems(model="vgg19", data_source="cifar10", data_dir=".", dataset="cifar10") == []
+    (tmp_path / "data_batch_1.bin").touch()
+    assert problems(model="vgg19", data_source="cifar10", data_dir=str(tmp_path), dataset="cifar10") == []
     (line,) = problems(dataset="cifar10")
     assert "--help=model" in line and len(line) < 200
     (line,) = problems(model="alexnet", data_source="tfrecord", data_dir=".")

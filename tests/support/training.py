@@ -57,7 +57,7 @@ def concatenate(batches: list[Any]) -> Any:
 
 
 class FixedSource:
-    """A data source that serves given batches, step by step."""
+    """A data source that serves given batches, step by step, again and again."""
 
     def __init__(self, batches: list[list[Any]], devices: list[str]) -> None:
         self._devices = devices
@@ -69,7 +69,7 @@ class FixedSource:
         batches = []
         for device, tower in zip(self._devices, self._stacked):
             with tf.device(device):
-                batches.append(type(tower)(*(tf.gather(part, step) for part in tower)))
+                batches.append(type(tower)(*(tf.gather(part, step % len(part)) for part in tower)))
         return batches
 
 

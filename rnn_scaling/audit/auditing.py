@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import gc
 import itertools
@@ -34,6 +35,7 @@ DOCUMENTS = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt") 
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
 MOST_JOINED = 4_000  # rows of tables that are joined
+MOST_WAITING = 20_000  # rows of tables of other headers that are kept for this
 CERTAIN = 10.0  # bits of a relation that is no accident
 
 
@@ -110,27 +112,42 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
 
 
 def joined(tables: Iterable[Table], max_numbers: int = MAX_NUMBERS) -> Iterator[Table]:
-    """The tables of a file; those of the same header as one, because what holds in one holds in the others."""
+    """The tables of a file; those of the same header as one, because what holds in one holds in the others.
+
+    The last table is the one with which `max_numbers` are reached.
+    """
     waiting: dict[Hashable, list[Table]] = {}
-    numbers_read = 0
+    rows_of = collections.Counter[Hashable]()  # that wait, by header
+    numbers_read = rows_waiting = 0
     for table in tables:
-        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns that are named after devices
         numbers_read += table.count
-        if len(table.rows) > MOST_JOINED or numbers_read >= max_numbers:
+        if numbers_read >= max_numbers:
+            yield from map(_joined, waiting.values())
+            yield table
+            return
+        if len(table.rows) > MOST_JOINED:
             yield table
             continue
-        alike = waiting.setdefault((table.header, about), [])
-        alike.append(table)
-        if sum(len(part.rows) for part in alike) > MOST_JOINED:
-            yield _joined(waiting.pop((table.header, about)))
-    for alike in waiting.values():
-        yield _joined(alike)
+        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns that are named after devices
+        key = table.header, about
+        waiting.setdefault(key, []).append(table)
+        rows_of[key] += len(table.rows)
+        rows_waiting += len(table.rows)
+        if rows_of[key] > MOST_JOINED:
+            yield _joined(waiting.pop(key))
+            rows_waiting -= rows_of.pop(key)
+        elif rows_waiting > MOST_WAITING:
+            yield from map(_joined, waiting.values())
+            waiting, rows_of, rows_waiting = {}, collections.Counter(), 0
+    yield from map(_joined, waiting.values())
 
 
 def _joined(tables: Sequence[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
     rows = tuple(itertools.chain.from_iterable(table.rows for table in tables))
     parts = tuple(k for k, table in enumerate(tables) for _ in table.rows)
-    return dataclasses.replace(tables[0], rows=rows, parts=parts if len(tables) > 1 else ())
+    return dataclasses.replace(tables[0], rows=rows, parts=parts)
 
 
 def _series(found: Sequence[View]) -> Iterator[Series]:
@@ -148,16 +165,19 @@ def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int,
     for view in views(table) if found_views is None else found_views:
         believed = readings.readings(view)
         compared += sum(reading.compared or len(reading.instances) for reading in believed)
-        compared += sum(len(points) for _, points in limits.series(view))
-        for refs, made in _findings(view, believed):
+        measured = list(limits.series(view))
+        compared += sum(len(points) for _, points in measured)
+        for refs, made in _findings(view, believed, measured):
             if not seen & set(refs):
                 seen |= set(refs)
                 found.append(made)
     return compared, sorted(found, key=lambda made: made.places[0].line)
 
 
-def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
-    items = {item.ref: item for column in reversed(view.columns) for item in column.items if item}
+def _findings(
+    view: View, believed: Sequence[Reading], measured: Sequence[limits.Measured]
+) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
+    items = {ref: item for ref, (column, at) in view.places.items() if (item := column.items[at])}
     for fault in filter(_is_material, repairs.faults(believed, items)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         of_fault = [reading for reading in believed if fault.broken[0] in reading.instances]
@@ -169,7 +189,7 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
         refs = tuple(item.ref for item in column.items if item)
         yield refs, _of_column(view, reading)
     confirmed = frozenset(t.item.ref for r in believed for i in r.instances if i.holds for t in i.terms)
-    for outlier in limits.outliers(view, confirmed):
+    for outlier in limits.outliers(view, measured, confirmed):
         place = _place(view, outlier.item.ref, *outlier.fits)
         places = (place, _place(view, outlier.like, *outlier.fits)) if outlier.like else (place,)
         excerpt = _excerpt(view, [outlier.item.ref])
@@ -229,26 +249,14 @@ def _of_column(view: View, reading: Reading) -> Finding:
 
 def _place(view: View, ref: Ref, low: float, high: float) -> Place:
     """A cell with the bounds of what fits, in the unit in which it is printed."""
-    row, column = ref[0], ref[1] % len(view.table.header)
-    line, texts = view.table.rows[row]
-    item = next(c.items[k] for c in view.columns for k, i in enumerate(c.items) if i and i.ref == ref)
+    line, texts = view.table.rows[ref[0]]
+    k = ref[1] % len(view.table.header)
+    column, at = view.places[ref]
+    item = column.items[at]
     assert item
     factor = item.high / item.number.high if item.number.high and item.low != item.high else 1.0
     low, high = low / factor, high / factor
-    devices = _devices(view, ref)
-    name = next((numbers.plain(text) for k, text in enumerate(texts) if text.strip() and k != column), "")
-    values = next(c.values for c in view.columns if item in c.items)
-    slip = slips.cheapest(item.number, low, high, devices, values)
-    return Place(
-        line, name, view.table.header[column], numbers.plain(texts[column]), low, high, slip.name if slip else ""
-    )
-
-
-def _devices(view: View, ref: Ref) -> float | None:
-    """Devices of the row of a cell."""
-    for column in view.columns:
-        for row, item in enumerate(column.items):
-            if item and item.ref == ref:
-                found = [view.columns[k].items[row] for k in view.of("devices")]
-                return found[0].low if found and found[0] else None
-    return None
+    devices = next((count.low for j in view.of("devices") if (count := view.columns[j].items[at])), None)
+    slip = slips.cheapest(item.number, low, high, devices, column.values)
+    name = next((numbers.plain(text) for j, text in enumerate(texts) if text.strip() and j != k), "")
+    return Place(line, name, view.table.header[k], numbers.plain(texts[k]), low, high, slip.name if slip else "")

@@ -34,9 +34,10 @@ class Outlier:
 
 
 Points = list[tuple[Item, Item]]  # (devices, measure), by devices
+Measured = tuple[Column, Points]
 
 
-def series(view: View) -> Iterator[tuple[Column, Points]]:
+def series(view: View) -> Iterator[Measured]:
     """Yields every series of three points and more of every measure over every count of devices, with its column."""
     counts = [k for k, column in enumerate(view.columns) if column.quantity in ("devices", "setting")]
     found = [made for k in view.of("devices") for made in _over(view, view.columns[k], [()] * len(view.lines))]
@@ -49,7 +50,7 @@ def series(view: View) -> Iterator[tuple[Column, Points]]:
         yield from _over(view, view.columns[k], settings)
 
 
-def _over(view: View, devices: Column, settings: Sequence[tuple[float | None, ...]]) -> Iterator[tuple[Column, Points]]:
+def _over(view: View, devices: Column, settings: Sequence[tuple[float | None, ...]]) -> Iterator[Measured]:
     """The series over one count of devices, within rows of the same labels and other counts."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, labels in enumerate(view.labels):
@@ -76,10 +77,10 @@ def _grows(points: Points) -> bool:
     return _LEAST_GROWTH < last.low / first.low / (m.low / n.low) < SUPERLINEAR
 
 
-def outliers(view: View, checked: frozenset[Ref] = frozenset()) -> Iterator[Outlier]:
+def outliers(view: View, measured: Sequence[Measured], checked: frozenset[Ref]) -> Iterator[Outlier]:
     """Yields the outliers of every series. checked: numbers that relations confirm, which are never outliers."""
     yield from orders(view)
-    for column, points in series(view):
+    for column, points in measured:
         yield from _of_series(column, points, checked)
         yield from _copies(column, points, checked)
 

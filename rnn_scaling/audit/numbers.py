@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import math
 import re
@@ -87,6 +88,11 @@ def parse(text: str) -> Printed | None:
     >>> parse("**1,281.5 img/s** (±3)").value
     1281.5
     """
+    return _parsed(text.strip()[:LONGEST])
+
+
+@functools.lru_cache(maxsize=1 << 16)  # cells repeat
+def _parsed(text: str) -> Printed | None:
     if (short := _SHORT.fullmatch(text)) and len(text) < 16:
         return Printed(float(text.rstrip("%x")), 10.0 ** -len(short[2] or ""), text, short[3])
     text = plain(text)

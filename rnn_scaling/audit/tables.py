@@ -113,6 +113,14 @@ class View:
     lines: tuple[int, ...]
     parts: tuple[int, ...]
 
+    @functools.cached_property
+    def places(self) -> dict[Ref, tuple[Column, int]]:
+        """The first column of every number, and its row there."""
+        found: dict[Ref, tuple[Column, int]] = {}
+        for column in reversed(self.columns):
+            found.update({item.ref: (column, at) for at, item in reversed([*enumerate(column.items)]) if item})
+        return found
+
     def head(self, rows: int) -> View:
         """The first rows."""
         if len(self.lines) <= rows:
@@ -137,10 +145,11 @@ def views(table: Table) -> list[View]:
     meanings = [headers.read(text) for text in table.header]
     found = [_plain(table, parsed, meanings)]
     found += _melted(table, parsed, meanings)
-    for part in dict.fromkeys(table.parts or (0,)):
-        found += _turned(
-            table, parsed, meanings, [k for k, at in enumerate(table.parts or (0,) * len(parsed)) if at == part]
-        )
+    rows_of: dict[int, list[int]] = {}
+    for row, part in enumerate(table.parts or (0,) * len(parsed)):
+        rows_of.setdefault(part, []).append(row)
+    for rows in rows_of.values():
+        found += _turned(table, parsed, meanings, rows)
     return [view for view in found if view is not None and len(view.columns) > 1]
 
 

@@ -8,10 +8,12 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from rnn_scaling.audit import groups, headers
+import numpy as np
+
+from rnn_scaling.audit import groups, headers, long_tables
 from rnn_scaling.audit.instances import Instance, Product, Sum, Term
 from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, GENERIC, RELATIONS, SUM, Relation
-from rnn_scaling.audit.scoring import Reading, scored
+from rnn_scaling.audit.scoring import TOLERANCES, Reading, most_missed, scored
 from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View
 
 MOST_SOURCES = 6  # columns of one quantity that are tried
@@ -29,6 +31,7 @@ _MOST_EFFICIENT = 1.3  # of weak scaling
 _PRIOR, _FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
 _NAMED = 4.0  # bits of a ratio whose header names both columns
 _ONLY = 3.0  # bits of a speedup from the only two other columns
+_MOST_TOLERANCE = max(tolerance for tolerance, _ in TOLERANCES)
 _IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
 
 
@@ -93,13 +96,18 @@ def _applied(
 ) -> Iterator[Reading]:
     """The relation with every grouping and baseline."""
     column = view.columns[target]
-    if not relation.has_baseline:
-        instances = products(view, target, relation, sources, same_rows(view))
-        yield scored(column, Reading(relation, target, sources, instances, 0.0), 0.0, spread)
-        return
     columns = [view.columns[k] for k in sources]
+    named = {relation.target: column, **dict(zip(relation.sources, columns))}
+    most = most_missed(column, relation)
+    if not relation.has_baseline:
+        if len(long_tables.broken_rows(relation, named, same_rows(view), _MOST_TOLERANCE)) <= most:
+            instances = products(view, target, relation, sources, same_rows(view))
+            yield scored(column, Reading(relation, target, sources, instances, 0.0), 0.0, spread)
+        return
     for grouping, parts in groups.groupings(view).items():
         for rule, baselines in groups.baselines(view, column, columns, parts, relation.shift).items():
+            if len(long_tables.broken_rows(relation, named, baselines, _MOST_TOLERANCE)) > most:
+                continue
             instances = products(view, target, relation, sources, baselines)
             firsts = [item for row in set(baselines.values()) if (item := column.items[row])]
             is_one = all(groups.is_one(item, relation.shift) for item in firsts)
@@ -269,20 +277,15 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
 
 def _is_close(view: View, column: Column, sources: Sequence[Column], relation: Relation) -> bool:
     """Whether half of the rows fit roughly; if there is a baseline, whether a third of the steps between rows do."""
-    shift, sign = relation.shift
     exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
-    logs: list[tuple[int, float, float]] = []  # table, target, what must be constant
-    for row, item in enumerate(column.items):
-        others = [source.items[row] for source in sources]
-        value = shift + sign * item.value if item else 0.0
-        if value > 0 and all(other and other.value > 0 for other in others):
-            terms = zip(relation.sources, others)
-            log = math.log(value) + sum(exponents[name] * math.log(other.value) for name, other in terms if other)
-            logs.append((view.parts[row], math.log(value), log))
+    target = column.logs(*relation.shift)
+    constant = target + sum(exponents[name] * source.logs() for name, source in zip(relation.sources, sources))
+    compared = np.flatnonzero(~np.isnan(constant))
     if not relation.has_baseline:
-        return len(logs) > 0 and 2 * sum(abs(log) < _CLOSE for _, _, log in logs) >= len(logs)
-    pairs = [(a, b) for a, b in itertools.pairwise(logs) if a[0] == b[0] and abs(a[1] - b[1]) > _SAME]
-    return len(pairs) > 0 and 3 * sum(abs(a[2] - b[2]) < _CLOSE for a, b in pairs) >= len(pairs)
+        return len(compared) > 0 and 2 * np.sum(np.abs(constant[compared]) < _CLOSE) >= len(compared)
+    is_step = (np.diff(view.part_of[compared]) == 0) & (np.abs(np.diff(target[compared])) > _SAME)
+    steps = np.abs(np.diff(constant[compared])[is_step])
+    return len(steps) > 0 and 3 * np.sum(steps < _CLOSE) >= len(steps)
 
 
 def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:

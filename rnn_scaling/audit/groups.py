@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -22,6 +23,7 @@ RULES = {
 Groups = dict[str, list[list[int]]]
 
 
+@functools.lru_cache(maxsize=2)
 def groupings(view: View) -> Groups:
     """Ways to put rows into series, by name: all of a table, by labels, settings, one of them, and runs of devices."""
     width = len(view.labels[0]) if view.labels else 0

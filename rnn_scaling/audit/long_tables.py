@@ -23,7 +23,7 @@ def broken_rows(
     rows = np.fromiter(baselines.keys(), int, len(baselines))
     firsts = np.fromiter(baselines.values(), int, len(baselines))
     low, high = np.full(len(rows), -tolerance - 1e-9), np.full(len(rows), tolerance + 1e-9)
-    is_printed = np.array([item is not None and not groups.is_one(item) for item in target.items])
+    is_printed = np.array([item is not None and not groups.is_one(item, relation.shift) for item in target.items])
     for name, exponent in relation.factors:
         quantity = name.removesuffix("0")
         a, b = _logs(columns[quantity], *(relation.shift if quantity == relation.target else (0.0, 1)), exponent)
@@ -51,22 +51,17 @@ def siblings(broken: Set[int], baselines: Mapping[int, int]) -> set[int]:
 
 def broken_sums(target: Column, parts: Sequence[Column], tolerance: float) -> set[int]:
     """Rows in which a sum does not hold."""
-    low, high = _ends(target)
+    low, high = target.ends
     size = np.maximum(np.abs(low), np.abs(high))
     for part in parts:
-        a, b = (np.where(np.isnan(ends), 0.0, ends) for ends in _ends(part))
+        a, b = (np.where(np.isnan(ends), 0.0, ends) for ends in part.ends)
         low, high, size = low - b, high - a, np.maximum(size, np.maximum(np.abs(a), np.abs(b)))
     return set(np.flatnonzero((low > tolerance * size) | (high < -tolerance * size)).tolist())
 
 
-def _ends(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    lows = np.array([item.low if item else np.nan for item in column.items])
-    return lows, np.array([item.high if item else np.nan for item in column.items])
-
-
 def _logs(column: Column, shift: float, sign: int, exponent: int) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of exponent x log(shift + sign * number); NaN, which compares as false, without a number above 0."""
-    lows, highs = _ends(column)
+    lows, highs = column.ends
     lows = np.where(highs > 0, lows, np.nan)
     ends = np.sort([shift + sign * lows, shift + sign * highs], axis=0)
     a, b = exponent * np.log(np.maximum(ends, _SMALLEST))

@@ -78,9 +78,22 @@ class Reading:
             return self.bits >= LEAST
         if self.relation.name == SAME_WORK:
             return self.bits >= (LEAST_OF_WORK if self.missed else LEAST) and len(self.missed) <= _FEW
-        is_guess = self.relation.bits <= (_GUESS if self.relation.is_generic else _WEAK * self.relation.has_baseline)
-        most = 1 if is_guess else max(2, MOST_MISSED * len(self.instances))
-        return self.bits >= LEAST and (len(self.missed) <= most or (bool(self.suspects) and not is_guess))
+        if _is_guess(self.relation):
+            return self.bits >= LEAST and len(self.missed) <= 1
+        is_repairable = len(self.missed) <= max(2, MOST_MISSED * len(self.instances)) or bool(self.suspects)
+        return self.bits >= LEAST and is_repairable
+
+
+def _is_guess(relation: Relation) -> bool:
+    """Whether a relation is so uncertain that it may miss one row only."""
+    return relation.bits <= (_GUESS if relation.is_generic else _WEAK * relation.has_baseline)
+
+
+def most_missed(column: Column, relation: Relation) -> float:
+    """Rows that a relation may miss and still be believed."""
+    if column.is_derived:  # a pattern may explain all
+        return math.inf
+    return _FEW if relation.name == SAME_WORK else 1 if _is_guess(relation) else math.inf
 
 
 def scored(column: Column, reading: Reading, price: float = 0.0, spread: float = 0.0) -> Reading:

@@ -9,6 +9,8 @@ import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from rnn_scaling.audit import headers, numbers
 from rnn_scaling.audit.headers import Meaning
 from rnn_scaling.audit.numbers import Printed
@@ -88,18 +90,29 @@ class Column:
         """How often each number stands in it."""
         return collections.Counter(item.number.value for item in self.items if item)
 
-    @property
+    @functools.cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of its numbers; NaN where there is none."""
+        lows = np.array([item.low if item else np.nan for item in self.items])
+        return lows, np.array([item.high if item else np.nan for item in self.items])
+
+    def logs(self, shift: float = 0.0, sign: int = 1) -> np.ndarray:
+        """Logarithms of shift + sign * number; NaN for no number, and for none above 0."""
+        values = shift + sign * (2.0 * self.ends[0] + self.ends[1]) / 3.0
+        return np.log(np.where(values > 0, values, np.nan))
+
+    @functools.cached_property
     def is_derived(self) -> bool:
         """Whether it is made from others, by its header or its numbers."""
         return self.quantity in DERIVED or sum(bool(i and i.number.unit == "x") for i in self.items) > 1
 
-    @property
+    @functools.cached_property
     def is_exact(self) -> bool:
         """Whether it holds counts, which are not rounded: sizes that somebody chose."""
         return all(item.low == item.high for item in self.items if item)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class View:
     """Rows of quantities.
 
@@ -112,6 +125,11 @@ class View:
     labels: tuple[tuple[str, ...], ...]
     lines: tuple[int, ...]
     parts: tuple[int, ...]
+
+    @functools.cached_property
+    def part_of(self) -> np.ndarray:
+        """`parts`, as numbers."""
+        return np.array(self.parts)
 
     @functools.cached_property
     def places(self) -> dict[Ref, tuple[Column, int]]:

@@ -14,7 +14,7 @@ from rnn_scaling.audit import groups, headers, long_tables
 from rnn_scaling.audit.instances import Instance, Product, Sum, Term
 from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, GENERIC, RELATIONS, SUM, Relation
 from rnn_scaling.audit.scoring import TOLERANCES, Reading, most_missed, scored
-from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View
+from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View, logs_of
 
 MOST_SOURCES = 6  # columns of one quantity that are tried
 MOST_NAMED = 3  # parts of a sum that are named
@@ -278,14 +278,16 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
 def _is_close(view: View, column: Column, sources: Sequence[Column], relation: Relation) -> bool:
     """Whether half of the rows fit roughly; if there is a baseline, whether a third of the steps between rows do."""
     exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
-    target = column.logs(*relation.shift)
-    constant = target + sum(exponents[name] * source.logs() for name, source in zip(relation.sources, sources))
+    shift, sign = relation.shift
+    target = logs_of(shift + sign * column.middle) if shift else column.logs
+    constant = target + sum(exponents[name] * source.logs for name, source in zip(relation.sources, sources))
     compared = np.flatnonzero(~np.isnan(constant))
+    target, constant, part = target[compared], constant[compared], view.part_of[compared]
     if not relation.has_baseline:
-        return len(compared) > 0 and 2 * np.sum(np.abs(constant[compared]) < _CLOSE) >= len(compared)
-    is_step = (np.diff(view.part_of[compared]) == 0) & (np.abs(np.diff(target[compared])) > _SAME)
-    steps = np.abs(np.diff(constant[compared])[is_step])
-    return len(steps) > 0 and 3 * np.sum(steps < _CLOSE) >= len(steps)
+        return len(compared) > 0 and 2 * np.count_nonzero(np.abs(constant) < _CLOSE) >= len(compared)
+    is_step = (part[1:] == part[:-1]) & (np.abs(target[1:] - target[:-1]) > _SAME)
+    steps = np.abs(constant[1:] - constant[:-1])[is_step]
+    return len(steps) > 0 and 3 * np.count_nonzero(steps < _CLOSE) >= len(steps)
 
 
 def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
@@ -317,14 +319,10 @@ def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
 
 def _adds_up(column: Column, parts: Sequence[Column]) -> bool:
     """Whether the sum of a third of the rows is right roughly."""
-    tried = fitting = 0
-    for row, total in enumerate(column.items):
-        members = [part.items[row] for part in parts]
-        if total and all(members):
-            tried += 1
-            added = sum(member.low for member in members if member)
-            fitting += abs(added - total.low) <= _CLOSE * max(abs(total.low), abs(added))
-    return 3 * fitting >= tried > 0
+    added = sum(part.low for part in parts)
+    off = np.abs(added - column.low)
+    num_fitting = np.count_nonzero(off <= _CLOSE * np.maximum(np.abs(column.low), np.abs(added)))
+    return 3 * num_fitting >= np.count_nonzero(~np.isnan(off)) > 0
 
 
 def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
@@ -333,14 +331,25 @@ def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
     if column.quantity in COUNTS or column.is_exact or spread < _NARROW:
         return
     for source, other in enumerate(view.columns):
-        if source == target or other.quantity in COUNTS:
+        if source == target or other.quantity in COUNTS or not _runs_up(view, column, other):
             continue
         is_stated = headers.is_total(column.name) or column.meaning.words & other.meaning.words
         prior = 1.0 if is_stated else _FAR_FETCHED
         relation = Relation(f"{column.name} = {CUMULATIVE} of {other.name}", CUMULATIVE, prior)
         instances = sums(view, target, relation, (source,), range(len(view.lines)))
-        if len(instances) > 2 and 2 * sum(i.holds_within(_CLOSE) for i in instances) >= len(instances):
-            yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
+        yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
+
+
+def _runs_up(view: View, column: Column, other: Column) -> bool:
+    """Whether half of the steps from row to row, and of the first numbers, are roughly those of another column."""
+    is_later = np.append(False, view.part_of[1:] == view.part_of[:-1])
+    bounds = column.low, column.high
+    low, high = (bound - np.where(is_later, np.roll(before, 1), 0.0) for bound, before in zip(bounds, bounds[::-1]))
+    size = np.maximum(np.abs(other.low), np.abs(other.high))
+    slack = _CLOSE * np.where(size > 0, size, 1.0)
+    is_compared = ~np.isnan(low - other.low)
+    fits = (low - other.high <= slack) & (high - other.low >= -slack)
+    return np.count_nonzero(is_compared) > 2 and 2 * np.count_nonzero(fits) >= np.count_nonzero(is_compared)
 
 
 def sums(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from rnn_scaling.audit import headers
-from rnn_scaling.audit.tables import Column, Item, View
+from rnn_scaling.audit.tables import Column, View
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
 RULES = {
@@ -142,8 +143,8 @@ def _numbers(columns: Sequence[Column], row: int) -> tuple[float | None, ...]:
     return tuple(_value(column, row) for column in columns)
 
 
-def is_one(item: Item, shift: tuple[float, int] = (0.0, 1)) -> bool:
-    """Whether a number is printed as 1 or 100 %, or as no change."""
+def is_one(printed: Any, shift: tuple[float, int] = (0.0, 1)) -> Any:
+    """Whether a number is printed as 1 or 100 %, or no change. printed: an Item, or a Column of them."""
     by, sign = shift
-    rounded = item.low + 2 / 3 * (item.high - item.low)  # the bounds allow numbers that were cut off, too
-    return item.low <= sign * (1.0 - by) <= rounded + 1e-9
+    rounded = printed.low + 2 / 3 * (printed.high - printed.low)  # the bounds allow numbers that were cut off, too
+    return (printed.low <= sign * (1.0 - by)) & (sign * (1.0 - by) <= rounded + 1e-9)

@@ -18,6 +18,7 @@ from rnn_scaling.audit.numbers import Printed
 Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header; brackets count as columns behind the last
 MOST_COLUMNS = 64  # of a table that are compared with each other
 MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
+SMALLEST = 1e-300  # number whose logarithm is taken
 HEAD = 60  # rows that show what a column holds
 _FINEST = ("gpu", "device", "accelerator", "card", "worker", "proc", "rank", "task", "core", "thread", "node")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "millis": 1e-3, "milliseconds": 1e-3,
@@ -60,6 +61,11 @@ class Table:
         return sum(number is not None for row in self.numbers for number in row)
 
 
+def logs_of(values: np.ndarray) -> np.ndarray:
+    """Logarithms of the values above 0, NaN for the others."""
+    return np.log(np.where(values > 0, values, np.nan))
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Item:
     """A number of a view. low, high: its bounds in the unit of its column; ref: where it stands."""
@@ -91,15 +97,29 @@ class Column:
         return collections.Counter(item.number.value for item in self.items if item)
 
     @functools.cached_property
-    def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds of its numbers; NaN where there is none."""
-        lows = np.array([item.low if item else np.nan for item in self.items])
-        return lows, np.array([item.high if item else np.nan for item in self.items])
+    def low(self) -> np.ndarray:
+        """The lower bound of each row, NaN without a number."""
+        return np.array([item.low if item else np.nan for item in self.items])
 
-    def logs(self, shift: float = 0.0, sign: int = 1) -> np.ndarray:
-        """Logarithms of shift + sign * number; NaN for no number, and for none above 0."""
-        values = shift + sign * (2.0 * self.ends[0] + self.ends[1]) / 3.0
-        return np.log(np.where(values > 0, values, np.nan))
+    @functools.cached_property
+    def high(self) -> np.ndarray:
+        """The upper bound of each row, NaN without a number."""
+        return np.array([item.high if item else np.nan for item in self.items])
+
+    @functools.cached_property
+    def log_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms of both bounds; NaN for no number above 0."""
+        return logs_of(np.where(self.high > 0, np.maximum(self.low, SMALLEST), np.nan)), logs_of(self.high)
+
+    @property
+    def middle(self) -> np.ndarray:
+        """The printed number of each row."""
+        return (2.0 * self.low + self.high) / 3.0
+
+    @functools.cached_property
+    def logs(self) -> np.ndarray:
+        """Logarithms of the printed numbers; NaN for none above 0."""
+        return logs_of(self.middle)
 
     @functools.cached_property
     def is_derived(self) -> bool:

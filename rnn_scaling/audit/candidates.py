@@ -6,12 +6,12 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
 from rnn_scaling.audit import groups, headers, long_tables
-from rnn_scaling.audit.instances import Instance, Product, Sum, Term
+from rnn_scaling.audit.instances import MISS, Instance, Product, Sum, Term
 from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, GENERIC, RELATIONS, SUM, Relation
 from rnn_scaling.audit.scoring import TOLERANCES, Reading, most_missed, scored
 from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View, logs_of
@@ -20,6 +20,8 @@ MOST_SOURCES = 6  # columns of one quantity that are tried
 MOST_NAMED = 3  # parts of a sum that are named
 NEAREST = 10  # columns that are tried as sources of any other, the nearest ones
 _MOST_RATIOS = 20  # that are tried even if few rows fit: a column may have slipped
+_MOST_INSTANCES = 20_000  # of a table, about, that generic relations make
+_FEWEST_READ = 12  # readings of a column that are worked out in any table
 _WORD = re.compile(r"\w+")
 COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
 MEASURES = ("rate", "each", "seconds", "speedup")
@@ -33,6 +35,17 @@ _NAMED = 4.0  # bits of a ratio whose header names both columns
 _ONLY = 3.0  # bits of a speedup from the only two other columns
 _MOST_TOLERANCE = max(tolerance for tolerance, _ in TOLERANCES)
 _IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A reading that is not worked out yet. price: of its baseline, in bits; num_broken: rows that it misses."""
+
+    reading: Reading
+    baselines: Mapping[int, int]
+    num_broken: int
+    price: float
+    spread: float
 
 
 def of_all(view: View) -> list[list[Reading]]:
@@ -69,8 +82,10 @@ def stated(view: View, target: int, relations: Sequence[Relation]) -> Iterator[R
     for relation in relations:
         if relation.target != view.columns[target].quantity or not _is_possible(view.columns[target], relation):
             continue
-        for sources in _assignments(view, target, relation) if relation.bits >= 0 or not is_clear else ():
-            for reading in _applied(view, target, relation, sources):
+        if relation.bits >= 0 or not is_clear:
+            assignments = _assignments(view, target, relation)
+            trials = itertools.chain.from_iterable(_trials(view, target, relation, columns) for columns in assignments)
+            for reading in _read(view, trials):
                 is_clear |= reading.bits >= CLEAR and not reading.missed
                 yield reading
 
@@ -91,29 +106,49 @@ def _assignments(view: View, target: int, relation: Relation) -> Iterator[tuple[
     yield from itertools.product(*choices)
 
 
-def _applied(
+def _trials(
     view: View, target: int, relation: Relation, sources: tuple[int, ...], spread: float = 0.0
-) -> Iterator[Reading]:
-    """The relation with every grouping and baseline."""
+) -> Iterator[Trial]:
+    """The relation with every grouping and baseline, without those that miss too many rows."""
     column = view.columns[target]
     columns = [view.columns[k] for k in sources]
     named = {relation.target: column, **dict(zip(relation.sources, columns))}
     most = most_missed(column, relation)
-    if not relation.has_baseline:
-        if len(long_tables.broken_rows(relation, named, same_rows(view), _MOST_TOLERANCE)) <= most:
-            instances = products(view, target, relation, sources, same_rows(view))
-            yield scored(column, Reading(relation, target, sources, instances, 0.0), 0.0, spread)
-        return
-    for grouping, parts in groups.groupings(view).items():
-        for rule, baselines in groups.baselines(view, column, columns, parts, relation.shift).items():
-            if len(long_tables.broken_rows(relation, named, baselines, _MOST_TOLERANCE)) > most:
-                continue
-            instances = products(view, target, relation, sources, baselines)
-            firsts = [item for row in set(baselines.values()) if (item := column.items[row])]
-            is_one = all(groups.is_one(item, relation.shift) for item in firsts)
-            is_known = firsts and (column.quantity in DERIVED or is_one)
-            price = groups.RULES[rule] + (0.0 if not is_known else -_IS_PRINTED if is_one else _IS_PRINTED)
-            yield scored(column, Reading(relation, target, sources, instances, 0.0, grouping, rule), price, spread)
+    tried: Iterable[tuple[str, str, dict[int, int]]] = [("", "", same_rows(view))]
+    if relation.has_baseline:
+        tried = (
+            (grouping, rule, baselines)
+            for grouping, parts in groups.groupings(view).items()
+            for rule, baselines in groups.baselines(view, column, columns, parts, relation.shift).items()
+        )
+    for grouping, rule, baselines in tried:
+        num_broken = len(long_tables.broken_rows(relation, named, baselines, _MOST_TOLERANCE))
+        if num_broken <= most:
+            price = _price(column, rule, baselines, relation) if rule else 0.0
+            reading = Reading(relation, target, sources, (), relation.bits - price, grouping, rule)
+            yield Trial(reading, baselines, num_broken, price, spread)
+
+
+def _price(column: Column, rule: str, baselines: Mapping[int, int], relation: Relation) -> float:
+    """Bits of the rule that chooses the baselines: less if these print 1."""
+    firsts = [item for row in set(baselines.values()) if (item := column.items[row])]
+    is_one = all(groups.is_one(item, relation.shift) for item in firsts)
+    is_known = firsts and (column.quantity in DERIVED or is_one)
+    return groups.RULES[rule] + (0.0 if not is_known else -_IS_PRINTED if is_one else _IS_PRINTED)
+
+
+def _read(view: View, trials: Iterable[Trial]) -> Iterator[Reading]:
+    """Readings of the trials; of many trials of a large table only those that promise most."""
+    trials = list(trials)
+    most = max(_FEWEST_READ, _MOST_INSTANCES // (len(view.columns) * len(view.lines)))
+    if len(trials) > most:
+        ranked = sorted(range(len(trials)), key=lambda k: MISS * trials[k].num_broken - trials[k].reading.bits)
+        trials = [trials[k] for k in sorted(ranked[:most])]
+    for trial in trials:
+        reading = trial.reading
+        instances = products(view, reading.target, reading.relation, reading.sources, trial.baselines)
+        reading = dataclasses.replace(reading, instances=instances)
+        yield scored(view.columns[reading.target], reading, trial.price, trial.spread)
 
 
 def same_rows(view: View) -> dict[int, int]:
@@ -168,13 +203,14 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
     spread = 0.0 if column.is_derived else min(_CLOSE, _inner_range(column))
     if not column.is_derived and spread < _NARROW:
         return
-    sources = _sources(view, target, column, connected)
+    sources, trials = _sources(view, target, column, connected), []
     for relation in GENERIC:
         usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
         for columns, form, prior in _forms(view, column, usable, relation, view.before_brackets(target)):
             inner = _inner_range(column, form.shift) if form.shift[0] else spread
             if inner > _NARROW or not form.shift[0]:
-                yield from _applied(view, target, form, columns, inner if prior < 0 else 0.0)
+                trials += _trials(view, target, form, columns, inner if prior < 0 else 0.0)
+    yield from _read(view, trials)
 
 
 def _sources(view: View, target: int, column: Column, connected: Set[frozenset[int]]) -> list[int]:

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from rnn_scaling.audit import slips
 from rnn_scaling.audit.relations import CUMULATIVE, Relation
 from rnn_scaling.audit.slips import Slip
-from rnn_scaling.audit.tables import Item, Ref
+from rnn_scaling.audit.tables import SMALLEST, Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
 _PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
-_SMALLEST, _LOWEST = 1e-300, math.log(1e-300)
+_LOWEST = math.log(SMALLEST)
 Mark = tuple[tuple[Ref, int], ...]
 SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
 
@@ -56,7 +56,7 @@ class Term:
     def logs(self) -> tuple[float, float]:
         """Bounds of its part of a product, as logarithms."""
         a, b = self.ends
-        low, high = math.log(a) if a > _SMALLEST else _LOWEST, math.log(b) if b > _SMALLEST else _LOWEST
+        low, high = math.log(a) if a > SMALLEST else _LOWEST, math.log(b) if b > SMALLEST else _LOWEST
         return (
             (self.exponent * low, self.exponent * high)
             if self.exponent > 0

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import patterns
-from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, bits_of_width
+from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, Term, bits_of_width
 from rnn_scaling.audit.patterns import Pattern
 from rnn_scaling.audit.relations import SAME_WORK, Relation
 from rnn_scaling.audit.tables import Column, Item, Ref
@@ -182,9 +182,12 @@ def _with_exchange(instances: Sequence[Instance], one: Item, other: Item, spread
 
 def exchanged(instance: Instance, items: Mapping[Ref, Item]) -> Instance:
     """The instance with other numbers at some places."""
+    if not any(term.item.ref in items for term in instance.terms):
+        return instance
     terms = []
     for term in instance.terms:
-        item = items.get(term.item.ref)
-        terms.append(dataclasses.replace(term, item=dataclasses.replace(item, ref=term.item.ref)) if item else term)
+        ref = term.item.ref
+        item = dataclasses.replace(items[ref], ref=ref) if ref in items else term.item
+        terms.append(Term(item, term.exponent, term.shift, term.sign))
     moved = type(instance).of(instance.relation, terms, instance.row)  # type: ignore[attr-defined]
     return dataclasses.replace(moved, tolerance=instance.tolerance, spread=instance.spread)

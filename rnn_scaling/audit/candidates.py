@@ -20,7 +20,7 @@ MOST_SOURCES = 6  # columns of one quantity that are tried
 MOST_NAMED = 3  # parts of a sum that are named
 NEAREST = 10  # columns that are tried as sources of any other, the nearest ones
 _MOST_RATIOS = 20  # that are tried even if few rows fit: a column may have slipped
-_MOST_INSTANCES = 20_000  # of a table, about, that generic relations make
+_MOST_INSTANCES = 30_000  # of a table, about, that generic relations make
 _FEWEST_READ = 12  # readings of a column that are worked out in any table
 _WORD = re.compile(r"\w+")
 COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
@@ -183,7 +183,7 @@ def _terms(
     for name, exponent in factors:
         item = columns[name.removesuffix("0")].items[baseline if name.endswith("0") else row]
         shift, sign = relation.shift if name.removesuffix("0") == relation.target else (0.0, 1)
-        if item is None or shift + sign * min(item.low, item.high, key=lambda end: sign * end) <= 0:
+        if item is None or shift + sign * (item.low if sign > 0 else item.high) <= 0:
             return {}
         before = terms.pop(item.ref, None)
         exponent += before.exponent if before else 0

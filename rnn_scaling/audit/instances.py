@@ -7,6 +7,7 @@ tables: 6 bits. A number that is missed costs MISS bits, about what it costs to 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -142,14 +143,17 @@ class Product(Instance):
         low, high = sum(a for a, _ in logs), sum(b for _, b in logs)
         return Product(relation, tuple(terms), row, low, high, devices=devices)
 
+    @functools.cached_property
+    def _distance(self) -> float:
+        """How far the target is from that of the baseline: a number like it proves nothing."""
+        if not (self.relation.is_generic and self.relation.has_baseline):
+            return math.inf
+        first, *others = self.terms
+        alike = [first, *(term for term in others if term.item.ref[1] == first.item.ref[1])]
+        return 2.0 * abs(sum(sum(term.logs()) / 2 for term in alike))
+
     def bits(self, tolerance: float, spread: float) -> float:
-        if self.relation.is_generic and self.relation.has_baseline:  # a number like that of the baseline proves nothing
-            first, *others = self.terms
-            logs = [
-                sum(term.logs()) / 2 for term in (first, *(t for t in others if t.item.ref[1] == first.item.ref[1]))
-            ]
-            spread = min(spread, 2.0 * abs(sum(logs)))
-        return super().bits(tolerance, spread)
+        return super().bits(tolerance, min(spread, self._distance))
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term = self._term(ref)

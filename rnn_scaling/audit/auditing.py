@@ -1,7 +1,5 @@
 """A file or a folder of records -> the findings of all its tables."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import gc

@@ -1,7 +1,5 @@
 """Candidate readings of a column: relations that its header names, and relations of any columns."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,10 +1,8 @@
 """Series and baselines: which rows of a view are compared with which."""
 
-from __future__ import annotations
-
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rnn_scaling.audit import headers
@@ -89,8 +87,9 @@ def baselines(
     by_rule: dict[str, dict[int, int]] = {}
     for rows in parts:
         usable = [row for row in rows if all(column.items[row] for column in sources)]
-        for rule, baseline in _chosen(view, devices, target, sources, usable, shift):
-            by_rule.setdefault(rule, {}).update(dict.fromkeys(rows, baseline))
+        for rule, tried in _by_rule(view, devices, target, sources, usable, shift).items():
+            if tried:
+                by_rule.setdefault(rule, {}).update(dict.fromkeys(rows, tried[0]))
     unique: dict[tuple[int, ...], str] = {}
     for rule in RULES:
         if rule in by_rule:
@@ -98,49 +97,37 @@ def baselines(
     return {rule: by_rule[rule] for rule in unique.values()}
 
 
-def _chosen(
+def _by_rule(
     view: View,
     devices: Column | None,
     target: Column,
     sources: Sequence[Column],
     rows: Sequence[int],
     shift: tuple[float, int],
-) -> Iterator[tuple[str, int]]:
-    """(rule, baseline) of the rows of one series that have all numbers."""
-    if not rows:
-        return
-    column = next((item.ref[1] for item in target.items if item), 0)
-    stated = [row for row in rows if target.items[row] is None and _is_baseline(view, row, column)]
-    if stated:
-        yield "stated", stated[0]
+) -> dict[str, Sequence[int]]:
+    """Baselines of one series by rule, the best first. rows: those that have all numbers."""
+    at = next((item.ref[1] for item in target.items if item), 0)
+    one = shift[1] * (1.0 - shift[0])
     counted = [(item.low, row) for row in rows if devices and (item := devices.items[row])]
-    if counted:
-        yield "fewest devices", min(counted)[1]
-    units = [
-        (abs(0.5 * (item.low + item.high) - shift[1] * (1.0 - shift[0])), row)
-        for row in rows if (item := target.items[row]) and is_one(item, shift)
-    ]  # fmt: skip
-    if units:
-        yield "unit of more devices" if counted else "unit", min(units)[1]
+    printed = [(item, row) for row in rows if (item := target.items[row])]
+    units = [(abs(0.5 * (item.low + item.high) - one), row) for item, row in printed if is_one(item, shift)]
     blank = [row for row in rows if target.items[row] is None]
-    if blank and len({_numbers(sources, row) for row in blank}) == 1:
-        yield "blank", blank[0]
-    named = [row for row in rows if any(headers.is_baseline(label) for label in view.labels[row])]
-    if named:
-        yield "named", named[0]
-    yield "first", rows[0]
-    if not counted:
-        yield "last", rows[-1]
+    is_same = len({tuple(_value(column, row) for column in sources) for row in blank}) == 1
+    return {
+        "stated": [row for row in blank if _is_baseline(view, row, at)],
+        "fewest devices": [row for _, row in sorted(counted)],
+        "unit": [] if counted else [row for _, row in sorted(units)],
+        "blank": blank if is_same else [],
+        "named": [row for row in rows if any(headers.is_baseline(label) for label in view.labels[row])],
+        "first": rows,
+        "last": [] if counted else rows[::-1],
+    }
 
 
 def _is_baseline(view: View, row: int, column: int) -> bool:
     """Whether the text of a cell calls its row the baseline."""
     texts = view.table.rows[row][1] if len(view.table.rows) == len(view.lines) else ()
     return column < len(texts) and headers.is_baseline(texts[column])
-
-
-def _numbers(columns: Sequence[Column], row: int) -> tuple[float | None, ...]:
-    return tuple(_value(column, row) for column in columns)
 
 
 def is_one(printed: Any, shift: tuple[float, int] = (0.0, 1)) -> Any:

@@ -1,7 +1,5 @@
 """What a header says: the quantity, for how many devices, and the words that remain."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

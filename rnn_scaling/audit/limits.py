@@ -3,8 +3,6 @@
 Series of one measure over numbers of devices are looked at, as work per device against the fewest devices.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Rows of a long table that need a closer look: those that break a relation, and those of the same series."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 
 import numpy as np

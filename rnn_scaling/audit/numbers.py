@@ -1,7 +1,5 @@
 """Printed numbers: what a cell says, and between which bounds the number lay before it was rounded for print."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import html

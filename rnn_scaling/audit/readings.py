@@ -1,7 +1,5 @@
 """Which relations hold in a view: the readings of its columns, series and baselines that explain most numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence

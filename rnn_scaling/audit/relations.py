@@ -4,8 +4,6 @@ A relation is "target = formula"; a formula multiplies and divides quantities. A
 the baseline row. All relations are products, so each number of an instance can be computed from the others.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

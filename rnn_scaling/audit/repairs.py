@@ -4,8 +4,6 @@ Broken relations that share a number have one cause. The cause is looked for in 
 exchanged numbers, a factor on a column, two numbers. Where several changes of one size explain all, each is named.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Readings: a relation applied to the rows of a view, and the bits that it gains."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

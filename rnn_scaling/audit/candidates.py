@@ -8,27 +8,32 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
-from rnn_scaling.audit import groups, headers, long_tables
-from rnn_scaling.audit.instances import MISS, Instance, Product, Sum, Term
-from rnn_scaling.audit.relations import CHANGES, CUMULATIVE, GENERIC, RELATIONS, SUM, Relation
-from rnn_scaling.audit.scoring import TOLERANCES, Reading, most_missed, scored
+from rnn_scaling.audit import groups, headers, long_tables, sums
+from rnn_scaling.audit.instances import MISS, Instance, Product, Term
+from rnn_scaling.audit.relations import CHANGES, GENERIC, RELATIONS, Relation
+from rnn_scaling.audit.scoring import (
+    CLOSE,
+    FAR_FETCHED,
+    NARROW,
+    PRIOR,
+    TOLERANCES,
+    Reading,
+    inner_range,
+    most_missed,
+    scored,
+)
+from rnn_scaling.audit.sums import COUNTS, NEAREST
 from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View, logs_of
 
 MOST_SOURCES = 6  # columns of one quantity that are tried
-MOST_NAMED = 3  # parts of a sum that are named
-NEAREST = 10  # columns that are tried as sources of any other, the nearest ones
 _MOST_RATIOS = 20  # that are tried even if few rows fit: a column may have slipped
 _MOST_INSTANCES = 30_000  # of a table, about, that generic relations make
 _FEWEST_READ = 12  # readings of a column that are worked out in any table
 _WORD = re.compile(r"\w+")
-COUNTS = ("devices", "batch", "global_batch", "setting", "epochs")
 MEASURES = ("rate", "each", "seconds", "speedup")
 CLEAR = 10.0  # bits of a reading that leaves nothing to explain
-_CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
 _SAME = 0.002  # by which neighbours differ that prove something (natural logarithm)
-_NARROW = 0.02  # range of a column that is as good as constant
 _MOST_EFFICIENT = 1.3  # of weak scaling
-_PRIOR, _FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
 _NAMED = 4.0  # bits of a ratio whose header names both columns
 _ONLY = 3.0  # bits of a speedup from the only two other columns
 _MOST_TOLERANCE = max(tolerance for tolerance, _ in TOLERANCES)
@@ -70,8 +75,8 @@ def unstated(view: View, target: int, connected: Set[frozenset[int]]) -> Iterato
     if column.quantity not in COUNTS and not column.is_exact and not column.meaning.is_statistic:
         yield from _generic(view, target, column, connected)
     if column.quantity not in (*DERIVED, *COUNTS):
-        yield from _sums(view, target, column)
-    yield from _along(view, target, column)
+        yield from sums.of_columns(view, target, column)
+    yield from sums.running(view, target, column)
 
 
 def stated(view: View, target: int, relations: Sequence[Relation]) -> Iterator[Reading]:
@@ -198,15 +203,15 @@ def _printed_baseline(item: Item | None, relation: Relation) -> tuple[tuple[str,
 
 def _generic(view: View, target: int, column: Column, connected: Set[frozenset[int]]) -> Iterator[Reading]:
     """A column as the ratio or product of others, relative to a row, or in proportion to others."""
-    spread = 0.0 if column.is_derived else min(_CLOSE, _inner_range(column))
-    if not column.is_derived and spread < _NARROW:
+    spread = 0.0 if column.is_derived else min(CLOSE, inner_range(column))
+    if not column.is_derived and spread < NARROW:
         return
     sources, trials = _sources(view, target, column, connected), []
     for relation in GENERIC:
         usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
         for columns, form, prior in _forms(view, column, usable, relation, view.before_brackets(target)):
-            inner = _inner_range(column, form.shift) if form.shift[0] else spread
-            if inner > _NARROW or not form.shift[0]:
+            inner = inner_range(column, form.shift) if form.shift[0] else spread
+            if inner > NARROW or not form.shift[0]:
                 trials += _trials(view, target, form, columns, inner if prior < 0 else 0.0)
     yield from _read(view, trials)
 
@@ -267,19 +272,11 @@ def _named(name: str, columns: Mapping[str, str]) -> str:
     return re.sub(r"{(\w+)}", lambda match: columns[match[1]], name)
 
 
-def _inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
-    """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
-    values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
-    values = sorted(value for value in values if value > 0)
-    values = values[1:-1] if len(values) > 4 else values
-    return min(1.0, math.log(values[-1] / values[0])) if values else 0.0
-
-
 def _prior(column: Column, sources: Sequence[Column], relation: Relation) -> float:
     """How much the header words speak for a relation."""
     words, quantities = column.meaning.words, {source.quantity for source in sources}
     is_aside = column.quantity == "aside" or (not column.is_derived and "aside" in quantities)
-    bits = _FAR_FETCHED if is_aside else 0.0 if column.is_derived else _PRIOR
+    bits = FAR_FETCHED if is_aside else 0.0 if column.is_derived else PRIOR
     if len(sources) == 2:
         a, b = sources
         bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0
@@ -318,114 +315,7 @@ def _is_close(view: View, column: Column, sources: Sequence[Column], relation: R
     compared = np.flatnonzero(~np.isnan(constant))
     target, constant, part = target[compared], constant[compared], view.part_of[compared]
     if not relation.has_baseline:
-        return len(compared) > 0 and 2 * np.count_nonzero(np.abs(constant) < _CLOSE) >= len(compared)
+        return len(compared) > 0 and 2 * np.count_nonzero(np.abs(constant) < CLOSE) >= len(compared)
     is_step = (part[1:] == part[:-1]) & (np.abs(target[1:] - target[:-1]) > _SAME)
     steps = np.abs(constant[1:] - constant[:-1])[is_step]
-    return len(steps) > 0 and 3 * np.count_nonzero(steps < _CLOSE) >= len(steps)
-
-
-def _sums(view: View, target: int, column: Column) -> Iterator[Reading]:
-    """A column as the sum of the columns before it, after it, of its name, or of all of its quantity."""
-    prior, spread = 1.0 if headers.is_total(column.name) else _PRIOR, _inner_range(column)
-    if spread < _NARROW:
-        return
-    alike = [
-        k for k, other in enumerate(view.columns)
-        if k != target and other.quantity in (column.quantity, "") and not headers.is_total(other.name)
-    ]  # fmt: skip
-    words = column.meaning.words
-    runs = [alike, [k for k in alike if words & view.columns[k].meaning.words]]
-    runs += [list(range(start, target)) for start in range(max(0, target - 8), target - 1)]
-    runs += [list(range(target + 1, end)) for end in range(target + 3, min(len(view.columns), target + 9) + 1)]
-    runs += [run[:k] + run[k + 1 :] for run in runs[:1] if len(run) <= NEAREST for k in range(len(run))]
-    near = sorted(sorted(alike, key=lambda k: abs(k - target))[:NEAREST])
-    runs += [list(pair) for pair in itertools.combinations(near, 2)]
-    tried = sorted({tuple(run) for run in runs if len(run) > 1 and set(run) <= set(alike)})
-    for parts in tried:
-        if _adds_up(column, [view.columns[k] for k in parts]):
-            names = [view.columns[k].name for k in parts]
-            formula = " + ".join(names) if len(names) <= MOST_NAMED else f"sum of {len(names)} columns"
-            relation = Relation(f"{column.name} = {formula}", SUM, prior - math.log2(len(tried)) / 2)
-            instances = sums(view, target, relation, parts, range(len(view.lines)))
-            if len(instances) > 1:
-                yield scored(column, Reading(relation, target, parts, instances, 0.0), 0.0, spread)
-
-
-def _adds_up(column: Column, parts: Sequence[Column]) -> bool:
-    """Whether the sum of a third of the rows is right roughly."""
-    added = sum(part.low for part in parts)
-    off = np.abs(added - column.low)
-    num_fitting = np.count_nonzero(off <= _CLOSE * np.maximum(np.abs(column.low), np.abs(added)))
-    return 3 * num_fitting >= np.count_nonzero(~np.isnan(off)) > 0
-
-
-def _along(view: View, target: int, column: Column) -> Iterator[Reading]:
-    """A column as the running sum of another."""
-    spread = _inner_range(column)
-    if column.quantity in COUNTS or column.is_exact or spread < _NARROW:
-        return
-    for source, other in enumerate(view.columns):
-        if source == target or other.quantity in COUNTS or not _runs_up(view, column, other):
-            continue
-        is_stated = headers.is_total(column.name) or column.meaning.words & other.meaning.words
-        prior = 1.0 if is_stated else _FAR_FETCHED
-        relation = Relation(f"{column.name} = {CUMULATIVE} of {other.name}", CUMULATIVE, prior)
-        instances = sums(view, target, relation, (source,), range(len(view.lines)))
-        yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
-
-
-def _runs_up(view: View, column: Column, other: Column) -> bool:
-    """Whether half of the steps from row to row, and of the first numbers, are roughly those of another column."""
-    is_later = np.append(False, view.part_of[1:] == view.part_of[:-1])
-    bounds = column.low, column.high
-    low, high = (bound - np.where(is_later, np.roll(before, 1), 0.0) for bound, before in zip(bounds, bounds[::-1]))
-    size = np.maximum(np.abs(other.low), np.abs(other.high))
-    slack = _CLOSE * np.where(size > 0, size, 1.0)
-    is_compared = ~np.isnan(low - other.low)
-    fits = (low - other.high <= slack) & (high - other.low >= -slack)
-    return np.count_nonzero(is_compared) > 2 and 2 * np.count_nonzero(fits) >= np.count_nonzero(is_compared)
-
-
-def sums(
-    view: View, target: int, relation: Relation, parts: Sequence[int], rows: Sequence[int]
-) -> tuple[Instance, ...]:
-    """A sum for every row that has all numbers."""
-    found = []
-    for row in rows:
-        total = view.columns[target].items[row]
-        places = [(k, row, -1) for k in parts]
-        if relation.text == CUMULATIVE:
-            places += [(target, row - 1, -1)] if row and view.parts[row] == view.parts[row - 1] else []
-        members = [(view.columns[k].items[at], sign) for k, at, sign in places]
-        if total and all(member for member, _ in members):
-            terms = [Term(member, sign) for member, sign in members if member]
-            found.append(Sum.of(relation, (Term(total, 1), *terms), row))
-    counted = [instance.without_rounding() for instance in found if instance.is_whole]
-    exact = sum(instance.holds for instance in counted)
-    return tuple(counted if 4 * exact >= max(3 * len(found), 12) else found)
-
-
-def totals(view: View) -> list[Reading]:
-    """Rows that are the sums of the rows above them, a reading for each column."""
-    found = []
-    for row, labels in enumerate(view.labels):
-        if not any(headers.is_total(label) for label in labels[:1]):
-            continue
-        first = view.parts.index(view.parts[row])
-        if row < first + 2:
-            continue
-        for target, column in enumerate(view.columns):
-            total, members = column.items[row], [item for item in column.items[first:row] if item]
-            if (
-                total
-                and len(members) == row - first
-                and column.quantity not in ("speedup", "efficiency", "change", "devices", "batch")
-            ):
-                relation = Relation(f"{column.name} = sum of the rows above", SUM, 2.0)
-                instance = Sum.of(relation, (Term(total, 1), *(Term(member, -1) for member in members)), row)
-                found.append(scored(column, Reading(relation, target, (), (instance,), 0.0)))
-    held = [
-        r for r in found if not r.missed and r.bits >= r.relation.bits and r.instances[0].terms[0].item.number.value
-    ]
-    missed = [reading for reading in found if reading.missed]
-    return found if len(held) >= len(missed) else []
+    return len(steps) > 0 and 3 * np.count_nonzero(steps < CLOSE) >= len(steps)

@@ -2,23 +2,15 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from rnn_scaling.audit import headers
-from rnn_scaling.audit.tables import Column, View
+from rnn_scaling.audit.tables import Column, View, rows_by
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
-RULES = {
-    "stated": -1.0,
-    "fewest devices": 0.0,
-    "unit": 1.0,
-    "blank": 0.5,
-    "named": 1.0,
-    "first": 1.5,
-    "last": 5.0,
-}  # their price in bits
-
+# Price in bits of the rules that choose a baseline.
+RULES = {"stated": -1.0, "fewest devices": 0.0, "unit": 1.0, "blank": 0.5, "named": 1.0, "first": 1.5, "last": 5.0}
 Groups = dict[str, list[list[int]]]
 
 
@@ -27,7 +19,7 @@ def groupings(view: View) -> Groups:
     """Ways to put rows into series, by name: all of a table, by labels, settings, one of them, and runs of devices."""
     width = len(view.labels[0]) if view.labels else 0
     settings = [column for column in view.columns if column.quantity in SETTINGS]
-    keys: dict[str, Callable[[int], object]] = {"all": lambda row: ()}
+    keys: dict[str, Callable[[int], Hashable]] = {"all": lambda row: ()}
     if width:
         keys["labels"] = lambda row: view.labels[row]
     if settings:
@@ -43,10 +35,7 @@ def groupings(view: View) -> Groups:
     if len(set(view.parts)) > 1:
         found["everything"] = [list(range(len(view.lines)))]
     for name, key in keys.items():
-        parts: dict[object, list[int]] = {}
-        for row in range(len(view.lines)):
-            parts.setdefault((view.parts[row], key(row)), []).append(row)
-        rows = list(parts.values())
+        rows = list(rows_by((part, key(row)) for row, part in enumerate(view.parts)).values())
         if rows not in found.values() and len(rows) < max(2, len(view.lines)):
             found[name] = rows
     return found

@@ -17,7 +17,9 @@ EXPLICIT = 4.0  # prior bits of a relation that the header words state
 TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unprinted ones, and its price in bits
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
-_GUESS = -4.0  # prior bits of a relation that no header suggests; of those one number may be wrong, not more
+PRIOR, FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
+CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
+NARROW = 0.02  # range of a column that is as good as constant
 _FEW = 2  # misses of a relation that is not certain: an exchange
 _WEAK = 1.5  # and of a stated one that many tables break
 MOST_MISSED = 0.25  # of the rows, unless all that are missed have a number in common
@@ -84,7 +86,7 @@ class Reading:
 
 def _is_guess(relation: Relation) -> bool:
     """Whether a relation is so uncertain that it may miss one row only."""
-    return relation.bits <= (_GUESS if relation.is_generic else _WEAK * relation.has_baseline)
+    return relation.bits <= (PRIOR if relation.is_generic else _WEAK * relation.has_baseline)
 
 
 def most_missed(column: Column, relation: Relation) -> float:
@@ -113,6 +115,14 @@ def _spread(column: Column) -> float:
     return min(SPREAD, max(_NARROWEST, math.log(values[-1] / values[0]))) if values else SPREAD
 
 
+def inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
+    """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
+    values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
+    values = sorted(value for value in values if value > 0)
+    values = values[1:-1] if len(values) > 4 else values
+    return min(1.0, math.log(values[-1] / values[0])) if values else 0.0
+
+
 def _gained(instances: Sequence[Instance], tolerance: float, spread: float, values: Mapping[float, int]) -> float:
     """Bits that the numbers gain after the smallest repair; a wrong baseline or an exchange costs one miss."""
     gained = sum(instance.bits(tolerance, spread) for instance in instances)
@@ -125,7 +135,7 @@ def _gained(instances: Sequence[Instance], tolerance: float, spread: float, valu
     repaired = [gained + (MISS if len(missed) == 2 else 0.0)]
     if 2 * len(missed) >= len(instances):
         repaired += [_with_baseline(instances, ref, spread) for ref in shared]
-    if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits > _GUESS:
+    if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits > PRIOR:
         repaired += [_with_exchange(instances, one, other, spread) for one, other in _pairs(missed, shared)]
     return max(repaired)
 

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -189,14 +189,19 @@ class View:
         return next((k for k, c in enumerate(self.columns) if own == {item.ref[1] for item in c.items if item}), None)
 
 
+def rows_by(keys: Iterable[Hashable]) -> dict[Hashable, list[int]]:
+    """The rows of each key, given the key of every row."""
+    found: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    return found
+
+
 def views(table: Table) -> list[View]:
     """The table as it stands, with a row of every header that names devices, and turned, where these make sense."""
     meanings = [headers.read(text) for text in table.header]
     found = [_plain(table, meanings), *_melted(table, meanings)]
-    rows_of: dict[int, list[int]] = {}
-    for row, part in enumerate(table.part_of):
-        rows_of.setdefault(part, []).append(row)
-    for rows in rows_of.values():
+    for rows in rows_by(table.part_of).values():
         found += _turned(table, meanings, rows)
     return [view for view in found if len(view.columns) > 1]
 

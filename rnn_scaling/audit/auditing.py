@@ -6,6 +6,7 @@ import gc
 import itertools
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from math import nan
 from pathlib import Path
 
 from rnn_scaling.audit import (
@@ -39,19 +40,16 @@ CERTAIN = 10.0  # bits of a relation that is no accident
 
 @dataclasses.dataclass
 class FileReport:
-    """What was read of a file.
-
-    comparisons: relations between printed numbers that were tested. is_empty: nothing in it can be compared.
-    """
+    """What was read of a file."""
 
     source: str
     tables: int = 0
     numbers: int = 0
-    comparisons: int = 0
+    comparisons: int = 0  # relations between printed numbers that were tested
     findings: list[Finding] = dataclasses.field(default_factory=list)
     series: list[Series] = dataclasses.field(default_factory=list)
     error: str = ""
-    is_empty: bool = False
+    is_empty: bool = False  # nothing in it can be compared
 
 
 def files(path: Path) -> list[Path]:
@@ -86,26 +84,21 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
             found = views(table)
             compared, findings = check(table, found)
             report.comparisons += compared
-            report.series += itertools.islice(_series(found), MOST_SERIES - len(report.series))
+            series = next(filter(None, map(list, map(derived.series, found))), [])  # of the first view that has some
+            report.series += series[: MOST_SERIES - len(report.series)]
             report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
-                line = table.rows[-1][0]
-                report.error = (
-                    f"{path}: checked only the first {report.numbers:,} numbers, up to the table at line {line}; "
-                    "raise --max_numbers"
-                )
+                read = f"the first {report.numbers:,} numbers, up to the table at line {table.rows[-1][0]}"
+                report.error = f"{path}: checked only {read}; raise --max_numbers"
                 break
     except OSError as e:
         report.error = f"{path}: {e.strerror or e}"
     except (documents.UnreadableError, RecordError) as e:
         report.error = str(e)
     report.is_empty = not report.error and not report.comparisons
-    if report.is_empty and not report.tables:
-        report.error = f"{path}: no table in it; --help says what is read"
-    elif report.is_empty:
-        report.error = (
-            f"{path}: nothing to compare: no relation between columns of its tables is known; see docs/audit.md"
-        )
+    if report.is_empty:
+        unrelated = "nothing to compare: no relation between columns of its tables is known; see docs/audit.md"
+        report.error = f"{path}: {unrelated if report.tables else 'no table in it; --help says what is read'}"
     return report
 
 
@@ -148,15 +141,6 @@ def _joined(tables: Sequence[Table]) -> Table:
     return dataclasses.replace(tables[0], rows=rows, parts=parts)
 
 
-def _series(found: Sequence[View]) -> Iterator[Series]:
-    """The series of the first view of a table that has some."""
-    for view in found:
-        made = derived.series(view)
-        if first := next(made, None):
-            yield from itertools.chain([first], made)
-            return
-
-
 def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int, list[Finding]]:
     """The number of comparisons in a table, and the findings, each place once."""
     compared, found, seen = 0, [], set[Ref]()
@@ -183,41 +167,51 @@ def _findings(
         yield refs, _of_column(view, readings.of_other_baseline(other)) if other else _of_fault(view, fault)
     of_columns = (readings.mistakes, readings.inverses, readings.contradictions, readings.other_baselines)
     for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
-        column = view.columns[reading.target]
-        refs = tuple(item.ref for item in column.items if item)
-        yield refs, _of_column(view, reading)
+        yield tuple(item.ref for item in view.columns[reading.target].items if item), _of_column(view, reading)
     confirmed = frozenset(t.item.ref for r in believed for i in r.instances if i.holds for t in i.terms)
     for outlier in limits.outliers(view, measured, confirmed):
-        place = _place(view, outlier.item.ref, *outlier.fits)
-        places = (place, _place(view, outlier.like, *outlier.fits)) if outlier.like else (place,)
-        excerpt = _excerpt(view, [outlier.item.ref])
-        strength = IMPOSSIBLE if outlier.kind == "order" else UNLIKELY
-        yield (outlier.item.ref,), Finding(outlier.kind, strength, view.table.source, places, "", 0.0, excerpt)
+        refs = (outlier.item.ref, outlier.like) if outlier.like else (outlier.item.ref,)
+        yield refs[:1], _made(view, outlier.kind, outlier.kind == "order", [(ref, outlier.fits) for ref in refs])
 
 
 def _is_material(fault: Fault) -> bool:
     """Whether a number is off by more than what medians and unprinted digits explain."""
     items = {term.item.ref: term.item for instance in fault.broken for term in instance.terms}
-    for change in fault.changes:
-        for ref, (low, high) in zip(change.places, change.fits):
-            item = items.get(ref)
-            if item and max(low - item.high, item.low - high) > MATERIAL * max(abs(item.high), abs(item.low)):
-                return True
-    return False
+    fits = [(items[ref], fit) for change in fault.changes for ref, fit in change.fit_of if ref in items]
+    return any(
+        max(a - item.high, item.low - b) > MATERIAL * max(abs(item.high), abs(item.low)) for item, (a, b) in fits
+    )
+
+
+def _made(
+    view: View,
+    kind: str,
+    is_certain: bool,
+    fits: Sequence[tuple[Ref, tuple[float, float]]],
+    relation: str = "",
+    bits: float = 0.0,
+    others: Sequence[Ref] = (),
+) -> Finding:
+    """The finding about some places; others: more numbers whose rows are shown."""
+    places = tuple(_place(view, ref, *fit) for ref, fit in fits)
+    excerpt = _excerpt(view, [*(ref for ref, _ in fits), *others])
+    strength = IMPOSSIBLE if is_certain else UNLIKELY
+    return Finding(kind, strength, view.table.source, places, relation, bits, excerpt)
 
 
 def _of_fault(view: View, fault: Fault) -> Finding:
-    changes = fault.changes
-    kind = changes[0].kind if len(changes) == 1 or changes[0].kind in patterns.KINDS else "one-of"
-    if kind == "number" and len(changes[0].places) > 1:
+    kind = fault.changes[0].kind if len(fault.changes) == 1 or fault.changes[0].kind in patterns.KINDS else "one-of"
+    if kind == "number" and len(fault.changes[0].places) > 1:
         kind = "numbers"
-    pairs = itertools.chain.from_iterable(zip(change.places, change.fits) for change in changes)
-    places = tuple(_place(view, ref, *fit) for ref, fit in pairs)
-    is_exact = all(not instance.tolerance for instance in fault.broken)
-    strength = IMPOSSIBLE if is_exact and fault.bits >= CERTAIN else UNLIKELY
+    fits = [fit for change in fault.changes for fit in change.fit_of]
+    is_certain = fault.bits >= CERTAIN and not any(instance.tolerance for instance in fault.broken)
     refs = [term.item.ref for instance in fault.broken for term in instance.terms]
-    excerpt = _excerpt(view, [*(ref for change in changes for ref in change.places), *refs])
-    return Finding(kind, strength, view.table.source, places, _formula(fault.broken[0]), fault.bits, excerpt)
+    return _made(view, kind, is_certain, fits, _formula(fault.broken[0]), fault.bits, refs)
+
+
+def _of_column(view: View, reading: Reading) -> Finding:
+    first, *others = [item.ref for item in view.columns[reading.target].items if item][:MOST_SHOWN]
+    return _made(view, "column", True, [(first, (nan, nan))], reading.relation.name, reading.bits, others)
 
 
 def _formula(instance: Instance) -> str:
@@ -235,14 +229,6 @@ def _excerpt(view: View, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...
     rows = sorted({row for row, _ in refs[:1] if row >= 0} | {row for row, _ in [*refs][:MOST_SHOWN] if row >= 0})
     shown = [(table.line, table.header), *(table.rows[row] for row in rows)]
     return tuple((line, tuple(numbers.plain(texts[k]) for k in columns)) for line, texts in shown)
-
-
-def _of_column(view: View, reading: Reading) -> Finding:
-    column = view.columns[reading.target]
-    items = [item for item in column.items if item]
-    places = tuple(_place(view, item.ref, float("nan"), float("nan")) for item in items[:1])
-    excerpt = _excerpt(view, [ref for item in items[:MOST_SHOWN] for ref in [item.ref]])
-    return Finding("column", IMPOSSIBLE, view.table.source, places, reading.relation.name, reading.bits, excerpt)
 
 
 def _place(view: View, ref: Ref, low: float, high: float) -> Place:

@@ -26,11 +26,15 @@ MOST_SWAPS = 400  # pairs of numbers that are tried
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What would satisfy the relations: for each place the number that stands there and bounds of what fits."""
+    """What would satisfy the relations: for each place bounds of what fits."""
 
     kind: str  # "number", "exchange"
     places: tuple[Ref, ...]
     fits: tuple[tuple[float, float], ...]
+
+    @property
+    def fit_of(self) -> list[tuple[Ref, tuple[float, float]]]:
+        return list(zip(self.places, self.fits))
 
 
 @dataclasses.dataclass(frozen=True)

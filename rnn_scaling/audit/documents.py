@@ -151,6 +151,8 @@ def _kind(line: str, before: str) -> tuple[str, str]:
 def _split(text: str) -> tuple[str, ...]:
     inner = text.removeprefix("|")
     inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    if "\\" not in inner:
+        return tuple(map(str.strip, inner.split("|")))
     return tuple(cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner))
 
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import patterns
-from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, Term, bits_of_width
+from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, bits_of_width
 from rnn_scaling.audit.patterns import Pattern
-from rnn_scaling.audit.relations import SAME_WORK, Relation
+from rnn_scaling.audit.relations import SAME_WORK, Relation, Shift
 from rnn_scaling.audit.tables import Column, Item, Ref
 
 LEAST_OF_WORK = 7.0  # and of one between rows of the same work, which nothing states
@@ -115,7 +115,7 @@ def _spread(column: Column) -> float:
     return min(SPREAD, max(_NARROWEST, math.log(values[-1] / values[0]))) if values else SPREAD
 
 
-def inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
+def inner_range(column: Column, shift: Shift = (0.0, 1)) -> float:
     """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
     values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
     values = sorted(value for value in values if value > 0)
@@ -192,10 +192,7 @@ def exchanged(instance: Instance, items: Mapping[Ref, Item]) -> Instance:
     """The instance with other numbers at some places."""
     if not any(term.item.ref in items for term in instance.terms):
         return instance
-    terms = []
-    for term in instance.terms:
-        ref = term.item.ref
-        item = dataclasses.replace(items[ref], ref=ref) if ref in items else term.item
-        terms.append(Term(item, term.exponent, term.shift, term.sign))
+    moves = {ref: item._replace(ref=ref) for ref, item in items.items()}
+    terms = [term._replace(item=moves.get(term.item.ref, term.item)) for term in instance.terms]
     moved = type(instance).of(instance.relation, terms, instance.row)  # type: ignore[attr-defined]
     return dataclasses.replace(moved, tolerance=instance.tolerance, spread=instance.spread)

@@ -8,6 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,8 +79,7 @@ def logs_of(values: np.ndarray) -> np.ndarray:
     return np.log(np.where(values > 0, values, np.nan))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A number of a view. low, high: its bounds in the unit of its column; ref: where it stands."""
 
     number: Printed
@@ -164,11 +164,11 @@ class View:
         return np.array(self.parts)
 
     @functools.cached_property
-    def places(self) -> dict[Ref, tuple[Column, int]]:
-        """The first column of every number, and its row there."""
-        found: dict[Ref, tuple[Column, int]] = {}
+    def places(self) -> dict[Ref, tuple[Column, int, Item]]:
+        """Of every number the first column that has it, its row there, and the number."""
+        found: dict[Ref, tuple[Column, int, Item]] = {}
         for column in reversed(self.columns):
-            found.update({item.ref: (column, at) for at, item in reversed([*enumerate(column.items)]) if item})
+            found |= {item.ref: (column, at, item) for at, item in enumerate(column.items) if item}
         return found
 
     def head(self, rows: int) -> View:

@@ -199,7 +199,8 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
     spread = 0.0 if column.is_derived else min(CLOSE, inner_range(column))
     if not column.is_derived and spread < NARROW:
         return
-    sources, trials = _sources(view, target, column, connected), []
+    sources = _sources(view, target, column, connected)
+    trials: list[Trial] = []
     for relation in GENERIC:
         usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
         for columns, form, prior in _forms(view, column, usable, relation, view.before_brackets(target)):
@@ -307,7 +308,7 @@ def _is_close(view: View, column: Column, sources: Sequence[Column], relation: R
     compared = np.flatnonzero(~np.isnan(constant))
     target, constant, part = target[compared], constant[compared], view.part_of[compared]
     if not relation.has_baseline:
-        return len(compared) > 0 and 2 * np.count_nonzero(np.abs(constant) < CLOSE) >= len(compared)
+        return bool(2 * np.count_nonzero(np.abs(constant) < CLOSE) >= len(compared) > 0)
     is_step = (part[1:] == part[:-1]) & (np.abs(target[1:] - target[:-1]) > _SAME)
     steps = np.abs(constant[1:] - constant[:-1])[is_step]
-    return len(steps) > 0 and 3 * np.count_nonzero(steps < CLOSE) >= len(steps)
+    return bool(3 * np.count_nonzero(steps < CLOSE) >= len(steps) > 0)

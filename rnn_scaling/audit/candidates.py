@@ -109,7 +109,7 @@ def _trials(
     column = view.columns[target]
     columns = [view.columns[k] for k in sources]
     named = {relation.target: column, **dict(zip(relation.sources, columns))}
-    most = most_missed(column, relation)
+    most = math.inf if column.is_derived else most_missed(relation)  # a pattern may explain all
     tried: Iterable[tuple[str, str, dict[int, int]]] = [("", "", same_rows(view))]
     if relation.has_baseline:
         tried = (

@@ -39,10 +39,7 @@ _UNIT = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of a file: texts of its header and rows; title and caption are what stands above it.
-
-    parts: of each row the number of its table, if tables of the same header were joined.
-    """
+    """A table of a file: texts of its header and rows; title and caption are what stands above it."""
 
     source: str
     line: int
@@ -50,7 +47,7 @@ class Table:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     title: str = ""
     caption: str = ""
-    parts: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()  # of each row the number of its table, if tables of the same header were joined
 
     @functools.cached_property
     def numbers(self) -> list[list[Printed | None]]:
@@ -146,17 +143,13 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Rows of quantities.
-
-    labels: the names of each row, a tuple of texts in the order of label_names. lines: line of each row.
-    parts: its table, as of `Table`.
-    """
+    """Rows of quantities."""
 
     table: Table
     columns: tuple[Column, ...]
-    labels: tuple[tuple[str, ...], ...]
+    labels: tuple[tuple[str, ...], ...]  # the names of each row
     lines: tuple[int, ...]
-    parts: tuple[int, ...]
+    parts: tuple[int, ...]  # the table of each row
 
     @functools.cached_property
     def part_of(self) -> np.ndarray:

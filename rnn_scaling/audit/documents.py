@@ -19,13 +19,8 @@ MOST_ROWS = 20_000  # a longer table is read in pieces, each checked by itself
 MOST_BYTES = 1 << 20  # of a line that are read
 MOST_CELLS = 2_000_000  # of an HTML table
 _RULE = re.compile(r"[\s|:+=-]*[-=]{2}[\s|:+=-]*|[\s|:]*:?-:?[\s|:-]*")
-_BOXES = str.maketrans(
-    {
-        **dict.fromkeys("│┃║", "|"),
-        **dict.fromkeys("─━═", "-"),
-        **dict.fromkeys("┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛", "+"),
-    }
-)
+_CORNERS = "┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛"
+_BOXES = str.maketrans(f"│┃║─━═{_CORNERS}", f"|||---{'+' * len(_CORNERS)}")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FIELDS = (re.compile(r"\s*,\s*"), re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
 _REMARK = re.compile(r"\s+\([^()]*\)$")  # at the end of a line, which has no header

@@ -105,7 +105,7 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
             yield from _columns(source, block, title, caption)
             caption = ""
         else:
-            caption = block[-1][1].strip()
+            caption = block[-1][1].strip()[: numbers.LONGEST]
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[str, list[tuple[int, str]]]]:
@@ -227,7 +227,7 @@ class _Html(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "caption" and self._text is not None:
-            self.caption, self._text = " ".join("".join(self._text).split()), None
+            self.caption, self._text = " ".join("".join(self._text).split())[: numbers.LONGEST], None
         elif tag in ("td", "th"):
             self._end_cell()
         elif tag in ("tr", "table"):

@@ -18,8 +18,8 @@ from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View, logs_of
 
 MOST_SOURCES = 6  # columns of one quantity that are tried
 _MOST_RATIOS = 20  # that are tried even if few rows fit: a column may have slipped
-_MOST_INSTANCES = 30_000  # of a table, about, that generic relations make
-_FEWEST_READ = 12  # readings of a column that are worked out in any table
+MOST_INSTANCES = 30_000  # of a table, about, that generic relations make
+FEWEST_READ = 12  # readings of a column that are worked out in any table
 _WORD = re.compile(r"\w+")
 MEASURES = ("rate", "each", "seconds", "speedup")
 CLEAR = 10.0  # bits of a reading that leaves nothing to explain
@@ -132,7 +132,7 @@ def _price(column: Column, rule: str, baselines: Mapping[int, int], relation: Re
 def _read(view: View, trials: Iterable[Trial]) -> Iterator[Reading]:
     """Readings of the trials; of many trials of a large table only those that promise most."""
     trials = list(trials)
-    most = max(_FEWEST_READ, _MOST_INSTANCES // (len(view.columns) * len(view.lines)))
+    most = max(FEWEST_READ, MOST_INSTANCES // (len(view.columns) * len(view.lines)))
     chosen = sorted(range(len(trials)), key=lambda k: -trials[k][0])[:most]
     return (trials[k][1]() for k in sorted(chosen))
 

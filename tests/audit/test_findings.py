@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rnn_scaling.audit import auditing, relations
+from rnn_scaling.audit import auditing, candidates, relations
 from tests.support import audit_tables
 from tests.support.audit_tables import found, markdown, places
 
@@ -197,6 +197,21 @@ def test_a_long_table(fault, tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
     findings = auditing.audit(tmp_path / "a.csv").findings
     assert {place.line for finding in findings for place in finding.places} == ({fault + 2} if fault else set())
+
+
+def test_a_small_budget_makes_fewer_instances_of_proportional_columns(monkeypatch):
+    made = []
+    real = candidates.products
+    monkeypatch.setattr(candidates, "products", lambda *words: made.extend(found := real(*words)) or found)
+    rng = random.Random(1)
+    rows = [[f"{(row + 1) * k * 1.37 * rng.uniform(0.999, 1.001):.2f}" for k in range(1, 17)] for row in range(40)]
+    text = "\n".join("|".join(cells) for cells in ([f"c{k}" for k in range(16)], ["-"] * 16, *rows))
+    counts = []
+    for most in (30_000, 0):
+        monkeypatch.setattr(candidates, "MOST_INSTANCES", most)
+        assert found(text) == []
+        counts.append(len(made) - sum(counts))
+    assert 0 < counts[1] <= 16 * 40 * candidates.FEWEST_READ < counts[0] <= 30_000
 
 
 def test_units_that_differ_are_not_compared():

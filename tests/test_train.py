@@ -303,7 +303,7 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
 
 
 def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
-    make_tfrecords.main([f"--out={tmp_path}", "--images=2", "--files=1", "--width=40"])
+    make_tfrecords.write(str(tmp_path), 2, 1, 10, 40, 1)
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-9])
     flags = ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={tmp_path}", "--batch_size=2", "--optimizer=sgd"]

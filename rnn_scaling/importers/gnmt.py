@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive, scaling_table
-from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
+from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive
+from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact, parse_cell
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
@@ -93,7 +93,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         rows += [row] if row else []
         remarks += said
     epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
-    table = scaling_table(source, "GNMT", rows)
+    table = ScalingTable("GNMT", tuple(rows))
     nothing = "no TRAIN line of GNMT in this file"
     return finish(FORMAT, source, [table, epochs] if runs else [], NOTES, problems, nothing, remarks)
 
@@ -224,4 +224,4 @@ def _size(text: str | None) -> Cell | None:
 
 def _rounded(value: float) -> Cell:
     """A mean of steps that were printed to about four digits, as a number to be read."""
-    return Cell(value, 0, f"{value:.0f}")
+    return Cell(value, 1.0, f"{value:.0f}")

@@ -11,8 +11,8 @@ from typing import Any
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered, scaling_table
-from rnn_scaling.importers.points import Cell, ScalingRow, exact
+from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered
+from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
@@ -104,7 +104,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     for run in started:
         _check(run, problems)
     rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
-    reached = scaling_table(source, "MLPerf runs that reached their target", rows)
+    reached = ScalingTable("MLPerf runs that reached their target", tuple(rows))
     every = Table(TITLE, COLUMNS, tuple(_row(run) for run in started))
     return finish(FORMAT, source, (reached, every), [*NOTES, *_notes(started)], problems, nothing)
 
@@ -268,7 +268,7 @@ def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
         rate=exact(run.rate[1]) if run.reports else None,
         rate_unit="samples/s",
-        extra={"time to target (s)": Cell(run.seconds or 0.0, 3, f"{run.seconds:.3f}"), **extra},
+        extra={"time to target (s)": Cell(run.seconds or 0.0, 1e-3, f"{run.seconds:.3f}"), **extra},
     )
 
 

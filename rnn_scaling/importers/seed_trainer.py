@@ -7,8 +7,8 @@ Format: tensorflow/data_parallelism_for_nmt/train.py of that repository: a heade
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed, scaling_table
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed
+from rnn_scaling.importers.points import ScalingRow, ScalingTable
 
 FORMAT = "seed_trainer"
 UNIT = "words/s"
@@ -55,7 +55,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     notes = list(NOTES)
     if ones:
         notes.append(f"{ones} rows print a ratio of 1.00 for several GPUs, the trainer's default; it is left out.")
-    table = scaling_table(source, "NMT trainer", rows)
+    table = ScalingTable("NMT trainer", tuple(rows))
     return finish(FORMAT, source, [table], notes, problems, "no row of the trainer in this file")
 
 

@@ -44,8 +44,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
                 problems.add(line, f"{e}; row left out", "bad row")
                 continue
             ones += row.speedup is None
-            if not _repeats(row, rows):
-                rows.append(row)
+            rows.append(row)
         elif (match := _LOSS.match(text)) and match[2].lower().lstrip("-") in ("nan", "inf"):
             problems.add(line, f"the loss of batch {match[1]} is {match[2]}: the run diverged", "loss")
         if problems.too_many(line, len(rows), "rows"):
@@ -77,11 +76,3 @@ def _row(text: str, line: int, source: str) -> ScalingRow:
         rate_unit=UNIT,
         speedup=None if is_default else cells[4],
     )
-
-
-def _repeats(row: ScalingRow, rows: list[ScalingRow]) -> bool:
-    """Is it the row before, printed once more (tee and the terminal in one file)?"""
-    if not rows:
-        return False
-    texts = [[cell.text for cell in (r.batch_size, r.seconds, r.rate) if cell] for r in (row, rows[-1])]
-    return row.devices == rows[-1].devices and texts[0] == texts[1]

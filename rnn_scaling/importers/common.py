@@ -154,11 +154,7 @@ def by_rank(lines: Iterable[str], longest: int = 4000) -> Iterator[tuple[int, in
 
 
 def positive(text: str, what: str) -> float:
-    """A number above zero, between 1 / LARGEST and LARGEST.
-
-    Raises:
-      ValueError: with `what` and the text, for anything else.
-    """
+    """A number between 1 / LARGEST and LARGEST. Raises ValueError with `what` and the text, for anything else."""
     return _number(text, what, 1 / LARGEST, "above 0")
 
 

@@ -249,10 +249,8 @@ def _series(settings: Mapping[str, Any]) -> str:
 
 def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
     batch = finite(run.settings.get("global_batch_size"))
-    extra: dict[str, Cell] = {}
-    for name, number in (("trained samples", run.samples), ("epochs", run.epochs), ("last quality", run.quality)):
-        if number is not None:
-            extra[name] = exact(number)
+    reached = {"trained samples": run.samples, "epochs": run.epochs, "last quality": run.quality}
+    extra = {name: exact(number) for name, number in reached.items() if number is not None}
     return ScalingRow(
         source,
         run.line,

@@ -61,7 +61,7 @@ class CommandTrainer(Trainer[CommandRun]):
     def __init__(self) -> None:
         from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
 
-        self._reader = one_run.READER
+        self._reader = one_run
         self._output = _Output()  # of the last run
         self._launch_s: float | None = None  # duration of a program that does nothing
         self._notes: list[str] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
 from rnn_scaling.importers import horovod_synthetic, mlperf, rank_totals, seed_trainer, tf_cnn_benchmarks
 from rnn_scaling.importers.common import LogError
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.points import Cell, ScalingRow
 from rnn_scaling.importers.rank_totals import Total
 from tests.support import log_samples
 
@@ -22,11 +23,11 @@ def rows(module, text):
 
 
 def values(row):
-    """The fields that are set, cells as (value, digits)."""
+    """The fields that are set, cells as (value, decimals)."""
     cells = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     cells |= cells.pop("extra")
     return {
-        name: (cell.value, cell.digits) if hasattr(cell, "digits") else cell
+        name: (cell.value, round(-math.log10(cell.step))) if isinstance(cell, Cell) else cell
         for name, cell in cells.items()
         if cell not in (None, "")
     }

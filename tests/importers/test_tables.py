@@ -205,13 +205,9 @@ def test_bandwidth_test():
     )
 
 
-def test_bandwidth_test_csv_and_old_unit():
-    text = (
-        "bandwidthTest-H2D-Pinned-WriteCombined, Bandwidth = 763.5 MB/s, Time = 0.04191 s, Size = 33554432 bytes, "
-        "NumDevsUsed = 2\n"
-    )
-    assert cuda_bandwidth.detect(text)
-    log = parse(cuda_bandwidth, text)
+def test_bandwidth_test_of_several_devices_write_combined_and_in_the_old_unit():
+    heading, pinned = " Host to Device Bandwidth, 2 Device(s)\n", " PINNED Memory Transfers, Write-Combined"
+    log = parse(cuda_bandwidth, f"{heading}{pinned}   Transfer Size (Bytes)\tBandwidth(MB/s)\n   33554432\t763.5\n")
     assert log.tables[0].rows == ((None, "Host to Device", "pinned", 33554432, 763.5, "MB/s", 2),)
     assert any("2**20" in note for note in log.notes) and any("several devices" in note for note in log.notes)
 

@@ -9,7 +9,7 @@ from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.numbers import plus_minus, rounded
+from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
 from rnn_scaling.reports.sections import Grid, Section
 
 INITIALISATION = ("start", "cluster", "build")
@@ -39,27 +39,25 @@ class StartUp:
         return self.initialisation + self.training + self.phases["teardown"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Speedups:
-    """One row's speedups by three clocks, each a rate against the same rate on one device."""
+def speedups(row: Row) -> dict[str, Any] | None:
+    """For JSON, a row's speedups by three clocks, and the mean seconds of its phases.
 
-    steady: Interval  # of the measured batches
-    train: Interval  # of all batches, warm-up and the first one's compilation included
-    total: Interval  # of the process from its first line to its last
-    # How much sooner the items of the run on one device would be done, from start to end. In weak scaling n devices
-    # do n times the items in a run, which hides a fixed cost from the other three.
-    same_work: float
-    phases: Mapping[str, float]  # mean seconds of each phase
-
-
-def speedups(row: Row) -> Speedups | None:
-    """Those of a row; None without a baseline, or where a run has no phases."""
+    `steady` is of the measured batches, `train` of all batches with warm-up and compilation, `total` of the process.
+    `same_work`: how much sooner the items of the run on one device would be done, from start to end. In weak scaling
+    n devices do n times the items in a run, which hides a fixed cost from the other three. None: without a baseline,
+    or where a run has no phases.
+    """
     base, steady = row.baseline, row.metric(SPEEDUP)
     if base is None or steady is None or not _is_timed(row) or not _is_timed(base):
         return None
     first, started = _start_up(base, base), _start_up(row, base)
-    train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases.total))
-    return Speedups(steady, train, total, first.whole / started.whole, started.phases)
+    return {
+        "steady": interval_data(steady),
+        "train": interval_data(_against(row, base, _train_s)),
+        "total": interval_data(_against(row, base, lambda record: record.phases.total)),
+        "same_work": rounded(first.whole / started.whole),
+        "phases_s": started.phases,
+    }
 
 
 def of(rows: Sequence[Row]) -> list[StartUp]:

@@ -16,7 +16,6 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.start_up import speedups
 from rnn_scaling.reports.summary import Failure, RowSummary, RunSteady, SeriesSummary, Summary
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
@@ -100,7 +99,6 @@ def _row(
         files=tuple(names[id(record)] for record in row.records),
         loss=loss,
         steady=tuple(steady.get(row, ())),
-        speedups=speedups(row),
         padding=attribution.padding(row),
         imbalance=attribution.imbalance(row),
         traced=step_parts.split_steps(row.good),

@@ -16,10 +16,7 @@ from rnn_scaling.reports import wording
 SCHEMA = "rnn_scaling.audit/2"
 MOST_SERIES = 12  # of a file that are printed
 MOST_FILES = 3  # whose series are printed
-_COLUMN_KINDS = {
-    "inverse": "inverse",
-    "other baseline": "other-baseline",
-}
+_COLUMN_KINDS = ("inverse", "other baseline")
 
 
 def fits(place: Place) -> str:
@@ -54,7 +51,7 @@ def statements(finding: Finding) -> list[Statement]:
         values["other"] = _row(finding.places[-1], finding)
     kind = f"audit-{finding.kind}"
     if finding.kind == "column" and finding.relation in _COLUMN_KINDS:
-        kind = f"audit-column-{_COLUMN_KINDS[finding.relation]}"
+        kind = f"audit-column-{finding.relation.replace(' ', '-')}"
     made = [Statement(kind, finding.source, values)]
     if first.hint and finding.kind == "number":
         made.append(Statement("audit-hint", finding.source, {"hint": first.hint}))

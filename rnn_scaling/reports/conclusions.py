@@ -157,10 +157,9 @@ def _overview(series: Sequence[SeriesSummary]) -> list[Statement]:
     scaled = [member for member in series if member.largest and most_devices(member) > 1 and member.largest.efficiency]
     if len(series) < 2 or not scaled:
         return []
-    judged = sorted(filter(_is_judged, scaled), key=lambda member: _efficiency(member).value)
-    single = sorted(
-        (member for member in scaled if not is_known(_efficiency(member))), key=lambda member: _efficiency(member).value
-    )
+    ordered = sorted(scaled, key=lambda member: _efficiency(member).value)
+    single = [member for member in ordered if not is_known(_efficiency(member))]
+    judged = [member for member in ordered if member not in single and not is_too_wide(_efficiency(member))]
     made: list[Statement] = []
     if len(judged) > 1:
         made = [_range(judged)]
@@ -240,11 +239,6 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
     if len(columns_of) < 2:
         return list(columns_of)
     return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]
-
-
-def _is_judged(series: SeriesSummary) -> bool:
-    """Whether an efficiency on several devices is known well enough to say something."""
-    return is_known(_efficiency(series)) and not is_too_wide(_efficiency(series))
 
 
 def _efficiency(series: SeriesSummary) -> Interval:

@@ -133,11 +133,11 @@ def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | Non
     ]
 
 
-def _cautions(run: RunRecord) -> list[str]:
+def _cautions(run: RunRecord) -> list[Statement | str]:
     """What a reader must know of the machine: devices that are no real ones, load, clocks."""
     loaded = [d for d in differences.within([run]) if d.what in differences.SHARES.values()]
     sentences = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in loaded]
-    return [*environment.cautions([run]), *sentences]
+    return [*environment.statements([run]), *sentences]
 
 
 def as_json(runs: Sequence[TracedRun]) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
@@ -66,9 +66,8 @@ def of_series(series: Series) -> list[Statement]:
     if series.fall:
         before, after = (next(p for p in series.points if p.devices == n) for n in series.fall)
         fall = 100 * (1 - after.speedup / before.speedup)
-        made.append(
-            Statement("audit-fall", series.name, {"before": before.devices, "after": after.devices, "fall": fall})
-        )
+        values = {"before": before.devices, "after": after.devices, "fall": fall}
+        made.append(Statement("audit-fall", series.name, values))
     return made
 
 
@@ -84,7 +83,7 @@ def _excerpt(finding: Finding) -> str:
     (_, head), *rows = finding.excerpt
     marked = {(place.line, place.column, place.printed) for place in finding.places}
     cells = [
-        [f">{text}<" if (line, head[k], text) in marked else text for k, text in enumerate(texts)]
+        [f">{text}<" if (line, title, text) in marked else text for title, text in zip(head, texts)]
         for line, texts in rows
     ]
     return markdown_table(head, cells)
@@ -159,8 +158,5 @@ def render_json(reports: Sequence[FileReport]) -> str:
     return input_files.json_text({"schema": SCHEMA, "files": files}).rstrip("\n")
 
 
-RENDER: dict[str, Callable[[Sequence[FileReport]], str]] = {
-    "text": render_text,
-    "markdown": render_markdown,
-    "json": render_json,
-}
+RENDER: Mapping[str, Callable[[Sequence[FileReport]], str]]
+RENDER = {"text": render_text, "markdown": render_markdown, "json": render_json}

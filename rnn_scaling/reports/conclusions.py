@@ -82,7 +82,7 @@ def _of_models(summary: Summary, name: str, series: Sequence[SeriesSummary]) -> 
     title = [Statement("scaling", name)] if len(summary.tables) > 1 or _answered(summary) else []
     ranges = _overview(series) or [Statement("none-on-several", values={"series": len(series)})]
     made = [*title, *ranges, *_unranked(series)]
-    if not registry.trains_one_model(series[0].rows[0].row.config["variable_update"]):
+    if not registry.trains_one_model(series[0].mode):
         return made
     # On the number of devices that most models have.
     _, most = max(pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, []))
@@ -97,9 +97,7 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
         measured, excluded = _sound([member for member in series if member.at(1)])
         first = fastest(measured, 1) if len(measured) > 1 else []
         return [*first, *excluded, Statement("none-on-several", values={"series": len(series)}), *_unranked(series)]
-    one_model = [
-        member for member in several if registry.trains_one_model(member.rows[0].row.config["variable_update"])
-    ]
+    one_model = [member for member in several if registry.trains_one_model(member.mode)]
     rivals = one_model or several
     candidates, excluded = _sound(rivals)
     if len(rivals) < len(several):

@@ -10,7 +10,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.sections import Columns, Section, grid_of
 
 INITIALISATION = ("start", "cluster", "build")
 
@@ -109,10 +109,19 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         return None
     base, most = started[0], started[-1]
     unit, rate = most.row.unit, most.row.metric(SPEEDUP)
-    head = ["Devices", "Initialisation (s)", "First batch (s)", "Other batches (s)", "End (s)", "Total (s)"]
-    head += [f"Speedup: {unit}/s", "training", "whole run"]
+    columns: Columns = {
+        "Devices": lambda measured: str(measured.row.num_devices),
+        "Initialisation (s)": lambda measured: f"{measured.initialisation:.2f}",
+        "First batch (s)": lambda measured: f"{measured.phases['first_batch']:.2f}",
+        "Other batches (s)": lambda measured: f"{measured.steady:.2f}",
+        "End (s)": lambda measured: f"{measured.phases['teardown']:.2f}",
+        "Total (s)": lambda measured: f"{measured.whole:.2f}",
+        f"Speedup: {unit}/s": lambda measured: plus_minus(measured.row.metric(SPEEDUP), SPEEDUP.digits),
+        "training": lambda measured: f"{base.training / measured.training:.2f}",
+        "whole run": lambda measured: f"{base.whole / measured.whole:.2f}",
+    }
     caption = f"Seconds for the {unit} of the run on one device; after the first batch at the steady {unit}/s"
-    grid = Grid(caption, head, [_line(measured, base) for measured in started])
+    grid = grid_of(caption, columns, started)
     values = {
         "unit": unit,
         "devices": most.row.devices,
@@ -124,18 +133,6 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         "by_whole": base.whole / most.whole,
     }
     return Section(title, (grid,), (Statement("start-up-speedups", values=values),))
-
-
-def _line(measured: StartUp, base: StartUp) -> list[str]:
-    phases = measured.phases
-    seconds = (measured.initialisation, phases["first_batch"], measured.steady, phases["teardown"], measured.whole)
-    times = (base.training / measured.training, base.whole / measured.whole)
-    return [
-        str(measured.row.num_devices),
-        *(f"{value:.2f}" for value in seconds),
-        plus_minus(measured.row.metric(SPEEDUP), SPEEDUP.digits),
-        *(f"{value:.2f}" for value in times),
-    ]
 
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:

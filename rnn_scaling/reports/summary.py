@@ -78,6 +78,10 @@ class SeriesSummary:
         """The workload that its runs trained."""
         return str(self.rows[0].row.config["model"])
 
+    @property
+    def mode(self) -> str:
+        return str(self.rows[0].row.config["variable_update"])
+
     def at(self, count: int) -> RowSummary | None:
         """The measured row on so many devices."""
         return next((row for row in self.rows if row.row.num_devices == count and row.row.rate is not None), None)
@@ -206,9 +210,8 @@ class Summary:
         kinds: dict[str, dict[str, SeriesSummary]] = {}
         for name, series in self.scalings:
             for member in series:
-                mode = str(member.rows[0].row.config["variable_update"])
                 facts = separation.in_words(separation.unconditional(member.facts))
-                words = [name.partition(",")[0], mode, member.machine, *facts]
+                words = [name.partition(",")[0], member.mode, member.machine, *facts]
                 of_kind = kinds.setdefault(", ".join(filter(None, words)), {})
                 of_kind[member.model] = max(of_kind.get(member.model, member), member, key=_standing)
         return [

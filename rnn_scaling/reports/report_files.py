@@ -70,11 +70,8 @@ def _unwritable(folder_: Path) -> str | None:
 
 def files_of(summary: Summary) -> dict[str, Render]:
     """Name -> how it is made; pictures only where something was measured."""
-    made: dict[str, Render] = {
-        report.file: lambda summary, kind=kind: registry.load(registry.REPORTS, kind).render(summary)
-        for kind, report in registry.REPORTS.items()
-        if summary.measured or not report.needs_rates
-    }
+    kinds = registry.REPORTS.items()
+    made = {report.file: _render(kind) for kind, report in kinds if summary.measured or not report.needs_rates}
     suffixes: set[str] = set()
     for k, (name, series) in enumerate(figures.groups(summary)):
         words = re.sub(r"[^a-z0-9]+", "_", name.lower().replace(" scaling", ""))[:MOST_LETTERS]
@@ -89,6 +86,10 @@ def files_of(summary: Summary) -> dict[str, Render]:
         for kind, over in learning_curves.kinds(learned):
             made[f"{kind}_over_{over}.svg"] = _picture(learning_curves.draw, learned, names, kind, over)
     return made
+
+
+def _render(kind: str) -> Render:
+    return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
 
 
 def _picture(draw: Callable[..., str], *shown: Any) -> Render:

@@ -145,7 +145,7 @@ def as_json(parts: StepParts) -> dict[str, Any]:
 
 
 def _pair(value: Spread | None) -> dict[str, float] | None:
-    return value and {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
+    return None if value is None else {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
 
 
 def _narrowed(bar: str, width: int) -> str:

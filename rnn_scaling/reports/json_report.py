@@ -20,18 +20,12 @@ MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting t
 
 def render(summary: Summary) -> bytes:
     metrics, options = shown(summary.rows), further_options(summary)
+    answer = [*conclusions.lead_statements(summary), *conclusions.overview_statements(summary)]
     fields = {
         "schema": REPORT_SCHEMA,
         "answer": conclusions.lead(summary),
         "overview": conclusions.overview(summary),
-        "statements": [
-            statement.data()
-            for statement in (
-                *conclusions.lead_statements(summary),
-                *conclusions.overview_statements(summary),
-                *cautions.statements(summary),
-            )
-        ],
+        "statements": [statement.data() for statement in (*answer, *cautions.statements(summary))],
         "cautions": cautions.lines(summary),
         "runs": summary.runs,
         "opening": cautions.opening(summary),

@@ -3,8 +3,6 @@
 Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_0.7.0/*.yaml, the last rules of GNMT.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ What a user may choose, the help text, which options a choice reads and what a s
 tables. They hold module paths, so that what a module imports loads only when it is chosen.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping

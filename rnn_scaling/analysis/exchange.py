@@ -4,8 +4,6 @@ Counted is what crosses a device's edge: the gradient that leaves it, and the su
 An all-reduce may move more, or less with many devices (docs/modes.md).
 """
 
-from __future__ import annotations
-
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.registry import VARIABLE_UPDATES
 from rnn_scaling.settings.naming import TRAINER

@@ -3,8 +3,6 @@
 docs/statistics.md has the formula and the simulated coverage.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import NormalDist

@@ -4,8 +4,6 @@ Schema "rnn_scaling.run/1" is described in docs/record.md. A new field is added,
 `read` is the one door: what passed it has the types that stand here, and numbers that can be.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

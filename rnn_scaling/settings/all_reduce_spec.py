@@ -6,8 +6,6 @@ A tensor of up to `limit` bytes, inclusive, goes to the algorithm before the lim
 Limits take k, K, M, G or T: powers of 1024.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re

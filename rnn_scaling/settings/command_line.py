@@ -1,7 +1,5 @@
 """The trainer's command line, checked before anything is started."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which options only some configurations read: setting one that nothing reads is a mistake, and changes no run."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 given flags -> resolve() -> RunConfig, every default worked out      (which conflicts: conflicts.py)
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A message names the flag, its value, the rule and the remedy. It is a format str
 `Case.extras`. Conflicts that need a loop or the file system are in conflicts.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re

@@ -3,8 +3,6 @@
 Each line names the flag, its value, the rule and the remedy. Conditions on options alone are in conflict_rules.py.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Iterator, Mapping

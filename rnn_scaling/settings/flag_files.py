@@ -1,7 +1,5 @@
 """Flags that stand in files: --flagfile=FILE is replaced by the words of that file, one a line."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """What `--help` prints: a first screen of the trainer, the flags of a group, one flag, or every flag of a command."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import textwrap

@@ -1,7 +1,5 @@
 """The learning rate of each update, the same function for the trainer and for who checks it. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """Which options make the name of a configuration, for the names of series and of pairs of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

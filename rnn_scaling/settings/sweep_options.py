@@ -1,7 +1,5 @@
 """The command lines of commands that start many runs: any flag of the trainer takes a list. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -34,11 +34,8 @@ OPTIONAL_LISTS = ("loss", "loss_items", "correct", "ready", "tower_items", "towe
 WINDOW_SHARE, WINDOW_S = 0.10, 5.0
 
 
-def config_faults(config: Any) -> Iterator[str]:
+def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """What no command line could have given; an option that this version does not know may be any one value."""
-    if not isinstance(config, dict):
-        yield f"config is {spelled(config)}; expected the run's options"
-        return
     is_others = isinstance(config.get(TRAINER), str)
     yield from _value_faults(config)
     for name in ("encoder_type", "variable_update"):
@@ -51,7 +48,7 @@ def config_faults(config: Any) -> Iterator[str]:
     yield from _option_faults({name: value for name, value in config.items() if not (is_others and name in THEIRS)})
 
 
-def _value_faults(config: dict[str, Any]) -> Iterator[str]:
+def _value_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """Values that are neither a finite number nor a word."""
     for name, value in config.items():
         if isinstance(value, (int, float)):
@@ -100,7 +97,7 @@ def _option_rules() -> dict[str, _OptionRule]:
     return rules
 
 
-def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:
+def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
     """A unit that is not what the run's workload counts."""
     name = config.get("model", configs.OPTIONS["model"].default)
     workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
@@ -108,9 +105,9 @@ def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:
         yield f"unit is {spelled(unit)}; expected {workload.unit!r}, which --model={name} counts"
 
 
-def phase_faults(phases: Phases | None, batches: Batches | None) -> Iterator[str]:
+def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
     """Sums of seconds that do not fit."""
-    if phases is None or batches is None or not phases.total:
+    if batches is None or not phases.total:
         return
     parts, timed = math.fsum(phases.parts.values()), math.fsum(batches.seconds)
     if parts and not _close(parts, phases.total):
@@ -123,12 +120,7 @@ def phase_faults(phases: Phases | None, batches: Batches | None) -> Iterator[str
 
 
 def batch_faults(batches: Batches, throughput: Throughput | None, devices: int | None, noun: str) -> Iterator[str]:
-    """What does not fit together in a run that measured something.
-
-    Args:
-      throughput: what was derived from them; None: not to be judged.
-      devices: towers of the run; None: not known.
-    """
+    """What does not fit together in a run that measured something; `devices`: towers of the run, None: not known."""
     count = len(batches.seconds)
     for name, values in (("seconds", batches.seconds), (noun, batches.items)):
         if not values:
@@ -201,10 +193,8 @@ def _throughput_faults(batches: Batches, throughput: Throughput, noun: str) -> I
             yield f"throughput.{name} is {stands:.10g}, and its measured batches make {value:.10g}"
 
 
-def clock_faults(clocks: Clocks | None) -> Iterator[str]:
+def clock_faults(clocks: Clocks) -> Iterator[str]:
     """Samples that are not of the devices."""
-    if clocks is None:
-        return
     for i, sample in enumerate(clocks.samples):
         if len(sample.devices) != len(clocks.devices):
             count = len(sample.devices)
@@ -212,15 +202,8 @@ def clock_faults(clocks: Clocks | None) -> Iterator[str]:
             return
 
 
-def trace_faults(trace: Trace | None, towers: Collection[int]) -> Iterator[str]:
-    """What does not fit together in a record's `trace`.
-
-    Args:
-      trace: of the run; None: it was not traced, or cannot be read.
-      towers: how many it may be of: those of the run, or of one of its workers; empty: not known.
-    """
-    if trace is None:
-        return
+def trace_faults(trace: Trace, towers: Collection[int]) -> Iterator[str]:
+    """What does not fit together in a record's `trace`; `towers`: how many it may be of, empty: not known."""
     for name, steps in (("steps", trace.steps), ("kernels.steps", trace.kernels.steps)):
         if not steps:
             yield f"trace.{name} lists no step"
@@ -248,9 +231,9 @@ def _step_faults(path: str, step: TimedStep, towers: Collection[int]) -> Iterato
         yield f"{path}.timeline: expected {TIMELINE_BINS} letters of {LETTERS} for each tower and for exchange"
 
 
-def graph_faults(graph: Graph | None) -> Iterator[str]:
+def graph_faults(graph: Graph) -> Iterator[str]:
     """What is missing in a record's `graph` that tells placement: the tables of devices need all of it, or none."""
-    if graph is None or (graph.placement is None and graph.copies is None):
+    if graph.placement is None and graph.copies is None:
         return
     for name, part in (
         ("partitions.by_device", graph.partitions.by_device),
@@ -261,10 +244,8 @@ def graph_faults(graph: Graph | None) -> Iterator[str]:
             yield f"graph.{name} is missing; expected it with the graph's other places"
 
 
-def rank_faults(workers: Workers | None) -> Iterator[str]:
+def rank_faults(workers: Workers) -> Iterator[str]:
     """Ranks with a repeated number or an unknown role."""
-    if workers is None:
-        return
     for name, ranks in (("ranks", workers.ranks), ("lost", workers.lost)):
         numbers = set()
         for i, rank in enumerate(ranks):
@@ -284,10 +265,8 @@ def rank_faults(workers: Workers | None) -> Iterator[str]:
             break
 
 
-def window_faults(workers: Workers | None, batches: Batches, noun: str) -> Iterator[str]:
+def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str]:
     """What does not fit together in a run of several processes that measured something."""
-    if workers is None:
-        return
     count = len(batches.seconds)
     # Under a coordinator each worker goes at its own pace: the run's batches are what the coordinator saw.
     is_driven = any(rank.role == COORDINATOR for rank in workers.ranks)

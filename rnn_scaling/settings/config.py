@@ -67,17 +67,7 @@ class RunConfig:
         return {name: getattr(getattr(self, group), name) for name, group in GROUP_OF.items()}
 
 
-GROUPS: dict[str, type] = {
-    "devices": DeviceOptions,
-    "frameworks": FrameworkOptions,
-    "cluster": ClusterOptions,
-    "model": ModelConfig,
-    "update": UpdateOptions,
-    "training": TrainingOptions,
-    "data": DataOptions,
-    "measure": MeasureOptions,
-    "output": OutputOptions,
-}
+GROUPS: dict[str, type] = {field.name: type(field.default) for field in dataclasses.fields(RunConfig)}
 OPTIONS: dict[str, dataclasses.Field] = {f.name: f for group in GROUPS.values() for f in dataclasses.fields(group)}
 GROUP_OF: dict[str, str] = {f.name: name for name, group in GROUPS.items() for f in dataclasses.fields(group)}
 
@@ -93,9 +83,7 @@ def from_flat(values: Mapping[str, Any]) -> RunConfig:
 def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None = None) -> dict[str, Any]:
     """The given options with as many workers and servers as a launcher started, where the user does not say how many.
 
-    Args:
-      given: the options that the user set, by name.
-      num_ps: how many of them are parameter servers; None: the launcher does not say.
+    `num_ps` of the processes are parameter servers; None: the launcher does not say.
     """
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
     if mode is None or mode.engine == "local" or "num_workers" in given:

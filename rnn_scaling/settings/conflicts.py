@@ -55,9 +55,14 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
     if bad:  # what follows computes with the values, so these get values that it can compute with
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
         config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
-    lines = [line for lines_of in bad.values() for line in lines_of] + list(_ignored(config, given))
+    lines = [*bad.values()]
+    for name in unread(config, given):
+        needed = remedy(config, name)
+        lines.append(f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out")
     lines += conflict_rules.broken(config, given, num_gpus)
-    for check in (_uneven_towers, _kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
+    if config.devices.device == "gpu" and num_gpus:
+        lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
+    for check in (_kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
         lines += check(config, num_gpus)
     return lines
 
@@ -70,26 +75,13 @@ def keeps_trace(config: RunConfig) -> str | None:
     return None
 
 
-def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
+def _out_of_range(config: RunConfig) -> Iterator[tuple[str, str]]:
     for name, field in OPTIONS.items():
         value = getattr(getattr(config, GROUP_OF[name]), name)
         if name == "decoder_type" and value == config.model.encoder_type:
             continue  # said of the encoder
         if rule := broken_rule(field, value):
-            yield name, [f"{spell(name, value)} must be {rule}"]
-
-
-def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
-    for name in unread(config, given):
-        needed = remedy(config, name)
-        yield f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out"
-
-
-def _uneven_towers(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    if config.devices.device == "gpu" and num_gpus:
-        uneven = uneven_towers(config.devices.num_devices, num_gpus)
-        if uneven:
-            yield uneven
+            yield name, f"{spell(name, value)} must be {rule}"
 
 
 def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
@@ -180,18 +172,10 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):
             continue
-        reason = _unreadable(path)
-        if reason:
-            yield f"--{name}={path}: {reason}"
-
-
-def _unreadable(path: str) -> str | None:
-    """Why a file cannot be read, or None."""
-    try:
-        input_files.open_regular(path, input_files.UNLIMITED).close()
-    except OSError as e:
-        return e.strerror or str(e)
-    return None
+        try:
+            input_files.open_regular(path, input_files.UNLIMITED).close()
+        except OSError as e:
+            yield f"--{name}={path}: {e.strerror or e}"
 
 
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
@@ -200,8 +184,7 @@ def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     kinds = {"result_file": "file", "mlperf_log": "file", "log_dir": "folder", "checkpoint_dir": "folder"}
     for name, kind in kinds.items():
         path = getattr(output, name)
-        reason = _unwritable(Path(path), kind) if path else None
-        if reason:
+        if path and (reason := _unwritable(Path(path), kind)):
             yield f"--{name}={path}{reason}"
 
 

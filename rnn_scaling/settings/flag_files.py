@@ -11,8 +11,7 @@ NAMES = ("--flagfile", "-flagfile")
 def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
     """The words of a command line with those of its flag files in their places; after -- nothing is a flag.
 
-    Raises:
-      ValueError: naming the file that cannot be read, or that names itself.
+    A ValueError names the file that cannot be read, or that names itself.
     """
     result: list[str] = []
     rest = iter(words)

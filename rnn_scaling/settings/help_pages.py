@@ -30,28 +30,16 @@ Field = Any  # dataclasses.Field with the metadata of `models.config.option`
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What the help of one command is made of.
+    """What the help of one command is made of."""
 
-    Attributes:
-      command: as the user types it.
-      usage: what it does, examples and exit statuses; commands in it are written `./run.sh NAME`.
-      groups: option dataclasses by the name that `--help=NAME` takes.
-      kind_of: the type of an option, a key of PLACEHOLDERS.
-      notes: lines below all flags.
-    """
-
-    command: str
-    usage: str
-    groups: dict[str, type]
-    kind_of: Callable[[Field], str]
-    notes: Sequence[str]
+    command: str  # as the user types it
+    usage: str  # what it does, examples and exit statuses; commands in it are written `./run.sh NAME`
+    groups: dict[str, type]  # option dataclasses by the name that `--help=NAME` takes
+    kind_of: Callable[[Field], str]  # the type of an option, a key of PLACEHOLDERS
+    notes: Sequence[str]  # lines below all flags
 
     def text(self, topic: str) -> str:
-        """The help on a topic: "" is the first screen, else "all", a group or a flag.
-
-        Raises:
-          Refusal: if there is no such topic; it names the nearest.
-        """
+        """The help on a topic: "" is the first screen, else "all", a group or a flag; a Refusal names the nearest."""
         flags = {field.name.rstrip("_"): field for group in self.groups.values() for field in dataclasses.fields(group)}
         if topic == "all" or (not topic and len(self.groups) < FEW_GROUPS):
             return "\n".join([*self._head(), *self._all(), *self.notes])

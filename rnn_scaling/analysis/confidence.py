@@ -87,9 +87,7 @@ class Interval:
         """The interval of a rate, or a ratio, that logs printed with few digits.
 
         What was rounded may have been anything between two bounds, the same in every run: it is added to both ends.
-
-        Args:
-          rounding: by how much the number's logarithm may be off for that.
+        `rounding`: by how much the number's logarithm may be off for that.
         """
         if not rounding:  # of nearly all runs, and there may be thousands
             return self
@@ -151,8 +149,7 @@ def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval
 def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Interval:
     """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
 
-    Args:
-      shared: what these processes scatter by, as `shared_scatters` gives it; by default their own (k - 1 degrees).
+    `shared`: what these processes scatter by, as `shared_scatters` gives it; by default their own (k - 1 degrees).
     """
     logs = _logs(rates)
     k = len(logs)

@@ -25,17 +25,11 @@ ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Sequence[Row]):
-    """One row for each configuration and machine, with its one-device baseline, grouped by machine.
+    """One row for each configuration and machine, with its one-device baseline, grouped by machine."""
 
-    Attributes:
-      rows: as `Row` describes them; `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval.
-      left_out: a line for each file of the folder that is no good record.
-      machines: the machine of each row, by name. Rows of several are never one, nor each other's baseline.
-    """
-
-    rows: tuple[Row, ...]
-    left_out: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
+    rows: tuple[Row, ...]  # `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval
+    left_out: tuple[str, ...] = ()  # a line for each file of the folder that is no good record
+    machines: tuple[str, ...] = ()  # of each row, by name; rows of several are never one, nor each other's baseline
 
     def __len__(self) -> int:
         return len(self.rows)

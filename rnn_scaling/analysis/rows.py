@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
@@ -268,10 +268,10 @@ def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
 
 def series_key(row: Row) -> Key:
     """What the rows of one series have in common: all of a row's key but what grows along the series."""
-    return _without(row.key, scale.axis(row.config))
+    return without(row.key, {scale.axis(row.config)})
 
 
-def _without(key: Key, *names: str) -> Key:
+def without(key: Key, names: Collection[str]) -> Key:
     return tuple(item for item in key if item[0] not in names)
 
 
@@ -310,7 +310,7 @@ def _rows(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def _work(row: Row) -> Key:
-    return _without(row.key[: len(row.key) - len(row.facts)], *scale.AXES)
+    return without(row.key[: len(row.key) - len(row.facts)], scale.AXES)
 
 
 def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:

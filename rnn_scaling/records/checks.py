@@ -1,12 +1,11 @@
 """What is wrong with numbers of a record that are right in type: options, lengths, sums. In words, with their paths."""
 
-import functools
 import itertools
 import math
 import operator
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records.decoding import spelled
@@ -28,6 +27,13 @@ WHOLE_NUMBERS = {
     "global_batch_size": 0,
     "num_batches": 1,
 }  # with their minimum
+# Kind of an option -> types of its values in JSON, and what these are in words.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a word"),
+}
 NEEDED_LISTS = ("seconds", "items")
 OPTIONAL_LISTS = ("loss", "loss_items", "correct", "ready", "tower_items", "tower_positions")
 # Rank 0's clock also sees the barriers themselves: ranks leave one within milliseconds, on a loaded machine later.
@@ -59,42 +65,21 @@ def _value_faults(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _option_faults(config: dict[str, Any]) -> Iterator[str]:
-    """Values that break the rule of their option."""
-    rules = _option_rules()
-    for name, value in config.items():
-        rule = rules.get(name)
-        if rule is None or (value is None and rule.or_none):
+    """Values that break the rule of their option; those of WHOLE_NUMBERS have their own."""
+    for name, field in configs.OPTIONS.items():
+        if name not in config or name in WHOLE_NUMBERS:
             continue
-        if type(value) not in rule.types:
-            yield f"config.{name} is {spelled(value)}; expected {rule.expected}"
-        elif rule.choices and value not in rule.choices:
-            yield f"config.{name} is {spelled(value)}; expected {', '.join(rule.choices)}"
-        elif rule.minimum is not None and not value >= rule.minimum:
-            yield f"config.{name} is {spelled(value)}; expected at least {rule.minimum:g}"
-
-
-class _OptionRule(NamedTuple):
-    """What a value of an option may be."""
-
-    types: tuple[type, ...]
-    expected: str
-    or_none: bool
-    choices: tuple[str, ...]
-    minimum: float | None
-
-
-@functools.cache  # the options of a program do not change, and thousands of records are read
-def _option_rules() -> dict[str, _OptionRule]:
-    """Of every option but WHOLE_NUMBERS."""
-    expected = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
-    types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
-    rules: dict[str, _OptionRule] = {}
-    for name in configs.OPTIONS.keys() - WHOLE_NUMBERS.keys():
-        field = configs.OPTIONS[name]
-        kind, limits = flags.kind_of(field), field.metadata
-        or_none = "None" in str(field.type)
-        rules[name] = _OptionRule(types[kind], expected[kind], or_none, limits["choices"], limits["minimum"])
-    return rules
+        value = config[name]
+        types, expected = _KINDS[flags.kind_of(field)]
+        choices, minimum = field.metadata["choices"], field.metadata["minimum"]
+        if value is None and "None" in str(field.type):
+            continue
+        if type(value) not in types:
+            yield f"config.{name} is {spelled(value)}; expected {expected}"
+        elif choices and value not in choices:
+            yield f"config.{name} is {spelled(value)}; expected {', '.join(choices)}"
+        elif minimum is not None and not value >= minimum:
+            yield f"config.{name} is {spelled(value)}; expected at least {minimum:g}"
 
 
 def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:

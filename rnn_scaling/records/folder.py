@@ -40,10 +40,8 @@ def read(folder: Path) -> Folder:
 
     Subfolders are other sets of runs (the two sides of an A/B, before and after): read together they would look like
     repeats of one configuration. JSON of this suite's commands is passed over, and so is a copy of a record: two
-    processes never took the same times to the last digit, so counting both would narrow every interval.
-
-    Raises:
-      OSError: if the folder cannot be read.
+    processes never took the same times to the last digit, so counting both would narrow every interval. Raises OSError
+    if the folder cannot be read.
     """
     # Not by glob, to which a folder that is not there, or may not be read, is an empty one.
     return read_files({name: folder / name for name in sorted(os.listdir(folder)) if name.endswith(".json")})

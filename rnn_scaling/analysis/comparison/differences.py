@@ -216,13 +216,14 @@ def _text(fact: Fact, values: list[Any]) -> str:
         words = [f"{statistics.median(numbers) / (2**30 if fact.unit == 'GiB' else 1):.4g} {fact.unit}"]
     if len(known) < len(values):
         words.append(UNKNOWN)
-    return _some(words)
+    return some(words)
 
 
-def _some(words: Iterable[str]) -> str:
+def some(words: Iterable[str], joint: str = " or ") -> str:
+    """The first of them, and how many more there are."""
     shown = [*words]
     more = [f"{len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
-    return " or ".join([*shown[:MAX_SHOWN], *more])
+    return joint.join([*shown[:MAX_SHOWN], *more])
 
 
 def _options(a: Side, b: Side) -> list[Difference]:
@@ -236,7 +237,7 @@ def _options(a: Side, b: Side) -> list[Difference]:
         sides.append(values)
     in_a, in_b = sides
     unlike = [
-        _option_difference(name, _some(in_a[name]), _some(in_b[name]))
+        _option_difference(name, some(in_a[name]), some(in_b[name]))
         for name in in_a
         if name in in_b and name != TRAINER and not in_a[name].keys() & in_b[name].keys()
     ]
@@ -263,11 +264,11 @@ def _programs(a: Side, b: Side) -> list[Difference]:
     if names[0].keys() & names[1].keys():
         theirs = [[run.config for run in side if TRAINER in run.config] for side in (a, b)]
         works = [dict.fromkeys(map(told_work, side)) for side in theirs]
-        before, after = (UNKNOWN if None in side else _some(map(_work_in_words, side)) for side in works)
+        before, after = (UNKNOWN if None in side else some(map(_work_in_words, side)) for side in works)
         if (before == UNKNOWN) == (after == UNKNOWN):  # what differs between works that are told, the options say
             return []
         return [Difference(OTHER_WORK, before, after, UNKNOWN_EFFECT, INCOMPARABLE)]
-    before, after = map(_some, names)
+    before, after = map(some, names)
     if any(told_work(run.config) is None for run in (*a, *b)):
         effect = "programs that do not all record model and batch_size may do different work"
         return [Difference(OTHER_WORK, before, after, effect, INCOMPARABLE)]
@@ -289,7 +290,7 @@ def _variables(a: Side, b: Side) -> list[Difference]:
         values = [dict.fromkeys(str(run.variables.get(name, "not set")) for run in side) for side in (a, b)]
         if values[0].keys() != values[1].keys():
             effect, severity = next(told for start, told in VARIABLES.items() if name.startswith(start))
-            before, after = map(_some, values)
+            before, after = map(some, values)
             unlike.append(Difference(f"variable {name}", before, after, effect, severity))
     return unlike
 

@@ -204,10 +204,7 @@ def within_half_width(step_s: Numbers, items: Numbers) -> float | None:
 
 
 def ratio(numerator: Interval, denominator: Interval) -> Interval:
-    """numerator / denominator of two independent rates: a speedup, or a change.
-
-    The difference of logarithms, with Welch's degrees of freedom or those of the scatter that both share.
-    """
+    """numerator / denominator of two independent rates, with Welch's degrees of freedom or their shared scatter's."""
     value = numerator.value / denominator.value
     both = [numerator, denominator]
     processes = numerator.processes + denominator.processes
@@ -286,14 +283,11 @@ def scatter(values: Sequence[float]) -> float:
 
 
 def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946).
-
-    Terms that share a scatter, or its pool, are one estimate, with its degrees once.
-    """
+    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946)."""
     variance = math.fsum(error**2 for error in errors)
     if not variance:
         return 0.0, min(term.degrees for term in terms)
-    estimates: dict[int, list[float]] = {}  # variance and degrees of each estimate of a scatter
+    estimates: dict[int, list[float]] = {}  # variance and degrees of each estimate of a scatter, which terms may share
     for error, term in zip(errors, terms):
         shared = term.scatter.pool or term.scatter if term.scatter else term
         estimates.setdefault(id(shared), [0.0, term.degrees])[0] += error**2

@@ -1,7 +1,4 @@
-"""Spearman's rank correlation with its 95 % interval, and whether it tells that one number follows another.
-
-docs/statistics.md has the formula and the simulated coverage.
-"""
+"""Spearman's rank correlation with its 95 % interval: docs/statistics.md has the formula and its simulated coverage."""
 
 import math
 from collections.abc import Sequence

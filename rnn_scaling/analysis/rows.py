@@ -241,10 +241,7 @@ def _size(record: RunRecord) -> tuple[Key, tuple[int, int]] | None:
 
 
 def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
-    """The options that two runs of the same work have in common; with `changes`, of the same work but for these.
-
-    Options that the configuration does not read count as their defaults.
-    """
+    """The options that runs of the same work, but for `changes`, have in common; unread ones are as by default."""
     changed = {**config, **changes}
     ignored = unread_options(changed)
     return tuple(
@@ -284,11 +281,11 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     for row in alone:
         if row.baseline:
             baselines.setdefault(_work(row), []).append((row.facts, row))
-    with_one = [
-        (row, None if row.baseline else separation.on_one_device(row.facts, baselines.get(_work(row), [])))
-        for row in alone
-    ]
-    return [row if one is None else dataclasses.replace(row, one_device=one) for row, one in with_one]
+    for i, row in enumerate(alone):
+        if not row.baseline:
+            one = separation.on_one_device(row.facts, baselines.get(_work(row), []))
+            alone[i] = dataclasses.replace(row, one_device=one)
+    return alone
 
 
 def _rows(records: Sequence[RunRecord]) -> list[Row]:

@@ -37,10 +37,8 @@ def t_cdf(t: float, degrees: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def t_detectable(probability: float, power: float, degrees: float) -> float:
-    """The effect, in true standard errors, for which a t statistic exceeds the quantile of `probability` with `power`.
-
-    The noncentral t as a normal with an estimated scale, averaged over the scale's distribution.
-    """
+    """The effect, in true standard errors, that takes a t statistic above `probability`'s quantile with `power`."""
+    # The noncentral t is a normal with an estimated scale, averaged over the scale's distribution.
     critical, normal = t_quantile(probability, degrees), NormalDist()
     weights, scales = _scales(degrees)
     return _root(lambda effect: float(weights @ [normal.cdf(x) for x in effect - critical * scales]), power, 1.0)

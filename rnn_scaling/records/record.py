@@ -47,19 +47,11 @@ class RecordError(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty.
-
-    config: every option by name; unit: what its items are; flops_per_item: of forward and backward, None: not known.
-    log_format: of the log that its numbers were read from; None: it timed its steps itself. log_clock: what timed that
-    log's steps, the "arrival" of its lines or the whole "process"; None: it printed rates or seconds. log_rounding: by
-    what share of itself its rate may be off for the digits that the log printed, or by log_clock. ended: how its
-    program ended after it had written this, where that was not well. missing_output: which output besides the numbers
-    could not be written, and why.
-    """
+    """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty."""
 
     status: str
     error: RunError | None
-    config: dict[str, Any]
+    config: dict[str, Any]  # every option by name
     resolved: Resolved = Resolved()
     parameters: Parameters | None = None
     batches: Batches = Batches()
@@ -70,15 +62,17 @@ class RunRecord:
     environment: Environment = NOTHING_TOLD
     graph: Graph | None = None  # None unless the run was traced, as `trace`
     trace: Trace | None = None
-    unit: Name = "words"
-    flops_per_item: Length | None = None
+    unit: Name = "words"  # what its items are
+    flops_per_item: Length | None = None  # of forward and backward; None: not known
     workers: Workers | None = None  # None: a run of one process
     certificate: Certificate | None = None  # None: not compared with serial training
-    log_format: Name | None = None
+    log_format: Name | None = None  # of the log that its numbers were read from; None: it timed its steps itself
+    # By what share of itself its rate may be off for the digits that the log printed, or by log_clock.
     log_rounding: Fraction | None = None
+    # What timed that log's steps, the "arrival" of its lines or the "process"; None: it printed rates or seconds.
     log_clock: Name | None = None
-    ended: Name | None = None
-    missing_output: Name | None = None
+    ended: Name | None = None  # how its program ended after it had written this, where that was not well
+    missing_output: Name | None = None  # which output besides the numbers could not be written, and why
     schema: str = SCHEMA
 
     def to_json(self) -> str:
@@ -142,10 +136,7 @@ def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, 
 
 
 def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
-    """Writes a record whole or not at all, also after a crash or on a full disk.
-
-    An OSError says that the folder cannot be written; what was at `path` is then still there.
-    """
+    """Writes a record whole or not at all; after an OSError what was at `path` is still there."""
     write_text(record.to_json(), path)
 
 

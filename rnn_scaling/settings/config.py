@@ -81,10 +81,7 @@ def from_flat(values: Mapping[str, Any]) -> RunConfig:
 
 
 def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None = None) -> dict[str, Any]:
-    """The given options with as many workers and servers as a launcher started, where the user does not say how many.
-
-    `num_ps` of the processes are parameter servers; None: the launcher does not say.
-    """
+    """The given options with as many workers and servers (None: not told) as a launcher started, if no option says."""
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
     if mode is None or mode.engine == "local" or "num_workers" in given:
         return dict(given)

@@ -1,7 +1,4 @@
-"""Which configurations cannot run. `problems` returns every conflict at once, before TensorFlow loads.
-
-Each line names the flag, its value, the rule and the remedy. Conditions on options alone are in conflict_rules.py.
-"""
+"""Which configurations cannot run: all conflicts at once, those of options alone from conflict_rules.py."""
 
 import importlib.util
 import os
@@ -211,31 +208,26 @@ def _can_create(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _framework(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _framework(config: RunConfig, num_gpus: int) -> list[str]:
     """What another framework cannot do: it trains one network, on constant batches."""
-    name = config.frameworks.framework
+    name, faults = config.frameworks.framework, []
+    row = FRAMEWORKS[name]
     if name == OURS:
-        return
-    faults = list(_framework_faults(config, num_gpus))
-    yield from faults
-    if not faults:  # it starts a program
-        row = FRAMEWORKS[name]
-        if problem := other_python.problem(name, row.package, row.least):
-            yield problem
-
-
-def _framework_faults(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    name = config.frameworks.framework
+        return []
     for option, allowed in _ALLOWED_ELSEWHERE.items():
         value = getattr(getattr(config, GROUP_OF[option]), option)
         if value not in allowed:
             remedy = f"use {' or '.join(spell(option, each) for each in allowed)}" if allowed[0] else "leave it out"
-            yield f"--framework={name} cannot have {spell(option, value)}; {remedy}"
+            faults.append(f"--framework={name} cannot have {spell(option, value)}; {remedy}")
     sizes = config.tower_batch_sizes()
-    if FRAMEWORKS[name].has_equal_towers and len(set(sizes)) > 1:
-        yield (
+    if row.has_equal_towers and len(set(sizes)) > 1:
+        faults.append(
             f"--framework={name} cuts --global_batch_size={sum(sizes)} evenly, and --num_devices={len(sizes)} does not "
             f"divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
         )
-    if config.devices.device == "gpu" and config.devices.num_devices > num_gpus:
-        yield f"--framework={name} needs a GPU for each of --num_devices={config.devices.num_devices}, got {num_gpus}"
+    devices = config.devices
+    if devices.device == "gpu" and devices.num_devices > num_gpus:
+        faults.append(f"--framework={name} needs a GPU for each of --num_devices={devices.num_devices}, got {num_gpus}")
+    if not faults and (problem := other_python.problem(name, row.package, row.least)):  # which starts a program
+        faults.append(problem)
+    return faults

@@ -9,10 +9,7 @@ NAMES = ("--flagfile", "-flagfile")
 
 
 def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
-    """The words of a command line with those of its flag files in their places; after -- nothing is a flag.
-
-    A ValueError names the file that cannot be read, or that names itself.
-    """
+    """The words with those of flag files in their places; a ValueError names one that is unreadable or names itself."""
     result: list[str] = []
     rest = iter(words)
     for word in rest:

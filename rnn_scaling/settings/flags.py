@@ -183,10 +183,7 @@ def _group_name(group: type) -> str:
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
-    """The options of a command that reads files and has one group of them, as an instance of it.
-
-    Raises Answer as `answer` does, and a FlagErrors that names everything that is wrong.
-    """
+    """The options of a command that reads files, an instance of its only group; raises Answer or FlagErrors."""
     groups = [group, FileOptions]
     answer(argv, usage, groups, command)
     lines: list[str] = []

@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -190,7 +191,9 @@ class _Attributor:
         parts = tuple(self._part(name, level) for name, level in levels.items())
         known = [level for level in levels.values() if not level.missing]
         told = [levels[part.name] for part in parts if part.is_told]
-        residual, rest = (_without(loss, some) if len(some) < len(levels) else NOTHING for some in (known, told))
+        residual, rest = (
+            functools.reduce(operator.sub, some, loss) if len(some) < len(levels) else NOTHING for some in (known, told)
+        )
         residual_points, loss_points = self._points(residual), self._points(loss)
         return Attribution(
             row=self._row,
@@ -301,10 +304,6 @@ class _Attributor:
     def _items(self, points: Interval) -> Interval:
         """The same share of the ideal, in items/s."""
         return points.scaled(self._ideal.value / ALL)
-
-
-def _without(loss: Share, parts: Sequence[Share]) -> Share:
-    return functools.reduce(lambda share, part: share - part, parts, loss)
 
 
 def _rate(row: Row) -> Interval:

@@ -80,10 +80,8 @@ class RunRecord:
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
         fields |= {"unit": self.unit, "flops_per_item": encode(self.flops_per_item), "config": encode(self.config)}
         fields |= {name: getattr(self, name) for name in _SELDOM if getattr(self, name) is not None}
-        fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
-        for name in ("workers", "certificate"):
-            if getattr(self, name) is None:
-                del fields[name]
+        left_out = [name for name in ("workers", "certificate") if getattr(self, name) is None]
+        fields |= {name: encode(getattr(self, name)) or {} for name in PARTS if name not in left_out}
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
 

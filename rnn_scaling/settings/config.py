@@ -108,7 +108,10 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
     values["dataset"] = dataset_of(values["model"], values["dataset"])
     _resolve_devices(values, given, num_gpus, num_cores)
     _resolve_kernels(values, given)
-    _resolve_update(values)
+    if values["independent_replica"] and values["variable_update"] == "replicated":
+        values["variable_update"] = "independent"
+    if values["param_server_device"] is None:
+        values["param_server_device"] = values["device"]
     _resolve_data(values, given)
     return from_flat(values)
 
@@ -132,13 +135,6 @@ def _resolve_kernels(values: dict[str, Any], given: Mapping[str, Any]) -> None:
         values["encoder_type"] = kernels.of_cell(values["unit_type"])[0]
     if values["decoder_type"] is None:
         values["decoder_type"] = values["encoder_type"]
-
-
-def _resolve_update(values: dict[str, Any]) -> None:
-    if values["independent_replica"] and values["variable_update"] == "replicated":
-        values["variable_update"] = "independent"
-    if values["param_server_device"] is None:
-        values["param_server_device"] = values["device"]
 
 
 def _resolve_data(values: dict[str, Any], given: Mapping[str, Any]) -> None:

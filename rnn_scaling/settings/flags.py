@@ -167,19 +167,15 @@ def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str
 
 def help_page(usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> help_pages.Page:
     """The help of a command; arguments as in `answer`."""
-    named = groups if isinstance(groups, Mapping) else {_group_name(group): group for group in groups}
+    titles = groups if isinstance(groups, Mapping) else {help_pages.title(group): group for group in groups}
+    # "sweep" of a group titled "Sweep: ...".
+    named = {title.split(":")[0].rstrip(".").lower().replace(" ", "_"): group for title, group in titles.items()}
     notes = [
         "--flagfile=FILE reads flags from a file; --version prints the version.",
         f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; {entry.DEBUG}=1 shows where.",
         *(f"--{alias} is --{target}." for alias, target in ALIASES.items() if target in fields([*named.values()])),
     ]
-    return help_pages.Page(command, usage, dict(named), kind_of, notes)
-
-
-def _group_name(group: type) -> str:
-    """ "sweep" of a group titled "Sweep: ..."."""
-    title = (group.__doc__ or group.__name__).strip()
-    return title.split(":")[0].rstrip(".").lower().replace(" ", "_")
+    return help_pages.Page(command, usage, named, kind_of, notes)
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:

@@ -65,7 +65,9 @@ class Page:
         lines += [f"  --{name:17}{text}" for name, text in COMMON.items()]
         lines += ["", "All flags, by group (--help=GROUP):"]
         width = max(len(name) for name in self.groups) + 1
-        lines += [f"  {name:{max(width, 19)}}{_about(group)}" for name, group in self.groups.items()]
+        for name, group in self.groups.items():
+            about = title(group).partition(": ")[2] or title(group)
+            lines.append(f"  {name:{max(width, 19)}}{about.rstrip('.')}")
         return [*lines, "", "--help=all prints every flag, --help=FLAG explains one."]
 
     def _all(self) -> list[str]:
@@ -73,8 +75,7 @@ class Page:
 
     def _group(self, name: str) -> list[str]:
         group = self.groups[name]
-        title = (group.__doc__ or group.__name__).strip()
-        return [title, *(line for field in dataclasses.fields(group) for line in self._lines(field))]
+        return [title(group), *(line for field in dataclasses.fields(group) for line in self._lines(field))]
 
     def _lines(self, field: Field) -> list[str]:
         """The flag with its values, its meaning and its default."""
@@ -111,10 +112,8 @@ def wrapped(text: str) -> list[str]:
     return lines[:-1]
 
 
-def _about(group: type) -> str:
-    """What stands behind the colon of a group's title."""
-    title = (group.__doc__ or group.__name__).strip()
-    return (title.partition(": ")[2] or title).rstrip(".")
+def title(group: type) -> str:
+    return (group.__doc__ or group.__name__).strip()
 
 
 def _shown(default: Any) -> str:

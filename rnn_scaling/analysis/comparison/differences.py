@@ -7,7 +7,7 @@ counts as equal. What follows from an option that was changed on purpose is no d
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance, rows
@@ -114,15 +114,16 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     runs = [_RunFacts(record) for record in records]
     unordered = _loads_within(runs)
     is_any_on_gpu = any(run.on_gpu for run in runs)
-    groups = {follows: _grouped(runs, follows) for follows in {fact.follows for fact in FACTS}}
+    groups = {names: _grouped(runs, [run.options(names) for run in runs]) for names in {fact.follows for fact in FACTS}}
     for fact in FACTS:
         if is_any_on_gpu or not fact.gpu_only:
-            for group in groups[fact.follows]:
+            for group in groups[fact.follows].values():
                 unordered += _compare_fact(fact, *_usual_and_others(fact, group))
     settings = [repr(sorted(run.variables.items())) for run in runs]
     if len(set(settings)) > 1:
         usual = statistics.mode(settings)
-        unordered += _variables(*_parted(runs, [setting == usual for setting in settings]))
+        parts = _grouped(runs, [setting == usual for setting in settings])
+        unordered += _variables(parts[True], parts[False])
     return _in_order(unordered, runs)
 
 
@@ -149,18 +150,12 @@ class _RunFacts:
 Side = Sequence[_RunFacts]
 
 
-def _parted(runs: Side, is_usual: Sequence[bool]) -> tuple[list[_RunFacts], list[_RunFacts]]:
-    return [run for run, usual in zip(runs, is_usual) if usual], [
-        run for run, usual in zip(runs, is_usual) if not usual
-    ]
-
-
-def _grouped(runs: Side, follows: tuple[str, ...]) -> list[list[_RunFacts]]:
-    """The runs that have these options in common, in the order of their first."""
-    groups: dict[tuple[str, ...], list[_RunFacts]] = {}
-    for run in runs:
-        groups.setdefault(run.options(follows), []).append(run)
-    return [*groups.values()]
+def _grouped(runs: Side, keys: Sequence[Hashable]) -> dict[Hashable, list[_RunFacts]]:
+    """The runs that have a key in common, in the order of their first."""
+    groups: dict[Hashable, list[_RunFacts]] = {}
+    for run, key in zip(runs, keys):
+        groups.setdefault(key, []).append(run)
+    return groups
 
 
 def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
@@ -205,7 +200,8 @@ def _usual_and_others(fact: Fact, runs: Side) -> tuple[Side, Side]:
     numbers = [value for value in known if value != NOT_TOLD]
     middle = statistics.median(numbers) if fact.tolerance is not None and numbers else NOT_TOLD
     usual = statistics.mode(known) if fact.tolerance is None else middle
-    return _parted(runs, [value is not None and not _differ(fact, [value], [usual]) for value in values])
+    parts = _grouped(runs, [value is not None and not _differ(fact, [value], [usual]) for value in values])
+    return parts.get(True, []), parts.get(False, [])
 
 
 def _text(fact: Fact, values: list[Any]) -> str:

@@ -31,17 +31,13 @@ WIDE = math.log(10)  # half an interval's width, as a share of the number, from 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scatter:
-    """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with.
-
-    Intervals that hold the same object, or one of the same `pool`, have its degrees once. `note`: whose it is.
-    `spread`: how many times the runs of one configuration differ at most.
-    """
+    """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with."""
 
     deviation: float
     degrees: float
-    note: str = ""
-    pool: Scatter | None = None
-    spread: float = 1.0
+    note: str = ""  # whose it is
+    pool: Scatter | None = None  # intervals that hold the same object, or one of the same pool, have its degrees once
+    spread: float = 1.0  # how many times the runs of one configuration differ at most
 
 
 @dataclasses.dataclass(frozen=True)

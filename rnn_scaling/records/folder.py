@@ -39,12 +39,11 @@ class Folder:
 
 
 def read(folder: Path) -> Folder:
-    """Every run record (*.json) of the folder itself, by file name.
+    """Every run record (*.json) of the folder itself, by file name; raises OSError if the folder cannot be read.
 
     Subfolders are other sets of runs (the two sides of an A/B, before and after): read together they would look like
-    repeats of one configuration. JSON of this suite's commands is passed over, and so is a copy of a record: two
-    processes never took the same times to the last digit, so counting both would narrow every interval. Raises OSError
-    if the folder cannot be read.
+    repeats of one configuration. JSON of this suite's commands is passed over, and so is a copy of a record: counting
+    both would narrow every interval.
     """
     # Not by glob, to which a folder that is not there, or may not be read, is an empty one.
     return read_files({name: folder / name for name in sorted(os.listdir(folder)) if name.endswith(".json")})
@@ -83,9 +82,8 @@ def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
 def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
     """The records in their order; failed runs of other trainers have the options and the unit that others tell.
 
-    What such a run would have told of its batch size, or of what it counts, stands in the record or the log that it did
-    not leave. It has what all good runs tell that agree with whatever it does tell, on as many devices where there are
-    any, else on others.
+    Such a run left no log that tells its batch size. It has what all good runs tell that agree with whatever it does
+    tell, on as many devices where there are any, else on others.
     """
     good = [run for run in records if run.status == "ok" and TRAINER in run.config]
     texts = [({name: repr(value) for name, value in run.config.items()}, run) for run in good]

@@ -89,11 +89,9 @@ class Difference:
 
 
 def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) -> list[Difference]:
-    """What differs between two sets of runs, the grave first; options are differences too.
+    """What differs between two sets of runs that measured something, the grave first; options are differences too.
 
-    Args:
-      records_a, records_b: runs that measured something, at least one a side. Options with several values on a side
-        differ only if no value is on both sides: such sides can be compared configuration by configuration.
+    Options with several values on a side differ only if no value is on both: such sides can be compared one by one.
     """
     if not records_a or not records_b:
         raise ValueError(f"expected runs on both sides, got {len(records_a)} and {len(records_b)}")

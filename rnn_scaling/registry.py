@@ -4,13 +4,11 @@ What a user may choose, the help text, which options a choice reads and what a s
 tables. They hold module paths, so that what a module imports loads only when it is chosen.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,15 +338,8 @@ def has_servers(mode: Any) -> bool:
     return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].has_servers
 
 
-class OptionReader(Protocol):
-    """A row of a table, here or elsewhere, that says which options it reads."""
-
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-
-
-def readers(table: Mapping[str, OptionReader]) -> dict[str, tuple[str, ...]]:
-    """Option -> the choices of the table that read it, for the options that not all of them read."""
+def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Option -> the choices of the table, here or elsewhere, whose `reads` name it."""
     options = dict.fromkeys(option for choice in table.values() for option in choice.reads)
     return {option: tuple(name for name, choice in table.items() if option in choice.reads) for option in options}
 

@@ -1,7 +1,5 @@
 """Which options only some configurations read: setting one that nothing reads is a mistake, and changes no run."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -117,10 +115,7 @@ def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
 
 
 def unread_options(values: Mapping[str, Any]) -> frozenset[str]:
-    """The options that nothing reads in a configuration of these flat values; one that is missing has its default.
-
-    Another trainer reads what it tells, whatever it means there.
-    """
+    """The options that nothing reads of these flat values, or their defaults; another trainer reads what it tells."""
     if TRAINER in values:
         return frozenset()
     return _unread(tuple([values.get(name, OPTIONS[name].default) for name in DECIDING]))

@@ -4,8 +4,6 @@ A message names the flag, its value, the rule and the remedy. It is a format str
 `Case.extras`. Conflicts that need a loop or the file system are in conflicts.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re
@@ -86,16 +84,11 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class ConflictRule:
-    """One conflict.
+    """One conflict."""
 
-    Attributes:
-      applies: whether the conflict is there.
-      reads: the rule holds where this option is read; "": always.
-    """
-
-    applies: Callable[[Case], bool]
+    applies: Callable[[Case], bool]  # whether the conflict is there
     message: str
-    reads: str = ""
+    reads: str = ""  # the rule holds where this option is read; "": always
 
 
 _OWN_ENDS = ("until_steady", "stop_at_loss", "stop_at_accuracy")

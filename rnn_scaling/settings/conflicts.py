@@ -1,9 +1,4 @@
-"""Which configurations cannot run. `problems` returns every conflict at once, before TensorFlow loads.
-
-Each line names the flag, its value, the rule and the remedy. Conditions on options alone are in conflict_rules.py.
-"""
-
-from __future__ import annotations
+"""Which configurations cannot run: all conflicts at once, those of options alone from conflict_rules.py."""
 
 import importlib.util
 import os
@@ -57,9 +52,14 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
     if bad:  # what follows computes with the values, so these get values that it can compute with
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
         config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
-    lines = [line for lines_of in bad.values() for line in lines_of] + list(_ignored(config, given))
+    lines = [*bad.values()]
+    for name in unread(config, given):
+        needed = remedy(config, name)
+        lines.append(f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out")
     lines += conflict_rules.broken(config, given, num_gpus)
-    for check in (_uneven_towers, _kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
+    if config.devices.device == "gpu" and num_gpus:
+        lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
+    for check in (_kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
         lines += check(config, num_gpus)
     return lines
 
@@ -72,26 +72,13 @@ def keeps_trace(config: RunConfig) -> str | None:
     return None
 
 
-def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
+def _out_of_range(config: RunConfig) -> Iterator[tuple[str, str]]:
     for name, field in OPTIONS.items():
         value = getattr(getattr(config, GROUP_OF[name]), name)
         if name == "decoder_type" and value == config.model.encoder_type:
             continue  # said of the encoder
         if rule := broken_rule(field, value):
-            yield name, [f"{spell(name, value)} must be {rule}"]
-
-
-def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
-    for name in unread(config, given):
-        needed = remedy(config, name)
-        yield f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out"
-
-
-def _uneven_towers(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    if config.devices.device == "gpu" and num_gpus:
-        uneven = uneven_towers(config.devices.num_devices, num_gpus)
-        if uneven:
-            yield uneven
+            yield name, f"{spell(name, value)} must be {rule}"
 
 
 def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
@@ -182,18 +169,10 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):
             continue
-        reason = _unreadable(path)
-        if reason:
-            yield f"--{name}={path}: {reason}"
-
-
-def _unreadable(path: str) -> str | None:
-    """Why a file cannot be read, or None."""
-    try:
-        input_files.open_regular(path, input_files.UNLIMITED).close()
-    except OSError as e:
-        return e.strerror or str(e)
-    return None
+        try:
+            input_files.open_regular(path, input_files.UNLIMITED).close()
+        except OSError as e:
+            yield f"--{name}={path}: {e.strerror or e}"
 
 
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
@@ -202,8 +181,7 @@ def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     kinds = {"result_file": "file", "mlperf_log": "file", "log_dir": "folder", "checkpoint_dir": "folder"}
     for name, kind in kinds.items():
         path = getattr(output, name)
-        reason = _unwritable(Path(path), kind) if path else None
-        if reason:
+        if path and (reason := _unwritable(Path(path), kind)):
             yield f"--{name}={path}{reason}"
 
 
@@ -230,31 +208,26 @@ def _can_create(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _framework(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _framework(config: RunConfig, num_gpus: int) -> list[str]:
     """What another framework cannot do: it trains one network, on constant batches."""
-    name = config.frameworks.framework
+    name, faults = config.frameworks.framework, []
+    row = FRAMEWORKS[name]
     if name == OURS:
-        return
-    faults = list(_framework_faults(config, num_gpus))
-    yield from faults
-    if not faults:  # it starts a program
-        row = FRAMEWORKS[name]
-        if problem := other_python.problem(name, row.package, row.least):
-            yield problem
-
-
-def _framework_faults(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    name = config.frameworks.framework
+        return []
     for option, allowed in _ALLOWED_ELSEWHERE.items():
         value = getattr(getattr(config, GROUP_OF[option]), option)
         if value not in allowed:
             remedy = f"use {' or '.join(spell(option, each) for each in allowed)}" if allowed[0] else "leave it out"
-            yield f"--framework={name} cannot have {spell(option, value)}; {remedy}"
+            faults.append(f"--framework={name} cannot have {spell(option, value)}; {remedy}")
     sizes = config.tower_batch_sizes()
-    if FRAMEWORKS[name].has_equal_towers and len(set(sizes)) > 1:
-        yield (
+    if row.has_equal_towers and len(set(sizes)) > 1:
+        faults.append(
             f"--framework={name} cuts --global_batch_size={sum(sizes)} evenly, and --num_devices={len(sizes)} does not "
             f"divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
         )
-    if config.devices.device == "gpu" and config.devices.num_devices > num_gpus:
-        yield f"--framework={name} needs a GPU for each of --num_devices={config.devices.num_devices}, got {num_gpus}"
+    devices = config.devices
+    if devices.device == "gpu" and devices.num_devices > num_gpus:
+        faults.append(f"--framework={name} needs a GPU for each of --num_devices={devices.num_devices}, got {num_gpus}")
+    if not faults and (problem := other_python.problem(name, row.package, row.least)):  # which starts a program
+        faults.append(problem)
+    return faults

@@ -1,7 +1,5 @@
 """The command lines of commands that start many runs: any flag of the trainer takes a list. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +14,8 @@ OF_ONE_RUN = ("checkpoint_dir", "save_every", "mlperf_log")
 def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
     """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
 
-    Args:
-      groups: option dataclasses of the command; where one has the field `trace_batches`, every run is traced.
-
-    Raises:
-      FlagErrors: naming every unknown flag, malformed value and contradiction.
+    Where one of the command's groups has the field `trace_batches`, every run is traced. A FlagErrors names every
+    unknown flag, malformed value and contradiction.
     """
     own = flags.fields(groups)
     lines: list[str] = []

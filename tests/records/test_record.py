@@ -346,7 +346,7 @@ def test_an_error_of_a_check_is_a_fault_of_the_record(monkeypatch):
         yield
 
     text = make_record().to_json()
-    for name in ("batch_faults", "config_faults", "rank_faults"):
+    for name in ("batch_faults", "config_faults", "phase_faults"):
         with monkeypatch.context() as patched:
             patched.setattr(checks, name, broken)
             with pytest.raises(record.RecordError, match="ZeroDivisionError"):

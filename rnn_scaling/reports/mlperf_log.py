@@ -4,11 +4,11 @@ Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_
 """
 
 import datetime
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
+from rnn_scaling.files.input_files import json_text
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.registry import DATA_SOURCES
 from rnn_scaling.settings.conditions import unread_options
@@ -25,7 +25,7 @@ def text(record: RunRecord) -> str:
     lines = []
     for seconds, kind, key, value, metadata in (*_settings(record), *_run(record)):
         event = {"namespace": "", "time_ms": round(1000 * (started + seconds)), "event_type": kind, "key": key}
-        lines.append(f":::MLLOG {json.dumps({**event, 'value': value, 'metadata': metadata})}\n")
+        lines.append(f":::MLLOG {json_text({**event, 'value': value, 'metadata': metadata}, indent=None)}")
     return "".join(lines)
 
 

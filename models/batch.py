@@ -7,8 +7,6 @@ T is the longest sentence of the batch or --pad_to, B the sentences. Ids are `[T
 `[B, T]` otherwise. Positions at or after a sentence's length are padding: any id, never counted and never in the loss.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol

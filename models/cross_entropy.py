@@ -8,8 +8,6 @@ With label smoothing e the target is (1 - e) onehot(label) + e / V: Szegedy et a
 N: words, U: units, V: vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

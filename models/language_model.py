@@ -4,8 +4,6 @@ Items are tokens. The sentences are the target side of the text. A token is a po
 words of a sentence and its end-of-sentence word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf

@@ -3,8 +3,6 @@
 Letters: T words of a sentence, B samples, H and W height and width of an image, C its channels.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -8,8 +8,6 @@ A new cell is one file and one line. A cell module has
   every kernel that claims the cell must agree with it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from types import ModuleType

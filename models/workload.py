@@ -1,7 +1,5 @@
 """What the core trains and counts: it knows variables, batches, losses and items, and nothing of what they mean."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import zlib

@@ -3,8 +3,6 @@
 A new workload is one file, whose `build(config, device_type)` returns a `models.workload.Workload`, and one line here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping

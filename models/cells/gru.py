@@ -15,8 +15,6 @@ many products, which cuDNN does not compute.
 B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.workload import VariableSpec

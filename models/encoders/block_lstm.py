@@ -12,8 +12,6 @@ Where our own operators were built and can be taken (models/extension), they are
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

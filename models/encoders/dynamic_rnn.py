@@ -4,8 +4,6 @@ twenty small ops a step.
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator

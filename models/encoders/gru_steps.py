@@ -10,8 +10,6 @@ is computed in float32 from weights, inputs and to outputs rounded to float16.
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

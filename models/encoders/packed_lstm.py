@@ -6,8 +6,6 @@ while the product's sums are still in the caches. Dtypes as in `block_lstm`, whi
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf

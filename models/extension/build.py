@@ -1,7 +1,5 @@
 """Compiles kernels.c for this Python's TensorFlow: `./run.sh setup-kernels`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

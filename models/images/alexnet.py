@@ -7,8 +7,6 @@ Sources: Krizhevsky, One weird trick for parallelizing convolutional neural netw
 Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig

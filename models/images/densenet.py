@@ -9,8 +9,6 @@ tf_cnn_benchmarks' users report (364,772 and 2,259,652). The paper's keep all ch
 Source: Huang, Liu, van der Maaten, Weinberger, Densely Connected Convolutional Networks, arXiv:1608.06993.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig

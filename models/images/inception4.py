@@ -7,8 +7,6 @@ Source: Szegedy, Ioffe, Vanhoucke, Alemi, Inception-v4, Inception-ResNet and the
 Learning, arXiv:1602.07261, figures 3 to 9.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import average_pool, chain, dropout, fork, max_pool
 from rnn_scaling.models.images.steps import normalized as conv

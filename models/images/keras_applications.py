@@ -3,8 +3,6 @@
 The models are built without a value for any weight: a step gives the layers its tensors, and no second copy exists.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

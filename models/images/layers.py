@@ -7,8 +7,6 @@ B images, H rows, W columns, C channels, F features. Activations are [B, H, W, C
 NCHW; a kernel is [h, w, in, out] under both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping

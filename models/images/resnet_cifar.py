@@ -8,8 +8,6 @@ Sources: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, arXi
 Mappings in Deep Residual Networks, arXiv:1603.05027. v2 has the layers of tf_cnn_benchmarks, models/resnet_model.py.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig

@@ -6,8 +6,6 @@ Sources: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, arXi
 others, Accurate, Large Minibatch SGD, arXiv:1706.02677, section 5.1.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.images.layers import Layers, builder

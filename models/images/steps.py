@@ -4,8 +4,6 @@ A chain numbers its steps and a fork its branches, which gives variables names s
 A layer without arguments is a method of `Layers`, such as `Layers.flatten`.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Data source `constant`: one random batch a tower, drawn once and kept on its device: no input cost."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -12,8 +12,6 @@ Rules (the pipeline's own are in text.py):
 - A vocabulary has one word a line, without blanks, each word once; `eos` is in each, `bos` in the target's.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Data source `device`: every step draws a fresh random batch on each tower's device; nothing comes from the host."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

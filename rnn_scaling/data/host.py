@@ -5,8 +5,6 @@ comparison of the two shows the cost of the way alone. With a global batch that 
 are others, of the same shapes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

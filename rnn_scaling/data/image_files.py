@@ -1,7 +1,5 @@
 """The files of images in a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rnn_scaling.data.corpus import DataError

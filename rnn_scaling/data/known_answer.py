@@ -8,8 +8,6 @@ towers share one global batch, together they see the same sentences.
 Letters: T words of a sentence, B sentences of a tower, G of all towers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -9,8 +9,6 @@ of both, hold the words that the text has at least twice, most frequent first, s
 arguments make the same bytes with every version of Python.
 """
 
-from __future__ import annotations
-
 import argparse
 import bisect
 import collections

@@ -6,8 +6,6 @@ An image is a coloured pattern under noise, and a JPEG of its size is about as l
 from 1 to --classes, so that the images of a class are one pattern. The same arguments make the same images.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Sequence

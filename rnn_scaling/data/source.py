@@ -1,7 +1,5 @@
 """What every data source is given, and what it hands to the training step."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Protocol
 

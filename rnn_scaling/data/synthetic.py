@@ -1,7 +1,5 @@
 """Random batches: what the sources device, constant and host share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -19,8 +19,6 @@ What is done to the files, in this order, all of it in tf.data's C++ ops:
    to `pad_to` words.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Iterable

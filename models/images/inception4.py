@@ -28,11 +28,7 @@ MODULE_A = fork(
     chain(conv(64, 1), conv(96, 3)),
     chain(conv(64, 1), conv(96, 3), conv(96, 3)),
 )
-_REDUCTION_A = fork(
-    _HALVE,
-    conv(384, 3, 2, "VALID"),
-    chain(conv(192, 1), conv(224, 3), conv(256, 3, 2, "VALID")),
-)
+_REDUCTION_A = fork(_HALVE, conv(384, 3, 2, "VALID"), chain(conv(192, 1), conv(224, 3), conv(256, 3, 2, "VALID")))
 MODULE_B = fork(
     chain(_MEAN, conv(128, 1)),
     conv(384, 1),

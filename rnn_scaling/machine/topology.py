@@ -108,12 +108,7 @@ def _worst(topology: Topology, subset: Sequence[int]) -> str:
 
 def text(topology: Topology) -> str:
     """What a person wants to know, for a terminal: the matrix, the groups, and the best GPUs for each count."""
-    blocks = [
-        "GPU topology, from nvidia-smi",
-        _table(topology),
-        _groups_text(topology),
-        _best_text(topology),
-    ]
+    blocks = ["GPU topology, from nvidia-smi", _table(topology), _groups_text(topology), _best_text(topology)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

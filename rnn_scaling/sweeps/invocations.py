@@ -33,11 +33,7 @@ class RunFailed(RuntimeError):
 
 
 def run(
-    options: Mapping[str, Any],
-    *,
-    timeout_s: float = 0.0,
-    launch: str = "",
-    program: Sequence[str] = ranks.TRAINER,
+    options: Mapping[str, Any], *, timeout_s: float = 0.0, launch: str = "", program: Sequence[str] = ranks.TRAINER
 ) -> RunRecord:
     trainer = SuiteTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))

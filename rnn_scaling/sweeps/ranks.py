@@ -140,10 +140,7 @@ def _warn_of_open_ports(reason: str) -> None:
 
 
 def each_rank(
-    config: RunConfig,
-    commands: Sequence[Sequence[str]],
-    environments: Sequence[Mapping[str, str]],
-    has_streams: bool,
+    config: RunConfig, commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], has_streams: bool
 ) -> list[Task]:
     """A task for each rank of a run, all with the same new token."""
     # A coordinator continues when a worker dies; in all other modes the run ends.

@@ -39,19 +39,12 @@ class ImageBatch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One side of the text.
+    """One side of the text."""
 
-    Attributes:
-      name: "src" or "tgt", as in --src_max_len.
-      vocab_size: ids are below it.
-      predicted: whether the next word is predicted at each of its words.
-      vocabulary: the name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own.
-    """
-
-    name: str
-    vocab_size: int
-    predicted: bool
-    vocabulary: str = ""
+    name: str  # "src" or "tgt", as in --src_max_len
+    vocab_size: int  # ids are below it
+    predicted: bool  # whether the next word is predicted at each of its words
+    vocabulary: str = ""  # name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own
 
 
 SeedOf = Callable[[int], Any]

@@ -13,7 +13,7 @@ from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
-from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, gemm_flops, total
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
@@ -39,9 +39,7 @@ class _LanguageModel(NextWords):
     def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
         return {"embedding": batch.target_input}
 
-    def last_layer(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: TargetBatch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def last_layer(self, weights: Tensors, rows: Tensors, batch: TargetBatch, seed: tf.Tensor) -> tf.Tensor:
         dropout = self._config.dropout
         with tf.name_scope(self._config.unit_type):
             inputs = stacks.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)

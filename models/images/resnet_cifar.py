@@ -67,7 +67,7 @@ def _shortcut(layers: Layers, x: tf.Tensor, channels: int) -> tuple[tf.Tensor, i
 
 def _normalized(layers: Layers, name: str, x: tf.Tensor, channels: int, stride: int) -> tf.Tensor:
     with layers.scope(name):
-        return layers.normalized_convolution(x, channels, 3, stride=stride)
+        return layers.batch_normalization(layers.convolution(x, channels, 3, stride=stride))
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

@@ -36,11 +36,10 @@ def bottleneck(layers: Layers, x: tf.Tensor, channels: int, stride: int) -> tf.T
 
 def _normalized(layers: Layers, name: str, x: tf.Tensor, channels: int, window: int, stride: int) -> tf.Tensor:
     with layers.scope(name):
-        if stride == 1 or window == 1:
-            return layers.normalized_convolution(x, channels, window, stride=stride)
-        return layers.normalized_convolution(
-            layers.pad(x, window // 2), channels, window, stride=stride, padding="VALID"
-        )
+        is_padded = stride > 1 and window > 1
+        x = layers.pad(x, window // 2) if is_padded else x
+        padding = "VALID" if is_padded else "SAME"
+        return layers.batch_normalization(layers.convolution(x, channels, window, stride=stride, padding=padding))
 
 
 build = builder(body)

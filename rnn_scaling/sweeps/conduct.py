@@ -29,7 +29,8 @@ from rnn_scaling.sweeps import limit as limits
 from rnn_scaling.sweeps.estimate import Estimator
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.limit import Limit
-from rnn_scaling.sweeps.runs import Trainer
+from rnn_scaling.sweeps.plan import interleave
+from rnn_scaling.sweeps.runs import AnyRun, Trainer
 
 Made = tuple[Job, RunRecord]
 
@@ -111,6 +112,16 @@ def conduct(
         command = f"{entry.program()} {shlex.join(again)}"
         print(f"\ninterrupted: {finished}; to continue:\n  {command}", file=sys.stderr)
         outcome.exit_status = entry.EXIT_INTERRUPTED
+    return outcome
+
+
+def conduct_sweep(
+    runs: Sequence[AnyRun], repeats: int, out: Path, options: ConductOptions, *, again: Sequence[str], trainer: Trainer
+) -> SweepOutcome:
+    """Makes interleaved rounds of runs, as `conduct` does; the records are in the order of the runs."""
+    jobs = [Job(run, out, run.label) for run in interleave(runs, repeats)]
+    outcome = conduct(jobs, out, options, again=again, trainer=trainer)
+    outcome.records = {job.label: outcome.records[job.label] for job in jobs if job.label in outcome.records}
     return outcome
 
 

@@ -19,8 +19,6 @@ _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
 
 class _LanguageModel(NextWords):
-    """See `Workload`."""
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(
             config, TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
@@ -63,5 +61,4 @@ def stack_of(config: ModelConfig) -> stacks.RecurrentStack:
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernel for "GPU" or "CPU"."""
     return _LanguageModel(config, device_type)

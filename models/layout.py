@@ -31,7 +31,6 @@ class TextLayout:
     labels = ("target_output",)
 
     def batch(self, parts: Iterable[Iterable[Any]]) -> Any:
-        """A batch of what each side gives."""
         return self.type(*(part for side in parts for part in side))
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:

@@ -15,8 +15,6 @@ from types import ModuleType
 
 @dataclasses.dataclass(frozen=True)
 class UnitType:
-    """One cell on paper."""
-
     module: str  # where its step is
     help: str  # in a few words
     title: str  # its name in sentences

@@ -152,5 +152,4 @@ def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
 
 
 def first_values(specs: Iterable[VariableSpec], seed: int) -> dict[str, np.ndarray]:
-    """The initial value of each variable, by name."""
     return {spec.name: initial_value(spec, seed) for spec in specs}

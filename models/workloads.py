@@ -14,8 +14,6 @@ from rnn_scaling.models.unit_types import UNIT_TYPES
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One workload on paper."""
-
     module: str  # where `build` is
     help: str  # what it is, in a few words
     unit: str  # what is counted, as in words/s
@@ -34,7 +32,6 @@ class Entry:
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of its datasets of images."""
         return tuple(self.image_sizes)
 
 

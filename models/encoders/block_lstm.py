@@ -35,7 +35,6 @@ class LstmStep(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    """What runs, for the record."""
     if _is_packed(stack):
         return packed_lstm.kernel_name(stack)
     return "MatMul loop + LSTMBlockCellGrad" if stack.dtype == "bfloat16" else "BlockLSTM + LSTMBlockCellGrad"

@@ -45,7 +45,6 @@ class _PaddedCell(_Cell):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    """What runs, for the record."""
     return stack.named("tf.compat.v1.nn.dynamic_rnn")
 
 

@@ -15,7 +15,6 @@ from rnn_scaling.models.extension import operators
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    """What runs, for the record."""
     return "packed LSTM"
 
 

@@ -59,5 +59,4 @@ _BODIES: dict[str | None, Body] = {"imagenet": _imagenet_body, "cifar10": cifar1
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network for the images of --dataset."""
     return layering.build(_BODIES[config.dataset], config)

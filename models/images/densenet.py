@@ -47,7 +47,6 @@ def body(depth: int, growth: int) -> Body:
 
 
 def _activated(layers: Layers, x: tf.Tensor, channels: int, window: int) -> tf.Tensor:
-    """Batch normalisation, relu, convolution."""
     return layers.convolution(tf.nn.relu(layers.batch_normalization(x)), channels, window, biased=True)
 
 

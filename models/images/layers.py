@@ -51,7 +51,6 @@ class Layers:
         self._scope = before
 
     def channels(self, x: tf.Tensor) -> int:
-        """C of activations."""
         return int(x.shape[self._channel_axis])
 
     def convolution(
@@ -105,11 +104,9 @@ class Layers:
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
     def max_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
-        """The largest value of each square window."""
         return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
 
     def average_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
-        """The mean of each square window."""
         return tf.nn.avg_pool2d(x, window, stride, padding, self._data_format)
 
     def pad(self, x: tf.Tensor, size: int) -> tf.Tensor:
@@ -118,7 +115,6 @@ class Layers:
         return self._made_of(x, tf.pad(x, paddings))
 
     def every_second(self, x: tf.Tensor) -> tf.Tensor:
-        """Every second row and column."""
         return x[:, :, ::2, ::2] if self._data_format == "NCHW" else x[:, ::2, ::2]
 
     def pad_channels(self, x: tf.Tensor, channels: int) -> tf.Tensor:
@@ -129,7 +125,6 @@ class Layers:
         return tf.pad(x, paddings)
 
     def join(self, *parts: tf.Tensor) -> tf.Tensor:
-        """The channels of all parts."""
         return tf.concat(parts, self._channel_axis)
 
     def spatial_mean(self, x: tf.Tensor) -> tf.Tensor:

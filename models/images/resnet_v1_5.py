@@ -14,7 +14,6 @@ STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # channels of the 3 x 3 convol
 
 
 def body(layers: Layers, images: tf.Tensor) -> tf.Tensor:
-    """The layers below the logits."""
     x = tf.nn.relu(_normalized(layers, "first", images, 64, 7, 2))
     x = layers.max_pool(x, 3, 2, "SAME")
     for stage, (channels, blocks) in enumerate(STAGES):

@@ -14,8 +14,6 @@ Step = Body
 
 
 def chain(*steps: Step) -> Step:
-    """One step after the other."""
-
     def run(layers: Layers, x: tf.Tensor) -> tf.Tensor:
         for number, step in enumerate(steps):
             with layers.scope(f"layer_{number}"):

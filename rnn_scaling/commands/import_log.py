@@ -40,7 +40,6 @@ class ImportOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Reads the files and prints their tables; returns the exit status."""
     options = flags.read(words, USAGE, ImportOptions, "import_log")
     from rnn_scaling.importers import any_format, checked, rendering, tables
 

@@ -60,7 +60,6 @@ class ThreadsOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Sweeps the threads and says what they bound; returns the exit status."""
     groups = [ThreadsOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "threads")
     (own, how), lists = sweep_options.split(words, groups)

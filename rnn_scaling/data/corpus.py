@@ -43,8 +43,6 @@ class CheckedSide:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """What the check learned on its way."""
-
     num_lines: int  # of each file, empty ones too
     sides: tuple[CheckedSide, ...]
 

@@ -37,7 +37,6 @@ def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Writes the files."""
     prog = "python -m rnn_scaling.data.make_tfrecords"
     parser = argparse.ArgumentParser(prog=prog, description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="folder of the files; made if it is missing")

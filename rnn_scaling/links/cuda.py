@@ -96,7 +96,6 @@ class Cuda:
         self.call("cudaSetDevice", device)
 
     def device_memory(self, device: int, num_bytes: int) -> AbstractContextManager[int]:
-        """Address of memory on a device."""
         self.use(device)
         return self._owned("cudaMalloc", "cudaFree", num_bytes)
 

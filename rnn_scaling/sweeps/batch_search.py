@@ -25,8 +25,6 @@ FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}  # enough to see how m
 
 
 class BatchSearch:
-    """The runs of a search for the largest batch, each within its memory."""
-
     def __init__(
         self, lists: Mapping[str, Sequence[Any]], memory_gib: float, memory_share: float, trainer: Sequence[str]
     ) -> None:

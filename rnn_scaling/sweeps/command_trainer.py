@@ -46,8 +46,6 @@ NOTHING = [sys.executable, "-I", "-S", "-c", ""]
 
 @dataclasses.dataclass
 class _Output:
-    """What one run printed."""
-
     is_cut: bool = False  # the run printed more than its log may hold
     # When its lines came, in seconds of `time.monotonic`.
     arrivals: list[float] = dataclasses.field(default_factory=list)
@@ -219,7 +217,6 @@ class CommandTrainer(Trainer[CommandRun]):
 
 
 def _template(run: CommandRun) -> str:
-    """The command as the user gave it."""
     return str(run.config["trainer_command"])
 
 
@@ -229,7 +226,6 @@ def command(run: CommandRun, result_file: Path) -> list[str]:
 
 
 def _log_of(result_file: Path) -> Path:
-    """Where the output of a run is kept."""
     return result_file.with_name(f"{result_file.stem}.log.txt")
 
 

@@ -60,8 +60,6 @@ class ConductOptions(flags.FileOptions):
 
 @dataclasses.dataclass
 class SweepOutcome:
-    """What became of the jobs."""
-
     # Set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
     exit_status: int | None = None
     records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # the finished jobs' records by label

@@ -17,8 +17,6 @@ Identity = tuple[tuple[str, Any], ...]
 
 
 class Estimator:
-    """Learns from finished runs."""
-
     def __init__(self, num_cores: int | None = None, workers_share: bool = True, is_reckoned: bool = True) -> None:
         """num_cores: that the runs share; those of this process when not given.
         workers_share: all workers of a run share these cores; else each worker has its own.

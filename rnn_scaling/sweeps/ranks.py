@@ -44,8 +44,6 @@ class ProcessCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Starter:
-    """Starts the processes of a run."""
-
     trainer: Sequence[str] = TRAINER  # the command of one process, without its flags
     launch: str = ""  # a launcher with its flags, which places the processes; empty: they start on this machine
 

@@ -45,8 +45,6 @@ GROUPS = (SweepOptions, ConductOptions, TrainerOptions)
 
 @dataclasses.dataclass
 class Made:
-    """What a sweep made."""
-
     out: Path
     outcome: SweepOutcome
     exit_status: int | None = None  # None: every run is finished

@@ -47,29 +47,22 @@ class Side:
     vocabulary: str = ""  # name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own
 
 
-SeedOf = Callable[[int], Any]
-"""Number of a stream, 0 or 1 -> two int64 seed words for its random numbers."""
+SeedOf = Callable[[int], Any]  # number of a stream, 0 or 1 -> two int64 seed words for its random numbers
 
 
 class Layout(Protocol):
-    """The batches of a workload.
-
-    sides: of the text, where they are text: --src_max_len and the like say how long. labels: the parts that the loss
-    alone reads.
-    """
+    """The batches of a workload."""
 
     @property
-    def sides(self) -> tuple[Side, ...]: ...
+    def sides(
+        self,
+    ) -> tuple[Side, ...]: ...  # of text; --src_max_len and the like say how long
 
     @property
-    def labels(self) -> tuple[str, ...]: ...
+    def labels(self) -> tuple[str, ...]: ...  # the parts that the loss alone reads
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
-        """A random batch.
-
-        Args:
-          lengths: words of each sentence of each of `sides`.
-        """
+        """A random batch; `lengths`: words of each sentence of each of `sides`."""
         ...
 
     def sample_axis(self, part: Any) -> int:

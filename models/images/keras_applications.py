@@ -87,11 +87,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     """Keras' layer as one operator instead of seventeen; statistics are float32 under any policy."""
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """The normalized activations.
-
-        Args:
-          inputs: [B, H, W, C], or [B, C, H, W] where `axis` is 1.
-        """
+        """The normalized activations; `inputs`: [B, H, W, C], or [B, C, H, W] where `axis` is 1."""
         if not training:
             return super().call(inputs, training=training, mask=mask)
         ones = tf.ones(inputs.shape[self.axis])

@@ -7,11 +7,7 @@ from rnn_scaling.settings.run_options import DataOptions
 
 
 def files(options: DataOptions) -> list[str]:
-    """The files to train on, in the order of their names.
-
-    Raises:
-      DataError: if there is none.
-    """
+    """The files to train on, in the order of their names. Raises DataError if there is none."""
     folder, pattern = options.data_dir, options.file_pattern
     try:
         paths = sorted(str(path) for path in Path(folder).iterdir() if path.match(pattern))

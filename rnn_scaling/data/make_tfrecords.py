@@ -20,11 +20,7 @@ _PATTERN, _NOISE = (6, 8, 3), 12.0  # coarse pixels of a pattern; deviation of t
 
 
 def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
-    """One record.
-
-    Args:
-      size: height and width.
-    """
+    """One record; `size`: height and width."""
     pattern = np.random.default_rng([seed, 0, label]).uniform(0, 255, _PATTERN)
     noise = np.random.default_rng([seed, 1, number]).normal(0, _NOISE, (*size, 3))
     pixels = tf.image.resize(pattern, size, method="bicubic") + noise.astype(np.float32)

@@ -36,11 +36,7 @@ _LINES_PER_CALL = 128
 
 
 def build(feed: Feed) -> Source:
-    """Sentences of the files that the feed's options name.
-
-    Raises:
-      corpus.DataError: if the files break a rule of `corpus.check`.
-    """
+    """Sentences of the files that the feed's options name. Raises DataError if they break a rule of `corpus.check`."""
     layout = feed.layout
     if not isinstance(layout, TextLayout):
         raise ValueError(f"expected a workload of text, got batches of {type(layout).__name__}")

@@ -30,11 +30,7 @@ class Best:
 
 
 def read() -> Topology | None:
-    """The topology of this machine; None: no visible GPU, or nvidia-smi does not answer.
-
-    Raises:
-      TopologyError: if its answer cannot be read.
-    """
+    """The topology of this machine; None: no GPU, or nvidia-smi does not answer. Raises TopologyError as `parse`."""
     printed = gpu_topology()
     return None if printed is None else parse(printed)
 

@@ -197,7 +197,7 @@ def _run_pending(
         estimator.learn(job.identity, result)
     shown = display.SweepDisplay(len(before) + len(jobs), len(survey.finished), begun=len(before))
     pending = [job.identity for job in survey.pending]
-    shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
+    shown.board.line(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
     try:
         for index, job in enumerate(survey.pending):
             left = [later.identity for later in survey.pending[index:]]

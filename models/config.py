@@ -51,11 +51,7 @@ def _workloads_in_words() -> str:
 class ModelConfig:
     """Model: network, kernels, sizes and precision."""
 
-    model: str = option(
-        "nmt",
-        _workloads_in_words(),
-        choices=tuple(WORKLOADS),
-    )
+    model: str = option("nmt", _workloads_in_words(), choices=tuple(WORKLOADS))
     unit_type: str = option(
         "lstm",
         f"{readers_of('unit_type')}: cell of every layer: "
@@ -104,10 +100,7 @@ class ModelConfig:
         False, "nmt_attention: with --attention=bahdanau, a normalised score vector with a scale and a bias"
     )
     biases_per_gate: int = option(
-        1,
-        "nmt_attention: biases of an LSTM's gate; 2, whose sum acts, as cuDNN and PyTorch have",
-        minimum=1,
-        maximum=2,
+        1, "nmt_attention: biases of an LSTM's gate; 2, whose sum acts, as cuDNN and PyTorch have", minimum=1, maximum=2
     )
     share_embedding: bool = option(False, "nmt, nmt_attention: both sides look up one embedding")
     num_heads: int = option(

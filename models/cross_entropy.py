@@ -8,8 +8,6 @@ With label smoothing e the target is (1 - e) onehot(label) + e / V: Szegedy et a
 N: words, U: units, V: vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,8 +23,6 @@ Gradient = Callable[..., tuple["tf.Tensor | None", ...]]  # of the loss -> of ea
 
 
 class LossOptions(NamedTuple):
-    """How a loss is computed."""
-
     accuracy: bool = False  # right predictions are counted
     label_smoothing: float = 0.0  # share of each target that is spread over all words
     tied: bool = False  # the projection is [V, U], a table of embeddings, and not [U, V]

@@ -4,8 +4,6 @@ A kernel module has `kernel_name(stack)`, what really runs, and `build(stack)`, 
 results of `rnn_scaling.models.stacks.reference(stack)`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from types import ModuleType

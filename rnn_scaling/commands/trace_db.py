@@ -80,7 +80,6 @@ class TraceDbOptions:
 
 
 def look(options: TraceDbOptions) -> tuple[str, list[str]]:
-    """Returns the text of the summary and the problems of the file."""
     with opened(options.file) as db:
         layout = layout_of(db)
         if layout is None:

@@ -11,8 +11,6 @@ classes; others, such as bounding boxes, are not read. Files are named train-000
 4. Pixels become float32 in [-1, 1], and classes count from 0.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ meeting -> member   refused or seen, welcome, beat, pass, lost, failed
 A hello, and the answer to it, proves that its sender has the job's token. Who does not prove it hears nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import math
@@ -28,6 +26,32 @@ STRANGER_S = 3.0  # within which a connection says who it is
 STRANGERS = 64  # connections that have not said it; for one more, the oldest of them is closed
 BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
+
+
+class _Connection(wire.Channel):
+    """Somebody who has connected; `peer` once it has said which rank it is."""
+
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, address: str) -> None:
+        """`address`: of its host; empty: rank 0's own end."""
+        super().__init__(connection, selector)
+        self.address = address
+        self.peer: Peer | None = None
+        self.since = self.heard_at
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it may be anybody's."""
+        return self.peer is None and bool(self.address)
+
+
+@dataclasses.dataclass
+class _Gathering:
+    """A barrier where somebody waits: what each rank brought, and when the patience of one ends."""
+
+    values: dict[int, Any] = dataclasses.field(default_factory=dict)
+    keeps_values: bool = False
+    deadline: float = math.inf
+    timeout_s: float = math.inf
 
 
 class Rendezvous:
@@ -300,32 +324,6 @@ class Rendezvous:
             connection.close()
             if connection.peer is not None and self._live.get(connection.peer.rank) is connection:
                 del self._live[connection.peer.rank]
-
-
-class _Connection(wire.Channel):
-    """Somebody who has connected; `peer` once it has said which rank it is."""
-
-    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, address: str) -> None:
-        """`address`: of its host; empty: rank 0's own end."""
-        super().__init__(connection, selector)
-        self.address = address
-        self.peer: Peer | None = None
-        self.since = self.heard_at
-
-    @property
-    def is_stranger(self) -> bool:
-        """Whether it may be anybody's."""
-        return self.peer is None and bool(self.address)
-
-
-@dataclasses.dataclass
-class _Gathering:
-    """A barrier where somebody waits: what each rank brought, and when the patience of one ends."""
-
-    values: dict[int, Any] = dataclasses.field(default_factory=dict)
-    keeps_values: bool = False
-    deadline: float = math.inf
-    timeout_s: float = math.inf
 
 
 def listen(launch: Launch) -> socket.socket:

@@ -1,7 +1,5 @@
 """What a Recorder accepts: what every reader of records accepts, by the same limits, and nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The clock of a run: one reading at the start and one at the end of every step."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 

@@ -2,8 +2,6 @@
 with them. Nothing of TensorFlow's goes this way.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import socket

@@ -13,8 +13,6 @@ lose for good all that is below s / 2. Half precision errs relative to each elem
 since other words come each step. Shapes: R rows, D elements a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

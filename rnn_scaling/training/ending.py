@@ -1,7 +1,5 @@
 """After which batch a run ends, and why: batches, passes over the data, a known rate, or a target."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]
 variable `[V, ...]`; an index may come several times, and such rows add up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 

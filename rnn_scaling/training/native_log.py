@@ -1,7 +1,5 @@
 """Keeps what TensorFlow's C++ code writes to stderr out of the way, and shows it when a run fails."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys

@@ -8,8 +8,6 @@ of a normalisation. For sgd, momentum and rmsprop c w is added to the clipped gr
 adam it is decoupled: w -= lr c w before the update (AdamW; Loshchilov and Hutter, arXiv:1711.05101).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple

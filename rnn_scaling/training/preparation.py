@@ -1,7 +1,5 @@
 """A process before its framework loads, which sizes itself by its cores and reads its environment then."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """How far a run is, on stderr: a live bar on a terminal, a plain line every few seconds elsewhere."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TextIO

@@ -1,7 +1,5 @@
 """Ranks of somebody's trainer meet at rank 0. A file next to the result file says where; rank 0 removes it then."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """What every timed run leaves, ours or a user's: its clock, its phases, what was watched, its record."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time

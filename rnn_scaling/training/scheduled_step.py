@@ -1,7 +1,5 @@
 """Steps that a coordinator hands to whichever worker is free, and what became of each."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

@@ -9,8 +9,6 @@ batch that only the loss reads stay on the host; what is known while tracing, as
 nowhere.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple

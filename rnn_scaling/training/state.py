@@ -1,7 +1,5 @@
 """What is known of a run of our trainer so far: its record can be made at any moment, also when it fails."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math

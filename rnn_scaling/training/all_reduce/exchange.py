@@ -1,7 +1,5 @@
 """Dense gradients of all towers in, their sums out: pack, choose the algorithm by size, reduce, unpack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """TensorFlow's hierarchical copy: two halves of the towers add up, then the halves' sums meet and go back."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """NVIDIA's NCCL through TensorFlow's own op: each tower on a GPU of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

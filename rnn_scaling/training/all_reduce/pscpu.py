@@ -1,7 +1,5 @@
 """The additions on the host: on the towers' own devices if these are CPUs, else on the towers' host CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

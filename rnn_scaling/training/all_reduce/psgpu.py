@@ -1,7 +1,5 @@
 """The additions on the towers' GPUs, spread over them: shards of the tensors meet there, as on parameter servers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """TensorFlow's recursive halving and doubling: 2 log2(n) rounds between pairs of towers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

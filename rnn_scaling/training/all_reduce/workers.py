@@ -1,7 +1,5 @@
 """Exchange between the towers of several workers: totals, and sparse gradients of whatever number of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """TensorFlow's ring all-reduce, drawn into the graph: n - 1 additions and n - 1 copies of an n-th each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

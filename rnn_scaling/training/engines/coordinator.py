@@ -4,8 +4,6 @@ The strategy connects the processes; its ClusterCoordinator runs a step on a wor
 dies. The variables are placed by their bytes and not by the strategy, which deals them to the servers in turn.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import tensorflow as tf

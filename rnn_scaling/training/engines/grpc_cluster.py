@@ -3,8 +3,6 @@
 Every other process is a TensorFlow server (gRPC) that runs what the client tells it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

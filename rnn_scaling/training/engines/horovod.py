@@ -1,7 +1,5 @@
 """Workers whose sums are Horovod's, by Gloo: each on its own devices."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket

@@ -3,8 +3,6 @@
 The towers of workers that exchange nothing are numbered over all workers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -5,8 +5,6 @@ says how many updates there were: read before the variables are, and raised by o
 far it moved in between, the own update left out, is the step's staleness.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf

@@ -3,8 +3,6 @@
 multi_worker_mirrored: MultiWorkerMirroredStrategy, the same for several machines; the engine has made it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 

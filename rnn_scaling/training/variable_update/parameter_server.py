@@ -3,8 +3,6 @@
 It lies on the host, is spread over GPUs, or over processes that do nothing else.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

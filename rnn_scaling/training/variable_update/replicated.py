@@ -3,8 +3,6 @@
 collective_all_reduce is the same, with an all-reduce that spans the towers of several workers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence

@@ -235,9 +235,9 @@ FAULTS = (
     ),
     Fault(
         "rows of other towers lost",
-        f"{T}/gradients.py",
-        "gathered.append(add(slices))",
-        "gathered.append(add(slices[:1]))",
+        f"{V}/replicated.py",
+        "functools.partial(gradients.add, slices)",
+        "functools.partial(gradients.add, slices[:1])",
         "left out|tower itself",
     ),
     Fault(

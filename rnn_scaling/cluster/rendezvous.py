@@ -55,17 +55,14 @@ class _Gathering:
 
 
 class Rendezvous:
-    """The meeting point of all ranks; lives in rank 0's process.
-
-    Attributes:
-      reports: what each rank has reported, in the order in which it came.
-      gathered: by name of what was gathered, each rank's value; None for one that was lost.
-    """
+    """The meeting point of all ranks; lives in rank 0's process."""
 
     def __init__(self, launch: Launch, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()) -> None:
         """Starts to listen."""
-        self.reports: defaultdict[int, list[Any]] = defaultdict(list)
-        self.gathered: dict[str, list[Any]] = {}
+        self.reports: defaultdict[int, list[Any]] = defaultdict(list)  # of each rank, in the order in which they came
+        self.gathered: dict[
+            str, list[Any]
+        ] = {}  # by name of a gathering, each rank's value; None for one that was lost
         self._launch, self._timeout_s, self._heartbeat_s, self._survives = launch, timeout_s, heartbeat_s, survives
         self._listener = listen(launch)
         self._listener.setblocking(False)

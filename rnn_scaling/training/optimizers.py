@@ -56,10 +56,7 @@ class _Update(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """An update rule. It holds no state: the caller keeps the slots of each copy of each variable.
-
-    `variable` below is a tf.Variable, or a component of a mirrored one, on one device.
-    """
+    """An update rule. It holds no state: the caller keeps the slots of each copy of each variable."""
 
     name: str
     learning_rate: LearningRate
@@ -76,17 +73,11 @@ class Optimizer:
             )
 
     def apply(
-        self,
-        variable: tf.Variable,
-        slots: Slots,
-        gradient: Gradient,
-        scale: tf.Tensor | None,
-        step: tf.Tensor,
+        self, variable: tf.Variable, slots: Slots, gradient: Gradient, scale: tf.Tensor | None, step: tf.Tensor
     ) -> Any:
         """Updates the variable and its slots in place, on the variable's device; returns the operation that does it.
 
         Args:
-          slots: what `slots` gave for it.
           scale: scalar that multiplies the gradient, such as `gradients.clip_scale`'s; None: 1.
           step: int64 scalar, the updates done so far: 0 for the first.
         """
@@ -111,11 +102,7 @@ class Optimizer:
 
 
 def build(name: str, learning_rate: float | LearningRate, weight_decay: float = 0.0) -> Optimizer:
-    """An optimizer.
-
-    Args:
-      name: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9, 0.999, 1e-7).
-    """
+    """An optimizer: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9, 0.999, 1e-7)."""
     first_slots, rule = _RULES[name]
     rate = learning_rate if isinstance(learning_rate, LearningRate) else LearningRate(learning_rate)
     return Optimizer(name, rate, first_slots, rule, weight_decay)

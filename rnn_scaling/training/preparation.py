@@ -14,11 +14,7 @@ from rnn_scaling.training.state import RunState
 
 
 def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
-    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them.
-
-    Args:
-      launch: which of several processes this is; None: it is alone.
-    """
+    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them. `launch` None: it is alone."""
     cores = available_cores()
     devices, measure = config.devices, config.measure
     resolved = state.resolved

@@ -27,12 +27,7 @@ class Slices:
     """One global batch cut in the towers' slices, none of its samples left out."""
 
     def __init__(
-        self,
-        workload: Workload,
-        batch: Any,
-        batch_sizes: Sequence[int],
-        cuts_on_host: bool,
-        elsewhere: Collection[str],
+        self, workload: Workload, batch: Any, batch_sizes: Sequence[int], cuts_on_host: bool, elsewhere: Collection[str]
     ) -> None:
         self._layout, self._batch, self._cuts_on_host = workload.layout, batch, cuts_on_host
         self._axis = workload.layout.sample_axis
@@ -125,11 +120,7 @@ class SlicedStep(TrainStep):
     def _loss(
         self, batch: Any, logits: Sequence[tf.Tensor], denominator: tf.Tensor, loss_scale: tf.Tensor | None
     ) -> tuple[list[Sums], list[tf.Tensor]]:
-        """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits.
-
-        Args:
-          loss_scale: what the mean is multiplied by; None: nothing.
-        """
+        """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits."""
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
             joined = tf.concat(list(logits), self._workload.layout.sample_axis(logits[0]))
             losses = self._workload.losses(joined, batch)

@@ -26,13 +26,10 @@ FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """The batches of one step, all towers'; `loss_items`: what each tower's loss is a sum over.
+    """The batches of one step, all towers'."""
 
-    batches: of each tower those of one update, a tuple.
-    """
-
-    batches: Sequence[Any]
-    loss_items: Sequence[float]
+    batches: Sequence[Any]  # of each tower those of one update, a tuple
+    loss_items: Sequence[float]  # what each tower's loss is a sum over
 
     @property
     def shares(self) -> dict[int, float]:

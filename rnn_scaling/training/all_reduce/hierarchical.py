@@ -12,10 +12,8 @@ from rnn_scaling.training.gradients import place
 def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
     """One tensor a tower -> their sum on each tower's device; made for two groups of GPUs with fast links inside.
 
-    Whole tensors are added, on devices that take turns. TensorFlow's function would silently leave the last of an odd
-    number of towers out of the sum.
-
-    Source: TensorFlow's `aggregate_gradients_using_hierarchical_copy`.
+    Whole tensors are added, on devices that take turns. TensorFlow's `aggregate_gradients_using_hierarchical_copy`
+    would silently leave the last of an odd number of towers out of the sum.
     """
     if (len(devices) > 1 and len(devices) % 2) or shards != 1:
         got = f"got {len(devices)} and {shards}"

@@ -9,11 +9,9 @@ from rnn_scaling.training.gradients import place
 
 
 def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
-    """One tensor a tower -> their sum on each tower's device.
+    """One tensor a tower -> their sum on each tower's device, by TensorFlow's `nccl_ops.all_sum`.
 
     Every tower's result must be used: a step that fetches only some of them waits for ever.
-
-    Source: TensorFlow's `nccl_ops.all_sum`.
     """
     types = {tf.DeviceSpec.from_string(device).device_type for device in devices}
     if types != {"GPU"} or shards != 1:

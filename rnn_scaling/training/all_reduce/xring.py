@@ -9,12 +9,9 @@ from rnn_scaling.training.gradients import place
 
 
 def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
-    """One tensor a tower -> their sum on each tower's device.
+    """One tensor a tower -> their sum on each tower's device, by TensorFlow's `build_ring_all_reduce`.
 
-    Args:
-      shards: rings that run at once, each in a rotated order over its share of the tensor; at most one a device.
-
-    Source: TensorFlow's `build_ring_all_reduce`.
+    `shards` rings run at once, each in a rotated order over its share of the tensor; at most one a device.
     """
     if shards > len(devices):
         raise ValueError(f"expected shards <= {len(devices)} devices for xring, got {shards}")

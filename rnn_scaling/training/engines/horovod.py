@@ -75,11 +75,7 @@ def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
 
 
 def _interface_of(host: str) -> str:
-    """Name of this machine's network interface that has the address of `host`.
-
-    Raises:
-      DeviceError: if none has it.
-    """
+    """This machine's network interface that has the address of `host`; DeviceError if none has it."""
     import psutil  # comes with Horovod
 
     wanted = {info[4][0] for info in socket.getaddrinfo(host, None)}

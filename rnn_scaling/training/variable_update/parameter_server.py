@@ -38,12 +38,8 @@ class Partition:
 def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[str, list[Partition]]:
     """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
 
-    Args:
-      partition: split variables larger than a device's share (all bytes / devices) along their first dimension, into as
-        many equal parts as it takes to fit.
-
-    Returns:
-      The parts of each variable in the order of their rows, by name, in the order of `specs`.
+    With `partition`, a variable larger than a device's share (all bytes / devices) is split along its first dimension,
+    in as many equal parts as it takes to fit. Variables come in the order of `specs`, parts in that of their rows.
     """
     sizes = {spec.name: math.prod(spec.shape) for spec in specs}
     share = sum(sizes.values()) / len(devices)

@@ -12,16 +12,10 @@ from rnn_scaling.verification.reference.cells import Array, State, Weights
 
 
 def context(kind: str, query: Array, memory: Array, lengths: Array, w: Mapping[str, Array]) -> Array:
-    """[B, D]: the memory weighed by the softmax of the scores of each sentence's own words.
+    """[B, D]: the memory [S, B, D] weighed by the softmax of each sentence's scores, by query [B, U] and lengths [B].
 
     luong: query' W m, arXiv:1508.04025, section 3.1, "general". bahdanau: v' tanh(Q query + W m), arXiv:1409.0473,
     appendix A.1.2; normalised g v' / |v| tanh(Q query + W m + b), arXiv:1602.07868.
-
-    Args:
-      query: [B, U].
-      memory: [S, B, D].
-      lengths: [B] words of each source sentence.
-      w: the variables "attention/..." by name.
     """
     keys = memory @ w["attention/memory"]  # [S, B, U]
     if kind == "luong":
@@ -47,12 +41,10 @@ def step_wise(
     w: Mapping[str, Array],
     forget_bias: float,
 ) -> Array:
-    """The decoder that goes word by word, [T, B, U].
+    """The decoder that goes word by word, [T, B, U], of embedded target words [T, B, E].
 
     luong feeds what it gave for the word before, tanh(W_c [context, h]), next to the word. bahdanau feeds the context
     of the top layer's last state, and gives tanh(W_c [context, h]) of the new one.
-
-    words: embedded target words, [T, B, E].
     """
     step = cells.CELLS[unit_type][0]
     output, states = w["attention/output"], list(states)
@@ -99,7 +91,6 @@ def residual(
     """Layers of one cell, from the network's third on with their input added: [T, B, U].
 
     Args:
-      unit_type, lengths, forget_bias: as of `cells.layers`.
       x: [T, B, U], what the layer below gave.
       first: number of the first of these layers in the network, from 0.
       context: [T, B, D] that each layer reads next to x; None: none.

@@ -1,7 +1,7 @@
 """One step of each cell, and layers of cells over sentences, in float64 NumPy: written from the papers' formulas.
 
-Nothing of `models/` is used, so that a fault there shows. Shapes: T steps, B sentences, D width of the input, U units.
-A weight has the name that the product's variable has within its cell.
+Nothing of `models/` is used, so that a fault there shows. Shapes: T steps, B sentences, D width of the input, U units;
+x is [T, B, D] and lengths [B]. A weight has the name that the product's variable has within its cell.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -78,13 +78,7 @@ CELLS: Mapping[str, tuple[Callable[[Array, State, Weights, float], State], int]]
 def direction(
     unit_type: str, x: Array, lengths: Array, state: State | None, w: Weights, forget_bias: float
 ) -> tuple[Array, State]:
-    """One cell over sentences -> (outputs [T, B, U], zero past the ends; the state at each sentence's end).
-
-    Args:
-      x: [T, B, D].
-      lengths: [B].
-      state: before the first step; None: zeros.
-    """
+    """One cell over sentences -> (outputs [T, B, U], zero past the ends; the state at each sentence's end)."""
     step, num_states = CELLS[unit_type]
     if state is None:
         recurrent = w.get("recurrent_kernel", w["kernel"][x.shape[2] :])
@@ -118,8 +112,6 @@ def layers(
     """Layers one after the other -> (outputs [T, B, U * directions], the last state of each cell, layer by layer).
 
     Args:
-      x: [T, B, D].
-      lengths: [B].
       cells: `[layer][direction]`: forward, and where there are two backward.
       states: of each cell before the first step; None: zeros.
     """

@@ -228,9 +228,9 @@ FAULTS = (
     ),
     Fault(
         "stale gradient",
-        f"{V}/replicated.py",
-        'if options.variable_consistency == "relaxed":',
-        "if True:",
+        f"{T}/replica.py",
+        ' for device in devices if options.variable_consistency == "relaxed"]',
+        " for device in devices]",
         "batch before",
     ),
     Fault(

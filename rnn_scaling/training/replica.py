@@ -75,7 +75,7 @@ class VariableUpdate:
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
         """What the tower multiplies its loss by before it differentiates; None without loss scaling."""
-        raise NotImplementedError
+        return self.updaters[tower if len(self.updaters) > 1 else 0].loss_scale()
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         """Exchanges the towers' gradients and updates the variables."""
@@ -220,9 +220,6 @@ class Replicas(VariableUpdate):
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather(self.copies[tower][name], ids)
 
-    def loss_scale(self, tower: int) -> tf.Tensor | None:
-        return self.updaters[tower].loss_scale()
-
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
 
@@ -248,6 +245,11 @@ class DeferredGradients:
                     self._rows[spec.name] = (rows, _resizable(tf.zeros([0], tf.int64), [None]))
                 else:
                     self._dense[spec.name] = tf.Variable(tf.zeros(spec.shape), trainable=False)
+
+    @classmethod
+    def of(cls, specs: Specs, devices: Sequence[str], options: UpdateOptions) -> list[DeferredGradients]:
+        """One for each tower where --variable_consistency asks for it, else none."""
+        return [cls(specs, device) for device in devices if options.variable_consistency == "relaxed"]
 
     def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
         """Returns the gradients of the step before and keeps these for the next."""

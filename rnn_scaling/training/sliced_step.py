@@ -19,6 +19,7 @@ import tensorflow as tf
 from rnn_scaling.analysis import slicing
 from rnn_scaling.models.workload import Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
+from rnn_scaling.training import gradients
 from rnn_scaling.training.replica import Gradients
 from rnn_scaling.training.towers import TowerInputs, TrainStep
 
@@ -45,7 +46,8 @@ class Slices:
     def parts(self) -> tuple[SlicedPart, ...]:
         """What becomes of each part of the batch."""
         fields = zip(self._batch._fields, self._batch)
-        return tuple(SlicedPart(name=name, bytes=_bytes(part), read=self._read[name]) for name, part in fields)
+        sizes = {name: gradients.num_bytes(part) if part.shape.is_fully_defined() else None for name, part in fields}
+        return tuple(SlicedPart(name=name, bytes=sizes[name], read=read) for name, read in self._read.items())
 
     def of_tower(self, tower: int) -> Any:
         """The tower's slice, for its device, which is the current one."""
@@ -143,10 +145,6 @@ class SlicedStep(TrainStep):
                 values += [] if sums.correct is None else [tf.cast(sums.correct, tf.float64)]
             with tf.device(self.engine.devices[index]):
                 return tf.stack(values)
-
-
-def _bytes(part: tf.Tensor) -> int | None:
-    return part.shape.num_elements() * part.dtype.size if part.shape.is_fully_defined() else None
 
 
 build = SlicedStep

@@ -36,16 +36,14 @@ class Replicated(Replicas):
         self._compression = compression.build(
             options.compress_gradients, shapes, engine.devices, self._group, engine.num_towers
         )
-        self._deferred = None
-        if options.variable_consistency == "relaxed":
-            self._deferred = [DeferredGradients(specs, device) for device in engine.devices]
+        self._deferred = DeferredGradients.of(specs, engine.devices, options)
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return super().total_items(items) if self._workers is None else [self._workers.total(items)] * len(items)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            if self._deferred is not None:
+            if self._deferred:
                 tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
             exchanged = self._exchange(tower_gradients)
         for index, grads in enumerate(exchanged):

@@ -248,7 +248,6 @@ class Rendezvous:
         self._tell_all(wire.encode("welcome", peers=everyone))
 
     def _come(self, peer: Peer, message: wire.Message) -> None:
-        """Somebody waits at a barrier."""
         name, timeout_s = wire.field(message, "name", str), wire.field(message, "timeout_s", float)
         for rank in sorted(self._left):
             self._fail(f"{self._joined[rank][0]} left before '{name}', where {peer} waits")

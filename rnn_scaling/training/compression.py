@@ -46,26 +46,21 @@ class Compression:
 
 
 def build(
-    kind: str,
-    shapes: Mapping[str, Sequence[int]],
-    devices: Sequence[str],
-    group: CollectiveGroup | None,
-    num_towers: int,
+    kind: str, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: CollectiveGroup | None
 ) -> Compression:
     """What --compress_gradients names; `shapes`: of the gradients that are exchanged as dense ones, by name."""
     if kind in HALVES:
-        return Half(HALVES[kind], devices, num_towers, group)
+        return Half(HALVES[kind], devices, group)
     return Quantised(shapes, devices, group) if kind == GATHERED else Compression()
 
 
 class Half(Compression):
     """Half precision, in which the all-reduce adds too."""
 
-    def __init__(
-        self, dtype: tf.DType, devices: Sequence[str], num_towers: int, group: CollectiveGroup | None = None
-    ) -> None:
+    def __init__(self, dtype: tf.DType, devices: Sequence[str], group: CollectiveGroup | None) -> None:
         self._dtype, self._devices, self._group = dtype, list(devices), group
         self._scales = dtype == tf.float16  # bfloat16 has the range of float32
+        num_towers = group.size if group else len(devices)
         self._top = 15 - (num_towers - 1).bit_length()  # finite elements stay below 2^top, and their sum below 2^15
 
     def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:

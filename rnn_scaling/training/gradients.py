@@ -11,6 +11,7 @@ import tensorflow as tf
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 Unpack = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+Reduce = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]  # one tensor a tower -> their sum on each tower's device
 
 
 def on_each(devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:

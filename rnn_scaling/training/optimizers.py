@@ -49,7 +49,6 @@ class _Update(NamedTuple):
 
     @property
     def dense(self) -> tf.Tensor:
-        """The dense gradient with its scale."""
         gradient = densify(self.gradient)
         return gradient if self.scale is None else gradient * tf.cast(self.scale, self.variable.dtype)
 

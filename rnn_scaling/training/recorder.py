@@ -218,7 +218,6 @@ class Recorder:
         return self._result or self._unfinished()
 
     def _finished(self, error: BaseException | None) -> RunRecord:
-        """The record of the run that ends now."""
         recording, end_s = self.recording, self._timer.since_last()
         if self._display is not None:
             self._display.close()

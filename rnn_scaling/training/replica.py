@@ -153,11 +153,10 @@ class Updater:
         self.skipped = self._loss_scale.skipped if self._loss_scale else None
 
     def slots(self, name: str) -> optimizers.Slots:
-        """The optimizer's state for the variable `name`."""
         return self._slots[name]
 
     def loss_scale(self) -> tf.Tensor | None:
-        """The present loss scale, a float32 scalar; None without loss scaling."""
+        """The present one, a float32 scalar; None without loss scaling."""
         return None if self._loss_scale is None else self._loss_scale.value.read_value()
 
     def apply(self, grads: Gradients) -> list[Any]:

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from rnn_scaling.training.gradients import on_each, place
+from rnn_scaling.training.gradients import Reduce, on_each, place
 
 # tf.distribute's strategies count both keys up from 1 and 100: start where they will not get to.
 _group_keys = itertools.count(1_000_000)
@@ -52,7 +52,6 @@ class CollectiveGroup:
         return on_each(self.devices, one, tensors, self._orders())
 
     def _options(self) -> dict[str, Any]:
-        """The group's arguments of an operation."""
         return {"group_size": self.size, "group_key": _group_key(self.devices), "communication_hint": self.hint}
 
     def _orders(self) -> list[list[tf.Tensor]]:
@@ -60,9 +59,7 @@ class CollectiveGroup:
         return [[_token(device).handle] for device in self.devices]
 
 
-def build(
-    devices: Sequence[str], shards: int, group: CollectiveGroup | None = None
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def build(devices: Sequence[str], shards: int, group: CollectiveGroup | None = None) -> Reduce:
     """One tensor a tower -> their sum on each tower's device; `group`: with the towers of other processes.
 
     Keys are unique in the process: each list of devices is a group, each traced reduction an instance. Processes that

@@ -1,6 +1,6 @@
 """Dense gradients of all towers in, their sums out: pack, choose the algorithm by size, reduce, unpack."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -49,9 +49,7 @@ def reduce_dense(
     return gradients.on_each(devices, lambda unpack, packed: unpack(packed), unpacks, summed)
 
 
-def _build(
-    segment: SpecSegment, devices: Sequence[str], group: CollectiveGroup | None
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def _build(segment: SpecSegment, devices: Sequence[str], group: CollectiveGroup | None) -> gradients.Reduce:
     module = load(ALL_REDUCES, segment.algorithm)
     if group is None:
         return module.build(devices, segment.shards)

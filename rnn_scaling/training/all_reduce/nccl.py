@@ -1,14 +1,14 @@
 """NVIDIA's NCCL through TensorFlow's own op: each tower on a GPU of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.ops import nccl_ops
 
-from rnn_scaling.training.gradients import place
+from rnn_scaling.training.gradients import Reduce, place
 
 
-def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def build(devices: Sequence[str], shards: int) -> Reduce:
     """One tensor a tower -> their sum on each tower's device, by TensorFlow's `nccl_ops.all_sum`.
 
     Every tower's result must be used: a step that fetches only some of them waits for ever.

@@ -1,16 +1,14 @@
 """The additions on the towers' GPUs, spread over them: shards of the tensors meet there, as on parameter servers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import place
+from rnn_scaling.training.gradients import Reduce, place
 
 
-def build(
-    devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def build(devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()) -> Reduce:
     """One tensor a tower -> their sum on each tower's device, added in `shards` pieces on `gather_devices`.
 
     Each piece is one AddN on the gather device that has been given the fewest bytes so far, so that whole tensors

@@ -1,14 +1,14 @@
 """TensorFlow's recursive halving and doubling: 2 log2(n) rounds between pairs of towers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import on_each, place
+from rnn_scaling.training.gradients import Reduce, on_each, place
 
 
-def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def build(devices: Sequence[str], shards: int) -> Reduce:
     """One tensor a tower -> their sum on each tower's device; the algorithm's own pieces are n-ths of the tensor.
 
     Source: TensorFlow's `build_recursive_hd_all_reduce`, after Thakur, Rabenseifner and Gropp, 2005.

@@ -33,9 +33,7 @@ class Replicated(Replicas):
         self._workers = WorkerReduce(engine) if engine.size > 1 else None
         self._group = None if self._workers is None else self._workers.towers
         shapes = {spec.name: spec.shape for spec in specs if spec.kind != "embedding" or self._densifies}
-        self._compression = compression.build(
-            options.compress_gradients, shapes, engine.devices, self._group, engine.num_towers
-        )
+        self._compression = compression.build(options.compress_gradients, shapes, engine.devices, self._group)
         self._deferred = DeferredGradients.of(specs, engine.devices, options)
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -77,7 +75,6 @@ class Replicated(Replicas):
         return result
 
     def _reduce(self, tower_grads: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
-        """The sums over the towers of all workers."""
         options = self._options
         return reduce_dense(
             tower_grads,

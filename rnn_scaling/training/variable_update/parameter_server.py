@@ -69,7 +69,6 @@ class ParameterServer(VariableUpdate):
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         self.devices, self._densify = list(engine.devices), options.sparse_gradients == "densify"
         self._embeddings = [spec.name for spec in specs if spec.kind == "embedding"]
-        self._specs = {spec.name: spec for spec in specs}
         self._parts = place_parts(specs, server_devices(engine, options), options.partition_large_variables)
         self._variables = {name: [_create(part, values) for part in parts] for name, parts in self._parts.items()}
         flat = {variable.name: variable for parts in self._variables.values() for variable in parts}
@@ -97,7 +96,7 @@ class ParameterServer(VariableUpdate):
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            # To the towers for their next step, before this step's update.
+            # Copies the variables, before this step's update, to the towers for their next step.
             for device, staged in zip(self.devices, self._staged):
                 for name, variable in staged.items():
                     variable.assign(self._read(name, device))

@@ -1,7 +1,5 @@
 """One run: build the step, warm up, time, and keep everything that the record needs."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

@@ -8,8 +8,6 @@ DIR/.run.lock                                                       held by the 
 Rank 0 writes run.json last, which makes the folder a checkpoint. The newest KEPT stay.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -5,8 +5,6 @@ copies, deferred gradients, what compression lost, loss scale, counters. They ar
 own objects, so no mode has to name them, and compared with what the traced step captured, so none can be forgotten.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """After which batch a run ends, and why: batches, passes over the data, a known rate, or a target."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -62,11 +60,7 @@ class Ending:
 
 
 def _batches_of_epochs(config: RunConfig) -> int:
-    """Batches, the last one full, of --num_epochs passes over the samples of the files.
-
-    Raises:
-      DataError: if they end within the warm-up.
-    """
+    """Batches, the last one full, of --num_epochs passes over the files; DataError if they end within the warm-up."""
     measure, data = config.measure, config.data
     if is_read(config, "data_dir"):
         samples = cifar10_files.count(image_files.files(data))

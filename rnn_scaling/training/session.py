@@ -3,8 +3,6 @@
 TensorFlow loads inside the thread; Ctrl-C is answered while a step is busy on the devices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,6 +1,6 @@
 """Thousands of damaged records, tables and logs: each is read or refused in a line, and what was read is worked with.
 
-    python -m tests.test_hostile_files TIMES     as many times the files of a test, from other random numbers
+python -m tests.test_hostile_files TIMES     as many times the files of a test, from other random numbers
 """
 
 from __future__ import annotations

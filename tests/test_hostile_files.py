@@ -126,6 +126,6 @@ def test_damaged_logs(tmp_path, times=1):
 
 if __name__ == "__main__":
     test_damaged_records(int(sys.argv[1]))
-    with tempfile.TemporaryDirectory() as folder:
-        test_damaged_tables(Path(folder), int(sys.argv[1]))
-        test_damaged_logs(Path(folder), int(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as place:
+        test_damaged_tables(Path(place), int(sys.argv[1]))
+        test_damaged_logs(Path(place), int(sys.argv[1]))

@@ -45,6 +45,7 @@ class Member:
         self._selector = selectors.DefaultSelector()
         self._peers: tuple[Peer, ...] = ()
         self._rank_0 = "rank 0"
+        self._last_words = b""  # what `abort` tells the others, which is kept until there is a channel
         self._waits: dict[str, threading.Event] = {}
         self._passed: set[str] = set()
         self._lock = threading.Lock()  # over the first failure
@@ -62,6 +63,8 @@ class Member:
         self._channel = wire.Channel(connection, self._selector)
         self._channel.longest = wire.LONGEST
         threading.Thread(target=self._run, args=(self._channel,), name="member", daemon=True).start()
+        if self._last_words:
+            self._send(self._last_words)
         try:
             self._wait("welcome", welcome)
         except ClusterError:
@@ -95,7 +98,8 @@ class Member:
 
         Where another rank's death may have caused the error, wait for `failed` first.
         """
-        self._send(wire.encode("abort", line=line))
+        self._last_words = wire.encode("abort", line=line)
+        self._send(self._last_words)
         if self._channel is not None:
             self.failed.wait(LAST_WORDS_S)
         self._fail(f"{self._me()} ended: {line}")

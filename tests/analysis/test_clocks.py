@@ -106,7 +106,6 @@ def test_a_report_shows_the_clocks_during_the_runs():
         "devices": [{"core": 0}],
         "samples": [{"at_s": 0.0, "devices": [{"mhz": mhz}]} for mhz in (2000, 2600, 2500)],
     }
-    facts = {fact.name: fact.text for fact in environment.facts([run_with(build(Clocks, cpu)), run_with(None)])}
-    assert facts["Clocks during the batches (medians of each device)"] == "CPU 2500 MHz"
-    facts = {fact.name: fact.text for fact in environment.facts([run_with(sampled(gpu(1500), gpu(1600)))])}
-    assert facts["Clocks during the batches (medians of each device)"] == "SM 1500 to 1600 MHz, memory 4000 MHz"
+    assert "CPU 2500 MHz" in [fact.text for fact in environment.facts([run_with(build(Clocks, cpu)), run_with(None)])]
+    facts = environment.facts([run_with(sampled(gpu(1500), gpu(1600)))])
+    assert "SM 1500 to 1600 MHz, memory 4000 MHz" in [fact.text for fact in facts]

@@ -130,11 +130,8 @@ def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
     status, out, err = call("--passes=1", xring="crash", rechd="error: no such device", memory="error: out of memory")
     assert status == 1
     errors = [line for line in err if line.startswith("error: ")]
-    assert errors == [
-        "error: host memory: out of memory",
-        "error: xring: ended by SIGABRT",
-        "error: rechd: no such device",
-    ]
+    said = {"host memory": "out of memory", "xring": "ended by SIGABRT", "rechd": "no such device"}
+    assert errors == [f"error: {name}: {reason}" for name, reason in said.items()]
     assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace("  ", "")
 
 
@@ -263,9 +260,8 @@ def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypat
     monkeypatch.setattr(measuring, "write_bytes", full)
     status, out, err = call("--measure=memory")
     assert status == 1 and "## Memory and copies" in out and (tmp_path / "out/links.md").exists()
-    assert [line for line in err if line.startswith("error")] == [
-        f"error: {tmp_path / 'out/links.json'}: No space left on device; the file was not written"
-    ]
+    (line,) = [line for line in err if line.startswith("error")]
+    assert line.startswith(f"error: {tmp_path / 'out/links.json'}: No space left on device")
 
 
 def logged(folder):

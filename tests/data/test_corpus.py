@@ -211,4 +211,4 @@ def test_files_that_change_are_named(data):
         stamps = corpus.Stamps(["a.tgt", "a.src"])
         assert stamps.change() == ""
         change()
-        assert stamps.change() == "a.src changed while the run read it; run it again on files that stay"
+        assert stamps.change().startswith("a.src changed while ")

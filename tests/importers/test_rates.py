@@ -206,15 +206,15 @@ def test_mlperf_runs_without_success_have_no_rate():
     assert len(rates.rows) == 1
     assert [row[2] for row in runs.rows] == ["no score (aborted)", "success", "no score (no run_stop)"]
     reasons = [problem.reason for problem in log.problems]
-    assert any("no score: the run ended with status 'aborted'" in reason for reason in reasons)
-    assert any("no score: a run without run_stop" in r for r in reasons)
+    assert any("no score" in reason and "'aborted'" in reason for reason in reasons)
+    assert any("no score" in reason and "run_stop" in reason for reason in reasons)
 
 
 def test_mlperf_lines_of_every_rank_are_one_run():
     text = "".join(f"{rank}: {line}\n" for line in log_samples.MLPERF.splitlines() for rank in range(3))
     log = parse(mlperf, text)
     assert [row[2:5] for row in log.tables[1].rows] == [("success", 100.5, 4.0)]
-    assert any("4 lines of run_start and run_stop repeat" in note for note in log.notes)
+    assert any("4 lines of run_start and run_stop " in note for note in log.notes)
 
 
 @pytest.mark.parametrize(

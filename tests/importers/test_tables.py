@@ -114,7 +114,8 @@ def test_nccl_tests_json_cut_short_keeps_whole_results():
     cut = log_samples.NCCL_TESTS_JSON[: log_samples.NCCL_TESTS_JSON.index('"size":1600000')]
     log = parse(nccl_tests_json, cut)
     assert len(log.tables[0].rows) == 2
-    assert [problem.reason for problem in log.problems] == ["the file ends within a JSON value"]
+    (problem,) = log.problems
+    assert "ends within" in problem.reason
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_horovod_timeline_without_its_bracket_is_whole(end):
 
 def test_horovod_timeline_cut_within_an_event():
     log = parse(horovod_timeline, log_samples.HOROVOD_TIMELINE[:-30])
-    assert log.problems[0].line == 21 and log.problems[0].reason == "the file ends within a JSON value"
+    assert log.problems[0].line == 21 and "ends within" in log.problems[0].reason
     assert any("1 tensors were in an activity" in note for note in log.notes)
 
 
@@ -275,7 +276,7 @@ def test_topo_of_the_spreadsheet_kind_with_spaces():
     text = "GPU0    GPU1    CPU Affinity\nGPU0     X     SOC    0-11\nGPU1    SOC     X     0-11"
     log = parse(topo, text)
     assert log.tables[0].rows == (("GPU0", "X", "SOC", "0-11"), ("GPU1", "SOC", "X", "0-11"))
-    assert any("SOC is the old name of SYS" in note for note in log.notes)
+    assert any("SOC" in note and "SYS" in note for note in log.notes)
 
 
 @pytest.mark.parametrize(

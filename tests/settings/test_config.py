@@ -259,9 +259,9 @@ def test_data_and_images_that_a_workload_is_not_trained_on_are_refused(tmp_path)
     (line,) = problems(dataset="cifar10")
     assert "--help=model" in line and len(line) < 200
     (line,) = problems(model="alexnet", data_source="tfrecord", data_dir=".")
-    assert line.startswith("--data_dir=.: no folder with files train-*-of-*")
+    assert line.startswith("--data_dir=.: ") and "train-*-of-*" in line
     (line,) = problems(model="resnet20", data_source="cifar10", data_dir="no/such")
-    assert line.startswith("--data_dir=no/such: no folder with files data_batch_*.bin")
+    assert line.startswith("--data_dir=no/such: ") and "data_batch_*.bin" in line
     (line,) = problems(model="lm", data_format="NCHW")
     assert line.startswith("--data_format=NCHW would be")
     (line,) = problems(model="resnet50", num_units=9)

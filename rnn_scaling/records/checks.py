@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS, unit_of
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
@@ -104,8 +104,9 @@ def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:
     """A unit that is not what the run's workload counts."""
     name = config.get("model", configs.OPTIONS["model"].default)
     workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
-    if workload and unit != workload.unit:
-        yield f"unit is {spelled(unit)}; expected {workload.unit!r}, which --model={name} counts"
+    expected = unit_of({**config, "model": name}) if workload else unit
+    if unit != expected:
+        yield f"unit is {spelled(unit)}; expected {expected!r}, which --model={name} counts"
 
 
 def phase_faults(phases: Phases | None, batches: Batches | None) -> Iterator[str]:

@@ -30,23 +30,23 @@ MODELS = {
     ),
     "transformer": TRANSFORMER,
 }
+_LAST_GAIN = "decoder/layer_1/feed_forward/norm/gain"
 SEARCHES = [Search(1, 0.0, LONGEST), Search(3, 0.0, LONGEST), Search(4, 1.5, LONGEST)]
 
 
 class Network:
     """A network with weights so large that its words differ; its end-of-sentence word ends translations early."""
 
-    def __init__(self, model, seed: int = 1) -> None:
+    def __init__(self, model, seed: int = 2) -> None:
         self.workload = workloads.load(model.model).build(model, "CPU")
         self.is_time_major = self.workload.layout.time_major
         values = first_values(self.workload.variables, seed)
         random = np.random.default_rng(seed)
         self.sources = [random.integers(3, 17, length) for length in LENGTHS]
-        scale = 2.5 if model.model == "transformer" else 6.0
+        scale = 1.0 if model.model == "transformer" else 6.0
         self.weights = {name: tf.constant(value * scale if value.ndim > 1 else value) for name, value in values.items()}
-        for name, value in values.items():
-            if name.endswith("norm/gain"):  # of ones, the network would repeat its words
-                self.weights[name] = tf.constant(random.normal(size=value.shape), tf.float32)
+        if _LAST_GAIN in values:  # the projection is the table that its last word comes from, which it would repeat
+            self.weights[_LAST_GAIN] *= -1.0
         self._logits = tf.function(self._outputs, reduce_retracing=True, autograph=False)
         greedy = self.translations(SEARCHES[0], end=-1).words.tolist()
         # Of the words of greedy search the one that ends its sentences at the most different places.

@@ -20,6 +20,8 @@ from rnn_scaling.models.batch import Batch
 
 KERNEL = "one step a word in tf.while_loop"  # what decodes, for the record
 
+_STACKED = 16
+
 LookUp = Callable[[str, tf.Tensor], tf.Tensor]
 """(name of an embedding, ids) -> its rows, `ids.shape + [E]`"""
 State = Any
@@ -124,9 +126,29 @@ def translate(
 
 def _best_words(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Log probabilities and numbers of the likeliest words of each row [V], the likeliest first: [N, count] each."""
-    best, words = tf.math.top_k(logits, count)
-    log_sum = tf.math.log(tf.reduce_sum(tf.exp(logits - best[:, :1]), axis=1, keepdims=True))
-    return best - best[:, :1] - log_sum, tf.cast(words, tf.int64)
+    best, words = _largest(logits, count)
+    # The likeliest word's probability is at least 1/V: this logarithm is never that of 0.
+    likeliest = tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=1, keepdims=True))
+    return best - best[:, :1] + likeliest, words
+
+
+def _largest(x: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The largest numbers of each row and where they are, as of `tf.math.top_k`.
+
+    They are in those columns of the row, cut and stacked, whose largest numbers are the largest: on CPUs a maximum is
+    many times as fast as a heap.
+    """
+    num_columns = -(-x.shape[1] // _STACKED)
+    if count == 1 or num_columns < count:
+        values, places = tf.math.top_k(x, count)
+        return values, tf.cast(places, tf.int64)
+    padded = tf.pad(x, [[0, 0], [0, num_columns * _STACKED - x.shape[1]]], constant_values=-np.inf)
+    stacked = tf.reshape(padded, [-1, _STACKED, num_columns])
+    columns = tf.cast(tf.math.top_k(tf.reduce_max(stacked, axis=1), count).indices, tf.int64)
+    few = tf.reshape(tf.gather(stacked, columns, axis=2, batch_dims=1), [-1, _STACKED * count])
+    values, places = tf.math.top_k(few, count)
+    places = tf.cast(places, tf.int64)
+    return values, places // count * num_columns + tf.gather(columns, places % count, batch_dims=1)
 
 
 def _rows_of(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

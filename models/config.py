@@ -171,7 +171,8 @@ class ModelConfig:
     )
     xla: bool = option(False, "let XLA cluster and compile what it can of the step")
     forward_only: bool = option(
-        False, "evaluate: each tower computes the forward pass and the loss alone, without dropout, and nothing is updated"
+        False,
+        "evaluate: each tower computes the forward pass and the loss alone, without dropout, and nothing is updated",
     )
     decode: bool = option(
         False,

@@ -4,8 +4,8 @@ In each step the best K of a sentence's hypotheses, each longer by any word, are
 word stays as it is, and competes by its score. A score is the sum of the words' log probabilities. With a length
 penalty, a hypothesis of n words is ranked by score / ((5 + n) / 6)^penalty: Wu et al., arXiv:1609.08144, equation 14.
 
-B: sentences, K: beams, N = B K: hypotheses, those of a sentence together and the best one first, V: vocabulary, T: words
-of a translation at most.
+B: sentences, K: beams, N = B K: hypotheses, those of a sentence together and the best one first, V: vocabulary, T: the
+most words of a translation.
 """
 
 from __future__ import annotations

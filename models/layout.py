@@ -68,7 +68,7 @@ class TextLayout:
         return type(batch)._make(map(pad, batch))
 
     def ends(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        """The begin-of-sentence and the end-of-sentence word of a batch's target side, which its longest sentence has."""
+        """The begin-of-sentence and the end-of-sentence word, as a batch's longest target sentence has them."""
         before, words = (
             part if self.time_major else tf.transpose(part) for part in (batch.target_input, batch.target_output)
         )

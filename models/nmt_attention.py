@@ -36,7 +36,7 @@ class _Network(Protocol):
         self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
     ) -> tf.Tensor: ...
 
-    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, num_beams: int) -> Start: ...
+    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start: ...
 
 
 class _AttentionTranslation(Translation):
@@ -65,7 +65,7 @@ class _AttentionTranslation(Translation):
     def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
         """See `decoding.Decoder`."""
         source = look_up(self.table_of("src"), batch.source)
-        first, run = self._network.start(weights, source, batch, search.num_beams)
+        first, run = self._network.start(weights, source, batch)
         logits = self._projected(weights)
 
         def step(words: tf.Tensor, state: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:

@@ -111,7 +111,10 @@ class _EncoderDecoder(Translation):
         source = look_up(self.table_of("src"), batch.source)
         cells = self._encoder.weights_of(encoder_cells(config), weights)
         _, state = self._encode(cells, source, batch.source_length, None, tf.constant([0, 0]))
-        cells = [tuple(tf.cast(w, dtype) for w in of_cell) for of_cell in self._decoder.weights_of(decoder_cells(config), weights)]
+        cells = [
+            tuple(tf.cast(w, dtype) for w in of_cell)
+            for of_cell in self._decoder.weights_of(decoder_cells(config), weights)
+        ]
         logits = self._projected(weights)
 
         def step(words: tf.Tensor, states: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:

@@ -82,7 +82,7 @@ class _Transformer(NextWords):
         return self._layers(side, weights, x, drop, attentions)
 
     def _layers(self, side: str, weights: Weights, x: Words, drop: Drop, attentions: Mapping[str, Attention]) -> Words:
-        """The layers of a side, each with these attentions, by what their weights are called, and a feed-forward net."""
+        """The layers of a side: attentions, by what their weights are called, and a feed-forward network each."""
 
         def add(x: Words, added: tf.Tensor, weights: Weights) -> Words:
             return x._replace(rows=multi_head.layer_norm(x.rows + drop(tf.cast(added, tf.float32)), weights))
@@ -96,17 +96,20 @@ class _Transformer(NextWords):
         return x
 
     def start(self, weights: Weights, look_up: LookUp, batch: Batch, search: Search) -> Start:
-        """See `decoding.Decoder`. A layer's keys and values of the words before are kept [N, H, T, D/H], of fixed size."""
-        config, num_beams, max_words = self._config, search.num_beams, search.max_words
-        num_heads, size = config.num_heads, config.num_units // config.num_heads
+        """See `decoding.Decoder`. Each layer keeps the keys and values of the words before, [N, H, T, D/H]."""
+        num_heads, width, max_words = self._config.num_heads, self._config.num_units, search.max_words
         rounded, table = self._rounded(weights), weights[_TABLE]
         source_words = batch.source.shape[1] or tf.shape(batch.source)[1]
         padding = scores.mask(batch.source_length, source_words)[:, None, None]
         rows = tf.gather(table, tf.reshape(batch.source, [-1]))
-        encoded = self.layers("encoder", rounded, Words(embedded(rows, source_words), source_words, padding), _keep)
-        names = _layer_names(config, "decoder")
+
+        def keep(x: tf.Tensor) -> tf.Tensor:  # drops nothing
+            return x
+
+        encoded = self.layers("encoder", rounded, Words(embedded(rows, source_words), source_words, padding), keep)
+        names = _layer_names(self._config, "decoder")
         memories = {n: multi_head.heads(encoded, rounded[f"{n}/memory/input"], num_heads) for n in names}
-        places, steps = multi_head.positions(max_words, config.num_units), tf.range(max_words, dtype=tf.int64)
+        places, steps = multi_head.positions(max_words, width), tf.range(max_words, dtype=tf.int64)
         logits = self._projected({PROJECTION: table})
 
         def step(words: tf.Tensor, kept: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
@@ -115,21 +118,22 @@ class _Transformer(NextWords):
 
             def attend_to_past(name: str, x: Words, w: Weights) -> tf.Tensor:
                 query, *new = multi_head.heads(x._replace(num_words=1), w["input"], num_heads)
-                keys, values = (_written(*each, steps == now) for each in zip(kept[name], new, strict=True))
+                keys, values = (tf.where((steps == now)[:, None], *each) for each in zip(new, kept[name], strict=True))
                 following[name] = keys, values
                 return multi_head.product(multi_head.attend(query, keys, values, past), w["output"])
 
             def attend_to_memory(name: str, x: Words, w: Weights) -> tf.Tensor:
                 (query,) = multi_head.heads(x, w["query"], num_heads)
-                return multi_head.product(multi_head.attend(query, *memories[name], padding), w["output"])
+                keys, values = memories[name]
+                return multi_head.product(multi_head.attend(query, keys, values, padding), w["output"])
 
             attentions = {"attention": attend_to_past, "memory": attend_to_memory}
-            x = Words(tf.gather(table, words) * config.num_units**0.5 + places[position], num_beams, past)
-            x = self._layers("decoder", rounded, x, _keep, attentions)
+            x = Words(tf.gather(table, words) * width**0.5 + places[position], search.num_beams, past)
+            x = self._layers("decoder", rounded, x, keep, attentions)
             return logits(tf.cast(x.rows, self._dtype)), following
 
-        empty = tf.zeros([tf.shape(batch.source)[0], num_heads, max_words, size], self._dtype)
-        return Start({name: (empty, empty) for name in names}, step)
+        empty = tf.zeros([tf.shape(batch.source)[0], num_heads, max_words, width // num_heads], self._dtype)
+        return Start(dict.fromkeys(names, (empty, empty)), step)
 
     def counts(self, batch: Batch) -> Counts:
         return counts_of_pairs(batch)
@@ -137,16 +141,6 @@ class _Transformer(NextWords):
     def flops_per_item(self, lengths: Sequence[int]) -> float:
         options = {**vars(self._config), **dict(zip(("src_max_len", "tgt_max_len"), lengths))}
         return workloads.WORKLOADS[self._config.model].flops_a_sample(options) / sum(lengths)
-
-
-def _keep(x: tf.Tensor) -> tf.Tensor:
-    """No dropout."""
-    return x
-
-
-def _written(kept: tf.Tensor, new: tf.Tensor, here: tf.Tensor) -> tf.Tensor:
-    """[N, H, T, D/H] with `new` [N, H, 1, D/H] where `here` [T] is true."""
-    return tf.where(here[:, None], new, kept)
 
 
 def _part(weights: Weights, prefix: str) -> Weights:

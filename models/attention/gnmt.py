@@ -79,9 +79,7 @@ class Gnmt:
                 context = self._contexts(weights, x, memory, batch) if context is None else context
         return x
 
-    def _read(
-        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def _read(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """The outputs of the encoder, laid out as the source is."""
         x = tf.cast(source, self._config.compute_dtype)
         for layer, (stack, run) in enumerate(zip(self._encoder, self._encode, strict=True)):
@@ -91,7 +89,7 @@ class Gnmt:
             x = x + y if layer >= _FIRST_RESIDUAL else y
         return x
 
-    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, num_beams: int) -> Start:
+    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start:
         """As `step_wise.StepWise.start`."""
         memory = self._read(weights, source, batch, tf.constant([0, 0]))
         rounded = {name: tf.cast(w, memory.dtype) for name, w in weights.items()}
@@ -107,9 +105,7 @@ class Gnmt:
                 following.append(stack.step(read, state, cells[layer]))
                 y = following[-1][-1]
                 x = x + y if layer >= _FIRST_RESIDUAL else y
-                if context is None:
-                    contexts = attend(tf.reshape(x, [-1, num_beams, x.shape[1]]))
-                    context = tf.reshape(contexts, [-1, memory.shape[2]])
+                context = attend(x) if context is None else context
             return x, tuple(following)
 
         batch_size = tf.shape(memory)[0]

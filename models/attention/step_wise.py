@@ -92,17 +92,13 @@ class StepWise:
         memory = stacks.swap_time_and_batch(memory) if self._config.time_major else memory
         return memory, scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1]), state
 
-    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, num_beams: int) -> Start:
+    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start:
         """As of a `decoding.Decoder`, of embedded words, up to the projection; other arguments as of `last_layer`."""
         memory, masked, state = self._read(weights, source, batch, tf.constant([0, 0]))
         rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items()}
         cells = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), rounded)
-        attend_of_sentences = scores.attention_of(self._config, rounded, memory, masked)
+        attend = scores.attention_of(self._config, rounded, memory, masked)
         feeds_output = self._config.attention == "luong"
-
-        def attend(h: tf.Tensor) -> tf.Tensor:
-            contexts = attend_of_sentences(tf.reshape(h, [-1, num_beams, h.shape[1]]))
-            return tf.reshape(contexts, [-1, self._memory_dim])
 
         def step(words: tf.Tensor, before: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
             states, fed = before

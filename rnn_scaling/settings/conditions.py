@@ -83,11 +83,15 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "lr_steps", _chosen("lr_schedule", ("piecewise",), "training")
     yield "loss_scale", _chosen("compute_dtype", ("float16",), "model")
     yield "stop_at_accuracy", Condition(lambda c: c.model.accuracy, "--accuracy=true", ("accuracy",))
-    training = Condition(lambda c: c.model.trains, "training, without --forward_only and --decode", ("forward_only", "decode"))
+    training = Condition(
+        lambda c: c.model.trains, "training, without --forward_only and --decode", ("forward_only", "decode")
+    )
     for name in _OF_TRAINING:
         yield name, training
     exchanging = Condition(
-        lambda c: c.model.trains or not modes[c.update.variable_update].trains_one_model, training.remedy, (*mode, *training.by)
+        lambda c: c.model.trains or not modes[c.update.variable_update].trains_one_model,
+        training.remedy,
+        (*mode, *training.by),
     )
     yield "variable_update", exchanging
     for name in ("accuracy", "label_smoothing", "decoder_type"):

@@ -172,7 +172,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
 
 
 def _kernels(config: RunConfig, workload: Workload) -> dict[str, str]:
-    """What really runs, for the record: where nothing is trained no kernel of gradients, which a name has after " + "."""
+    """What really runs, for the record; a name has the kernel of gradients, which not all runs need, after " + "."""
     if config.model.trains:
         return dict(workload.kernels)
     forward = {name: kernel.partition(" + ")[0] for name, kernel in workload.kernels.items()}
@@ -196,9 +196,7 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
     }
 
 
-def build_update(
-    config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None
-) -> VariableUpdate:
+def build_update(config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None) -> VariableUpdate:
     """The workload's variables under the chosen update mode; other arguments as in `feed_of`.
 
     Args:

@@ -148,8 +148,8 @@ def trained(directory: str, config: RunConfig) -> Path:
         now, then = _stamp(path), data.get(before)
         if path and before and now and then and now[0] != then[0]:
             raise CheckpointError(
-                f"--checkpoint_dir={directory} was trained with {spell(name, before)} of {then[0]:,} bytes, this one has "
-                f"{spell(name, path)} of {now[0]:,}; give the same vocabulary, or another folder"
+                f"--checkpoint_dir={directory} holds weights for {spell(name, before)} of {then[0]:,} bytes, "
+                f"this run has {spell(name, path)} of {now[0]:,}; give the same vocabulary, or another folder"
             )
     return folder
 

@@ -1,4 +1,4 @@
-"""The step of a run that does not train: --forward_only computes the loss of each tower's batch, --decode translates it.
+"""The step of a run that does not train: each tower computes the loss of its batch, or with --decode translates it.
 
 Name scopes: input, tower_<i>/input, tower_<i>/forward.
 """
@@ -12,7 +12,6 @@ import tensorflow as tf
 from rnn_scaling.models import decoding
 from rnn_scaling.models.decoding import Search
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.models.workload import Outcome
 from rnn_scaling.training.towers import TrainStep
 
 
@@ -34,7 +33,7 @@ class InferenceStep(TrainStep):
         return self._counts(index, outcome, [batch])
 
     def _translated(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
-        """As `_counts`: the loss is minus the score, items are the words, positions what the loop computed in their place."""
+        """As `_counts`: the loss is minus the score, the items are words, and a position is a sentence's step."""
         with tf.name_scope(f"tower_{index}/forward/"):
             best = self.translation(index, batch)
         with tf.name_scope(f"tower_{index}/counts/"):

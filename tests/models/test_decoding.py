@@ -15,12 +15,16 @@ from rnn_scaling.models.layout import BOS_ID, EOS_ID
 from rnn_scaling.models.workload import first_values
 from tests.support.training import MODEL, TRANSFORMER
 
+pytestmark = pytest.mark.usefixtures("as_built")
+
 LENGTHS, LONGEST = (5, 1, 3, 4), 6  # words of each source sentence, of a translation at most
 ATTENTION = dataclasses.replace(MODEL, model="nmt_attention")
 GNMT = dataclasses.replace(ATTENTION, attention_architecture="gnmt_v2", num_encoder_layers=3, num_decoder_layers=4)
 MODELS = {
     "nmt": MODEL,
-    "nmt of GRUs, batch-major": dataclasses.replace(MODEL, unit_type="gru", encoder_type="dynamic_rnn", time_major=False),
+    "nmt of GRUs, batch-major": dataclasses.replace(
+        MODEL, unit_type="gru", encoder_type="dynamic_rnn", time_major=False
+    ),
     "luong": ATTENTION,
     "bahdanau": dataclasses.replace(
         ATTENTION, attention="bahdanau", normalize_attention=True, biases_per_gate=2, time_major=False
@@ -90,7 +94,9 @@ class Network:
         def translate():
             start = self.workload.start(self.weights, self.look_up, batch, search)
             first, last = self.workload.layout.ends(batch)
-            return decoding.translate(start, len(LENGTHS), first, last - EOS_ID + (self.end if end is None else end), search)
+            return decoding.translate(
+                start, len(LENGTHS), first, last - EOS_ID + (self.end if end is None else end), search
+            )
 
         return decoding.Translation(*(part.numpy() for part in translate()))
 
@@ -110,7 +116,9 @@ def search_with_lists(network: Network, source, search: Search) -> tuple[list[in
             break
         rows = network.log_probabilities(source, [words for _, words in growing])
         longer = [
-            (score + float(gain), [*words, word]) for (score, words), row in zip(growing, rows) for word, gain in enumerate(row)
+            (score + float(gain), [*words, word])
+            for (score, words), row in zip(growing, rows)
+            for word, gain in enumerate(row)
         ]
         beams = sorted([*ended, *longer], key=rank, reverse=True)[: search.num_beams]
     score, words = beams[0]

@@ -114,7 +114,6 @@ _TRANSLATION = (
     *("decoder_type", "direction", "num_decoder_layers", "share_embedding"),
     *("src_vocab_size", "src_vocab_file", *_SOURCE_TEXT),
 )
-_SEARCH = ("decode", "beam_size", "length_penalty")
 _TARGET_SIDE = ("pad_to", "tgt_vocab_size", "tgt_max_len", "tgt_file_name", "tgt_vocab_file")
 _RECURRENT = (
     *("unit_type", "encoder_type", "num_encoder_layers", "num_units", "embedding_dim"),
@@ -166,7 +165,7 @@ WORKLOADS = {
         "translation, a recurrent encoder-decoder",
         *_PAIRS,
         _nmt_flops,
-        (*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT, *_SEARCH),
+        (*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
     ),
     "nmt_attention": Entry(
         "rnn_scaling.models.nmt_attention",
@@ -175,7 +174,7 @@ WORKLOADS = {
         _attention_flops,
         (
             *("attention", "attention_architecture", "normalize_attention", "biases_per_gate"),
-            *(*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT, *_SEARCH),
+            *(*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
         ),
     ),
     "transformer": Entry(
@@ -185,7 +184,7 @@ WORKLOADS = {
         _transformer_flops,
         (
             *("num_heads", "filter_size", "num_encoder_layers", "num_decoder_layers", "num_units", "dropout"),
-            *(*_SOURCE_TEXT, *_TARGET_SIDE, *_SEARCH),
+            *(*_SOURCE_TEXT, "decode", *_TARGET_SIDE),
         ),
     ),
     "lm": Entry(

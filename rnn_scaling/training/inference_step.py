@@ -21,7 +21,7 @@ class InferenceStep(TrainStep):
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         with tf.name_scope("input/"):
             batches = self._source.next_batches(step)
-        tower = self._translated if self._config.model.decode else self._evaluated
+        tower = self._evaluated if self._config.model.forward_only else self._translated
         return self._update.run(lambda index: tower(index, batches[index], step)), None
 
     def _evaluated(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:

@@ -163,6 +163,32 @@ class ModelConfig:
         0.0, "share of each target that the loss spreads over all words or classes", minimum=0.0, maximum=0.99
     )
     xla: bool = option(False, "let XLA cluster and compile what it can of the step")
+    forward_only: bool = option(
+        False,
+        "evaluate: each tower computes the forward pass and the loss alone, without dropout, and nothing is updated",
+    )
+    decode: bool = option(
+        False,
+        f"{readers_of('decode')}: each tower translates its source sentences, and tokens of the best translations are "
+        "counted; --tgt_max_len is the longest translation",
+    )
+    beam_size: int = option(
+        1,
+        "decode: hypotheses that are kept of each sentence; 1: greedy search",
+        minimum=1,
+        maximum=1_024,
+    )
+    length_penalty: float = option(
+        0.0,
+        "decode: a hypothesis of n words is ranked by its log probability / ((5 + n) / 6)^penalty (Wu et al. 2016)",
+        minimum=0.0,
+        maximum=10.0,
+    )
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run updates the network."""
+        return not (self.forward_only or self.decode)
 
 
 GNMT_V2: dict[str, Any] = {

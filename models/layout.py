@@ -59,6 +59,14 @@ class TextLayout:
 
         return type(batch)._make(map(pad, batch))
 
+    def ends(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The begin-of-sentence and the end-of-sentence word, as a batch's longest target sentence has them."""
+        before, words = (
+            part if self.time_major else tf.transpose(part) for part in (batch.target_input, batch.target_output)
+        )
+        longest = tf.argmax(batch.target_length, output_type=tf.int32)
+        return before[0, 0], words[batch.target_length[longest] - 1, longest]
+
     def sample_axis(self, part: tf.Tensor) -> int:
         return 1 if self.time_major and part.shape.rank >= 2 else 0
 

@@ -147,7 +147,7 @@ WORKLOADS = {
         "translation, a recurrent encoder-decoder",
         *_PAIRS,
         _nmt_flops,
-        (*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
+        (*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
     ),
     "nmt_attention": Entry(
         "rnn_scaling.models.nmt_attention",
@@ -156,7 +156,7 @@ WORKLOADS = {
         _attention_flops,
         (
             *("attention", "attention_architecture", "normalize_attention", "biases_per_gate"),
-            *(*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
+            *(*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
         ),
     ),
     "transformer": Entry(
@@ -166,7 +166,7 @@ WORKLOADS = {
         _transformer_flops,
         (
             *("num_heads", "filter_size", "num_encoder_layers", "num_decoder_layers", "num_units", "dropout"),
-            *(*_SOURCE_TEXT, *_TARGET_SIDE),
+            *(*_SOURCE_TEXT, "decode", *_TARGET_SIDE),
         ),
     ),
     "lm": Entry(
@@ -229,6 +229,14 @@ def images_of(workload: str, dataset: str | None) -> tuple[int, int]:
     """(height and width, number of classes) of the images of a workload, of `dataset` or of its own."""
     name = dataset or WORKLOADS[workload].datasets[0]
     return WORKLOADS[workload].image_sizes[name], DATASETS[name]
+
+
+TRANSLATED = "words of the best translations, the end of each among them"  # what a run counts that decodes
+
+
+def unit_of(options: Mapping[str, Any]) -> str:
+    """What a run of these flat options counts: what its workload does, and tokens where it decodes."""
+    return "tokens" if options.get("decode") else WORKLOADS[options["model"]].unit
 
 
 def load(name: str) -> ModuleType:

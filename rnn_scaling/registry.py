@@ -260,7 +260,7 @@ ENGINES = {
     ),
     "alone": Choice("rnn_scaling.training.engines.local"),
 }
-STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step")
+STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step", "inference_step")
 REPORTS: Mapping[str, ReportFile] = {
     "table": ReportFile("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": ReportFile("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),

@@ -23,7 +23,7 @@ from rnn_scaling.analysis.confidence import (
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
-from rnn_scaling.models.workloads import WORKLOADS, Entry
+from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
@@ -153,6 +153,8 @@ class Row:
     @property
     def items(self) -> str:
         """What is counted, in a few words."""
+        if self.config.get("decode"):
+            return TRANSLATED
         return self._workload.items if self._workload else "what its trainer counts"
 
     @property

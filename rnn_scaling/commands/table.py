@@ -2,6 +2,7 @@
 
 COMMANDS = {
     "train": ("rnn_scaling.train", "one run, measured"),
+    "decode": ("rnn_scaling.commands.decode", "one run that translates, greedily or with beam search"),
     "local-cluster": ("rnn_scaling.commands.local_cluster", "one run of several processes on this machine"),
     "sweep": ("rnn_scaling.commands.sweep", "many runs: every flag of the trainer takes a list"),
     "verify": ("rnn_scaling.commands.verify", "compares a mode with serial training; gives a certificate"),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS, unit_of
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
@@ -86,8 +86,9 @@ def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
     """A unit that is not what the run's workload counts."""
     name = config.get("model", configs.OPTIONS["model"].default)
     workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
-    if workload and unit != workload.unit:
-        yield f"unit is {spelled(unit)}; expected {workload.unit!r}, which --model={name} counts"
+    expected = unit_of({**config, "model": name}) if workload else unit
+    if unit != expected:
+        yield f"unit is {spelled(unit)}; expected {expected!r}, which --model={name} counts"
 
 
 def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
-from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, Metric
+from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, LATENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
@@ -112,12 +112,13 @@ def render_runs(records: Sequence[RunRecord]) -> str:
         f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
     ]
     skipped = [f"\n{sentence(statement)}\n" for statement in environment.skipped_updates(records)]
-    return table(rows) + "".join([*counted, *learned, *skipped])
+    has_latency = any(row.metric(LATENCY) for row in rows)
+    return table(rows, has_latency) + "".join([*counted, *learned, *skipped])
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The seed's table, and a line for each kind of ± that occurs in it."""
-    return markdown([rates(rows, is_full=False)])
+def table(rows: Sequence[Row], is_full: bool = False) -> str:
+    """The seed's table, and a line for each kind of ± that occurs in it; `is_full`: as of `rates`."""
+    return markdown([rates(rows, is_full=is_full)])
 
 
 def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:

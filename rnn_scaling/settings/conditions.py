@@ -16,6 +16,13 @@ FEW_CHOICES = 4  # that are spelled as flags, one by one
 MANY_CHOICES = 16  # of more, a message names a few
 
 
+_OF_TRAINING = (
+    *("dropout", "optimizer", "weight_decay", "learning_rate", "lr_schedule", "lr_steps", "lr_scaling"),
+    *("lr_warmup_batches", "loss_scale", "max_gradient_norm", "gradient_accumulation_steps"),
+    *("stop_at_loss", "stop_at_accuracy", "save_every", "mlperf_log"),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Condition:
     """An option that only some configurations read. by: the options that `read` looks at."""
@@ -74,6 +81,21 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "lr_steps", _chosen("lr_schedule", ("piecewise",), "training")
     yield "loss_scale", _chosen("compute_dtype", ("float16",), "model")
     yield "stop_at_accuracy", Condition(lambda c: c.model.accuracy, "--accuracy=true", ("accuracy",))
+    training = Condition(
+        lambda c: c.model.trains, "training, without --forward_only and --decode", ("forward_only", "decode")
+    )
+    for name in _OF_TRAINING:
+        yield name, training
+    exchanging = Condition(
+        lambda c: c.model.trains or not modes[c.update.variable_update].trains_one_model,
+        training.remedy,
+        (*mode, *training.by),
+    )
+    yield "variable_update", exchanging
+    for name in ("accuracy", "label_smoothing", "decoder_type"):
+        yield name, Condition(lambda c: not c.model.decode, "--decode=false", ("decode",))
+    for name in ("beam_size", "length_penalty"):
+        yield name, Condition(lambda c: c.model.decode, "--decode=true", ("decode",))
     for name in ("target_ci", "max_batches"):
         yield name, Condition(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
     varying = [name for name, source in registry.DATA_SOURCES.items() if source.varies]

@@ -233,6 +233,16 @@ RULES = (
         "--tgt_vocab_file={tgt_vocab_file}; give both the same file",
         reads="share_embedding",
     ),
+    # Inference.
+    ConflictRule(
+        lambda c: c.forward_only and c.decode,
+        "--forward_only=true computes the loss and --decode=true translates: leave one out",
+    ),
+    ConflictRule(
+        lambda c: c.beam_size > c.tgt_vocab_size,
+        "--beam_size={beam_size} must be at most --tgt_vocab_size={tgt_vocab_size}: a first word for each hypothesis",
+        reads="beam_size",
+    ),
     # Updates and measurement.
     ConflictRule(lambda c: c.learning_rate <= 0, "--learning_rate={learning_rate} must be above 0"),
     ConflictRule(

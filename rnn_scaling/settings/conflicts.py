@@ -27,6 +27,8 @@ _ALLOWED_ELSEWHERE = {
     "share_embedding": (False,),
     "dropout": (0.0,),
     "accuracy": (False,),
+    "forward_only": (False,),
+    "decode": (False,),
     "label_smoothing": (0.0,),
     "compute_dtype": ("float32", "bfloat16"),
     "variable_update": ("replicated", "independent"),

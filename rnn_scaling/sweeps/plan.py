@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from rnn_scaling import registry
 from rnn_scaling.models import kernels
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS, unit_of
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.conditions import unread
@@ -39,7 +39,7 @@ class Run(AnyRun):
 
     @property
     def unit(self) -> str:
-        return WORKLOADS[self.config.model.model].unit
+        return unit_of(vars(self.config.model))
 
     def identity_of(self, config: Mapping[str, Any]) -> Identity:
         return identity(config)

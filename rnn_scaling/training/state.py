@@ -5,10 +5,11 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from rnn_scaling.analysis.learning import ACCURACY
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import unit_of
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import build, encode
@@ -65,14 +66,14 @@ class RunState(Recording):
     ) -> None:
         self._config = config
         scaling = "strong" if config.training.global_batch_size else "weak"
-        unit = WORKLOADS[config.model.model].unit
-        super().__init__(config.flat(), unit, {"scaling": scaling}, clock, started)
+        super().__init__(config.flat(), unit_of(vars(config.model)), {"scaling": scaling}, clock, started)
         self.graph: Graph | None = None
         self.trace: Trace | None = None
         self.certificate: Certificate | None = None  # what a watch of this process saw
         # Of each batch, by the names of a `records.workers.Rank`; ready and correct stay empty unless they are needed.
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self.checkpoint: Checkpoint | None = None  # that the run goes on from
+        self.weights: Path | None = None  # the checkpoint whose network a run uses that does not train
         self.resumed: list[Resumption] = []
         self.files: Sequence[str] = ()  # that the run reads its data from
         self.steps: Sequence[Done] = ()  # that a coordinator handed out, by their ends; as many for each batch

@@ -217,9 +217,16 @@ def test_a_flag_that_the_mode_ignores_is_a_conflict(name):
     num_gpus = 1 if name == "cpu_cores_per_device" else 0
     model = "lm" if WORKLOADS["resnet50"].reads.count(name) else "resnet50"
     mode = {"lr_scaling": "independent"}.get(name, "mirrored")
+    value = mode if name == "variable_update" else value
     framework = "torch" if name in registry.FRAMEWORKS["tensorflow"].reads else "tensorflow"
-    lines = problems(num_gpus, **{"variable_update": mode, "model": model, "framework": framework, name: value})
-    assert any(line.startswith(f"{spell(name, value)} would be ignored here") for line in lines), lines
+    is_of_training = any("decode" in rule.by for rule in CONDITIONS[name]) and name not in (
+        "beam_size",
+        "length_penalty",
+    )
+    inference = {"forward_only": True, "decode": True} if is_of_training else {}
+    given = {"variable_update": mode, "model": model, "framework": framework, **inference, name: value}
+    lines = problems(num_gpus, **given)
+    assert any(line.startswith(f"{spell(name, given[name])} would be ignored here") for line in lines), lines
 
 
 def test_what_a_workload_does_not_read_is_no_conflict_unless_it_is_given(tmp_path):

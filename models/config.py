@@ -69,7 +69,9 @@ class ModelConfig:
         None, "nmt, nmt_attention: kernel of the decoder; if not given, the encoder's", choices=tuple(KERNELS)
     )
     direction: str = option(
-        "bi", "nmt, nmt_attention: direction of the encoder's layers; with gnmt_v2, of the first layer only", choices=("uni", "bi")
+        "bi",
+        "nmt, nmt_attention: direction of the encoder's layers; with gnmt_v2, of the first layer only",
+        choices=("uni", "bi"),
     )
     num_encoder_layers: int = option(
         2,
@@ -92,7 +94,7 @@ class ModelConfig:
     )
     attention_architecture: str = option(
         "standard",
-        "nmt_attention: standard (each decoder step uses the context of one attention layer) or gnmt_v2 (the "
+        "nmt_attention: standard (the decoder's top layer attends) or gnmt_v2 (the "
         "decoder's first layer attends, the other layers read its context; residual connections, projection with bias)",
         choices=("standard", "gnmt_v2"),
     )
@@ -100,7 +102,10 @@ class ModelConfig:
         False, "nmt_attention: with --attention=bahdanau, normalise the score vector and add a scale and a bias"
     )
     biases_per_gate: int = option(
-        1, "nmt_attention: biases of each LSTM gate; 2, as in cuDNN and PyTorch, are added", minimum=1, maximum=2
+        1,
+        "nmt_attention: number of biases per LSTM gate; with 2, as in cuDNN and PyTorch, their sum is used",
+        minimum=1,
+        maximum=2,
     )
     share_embedding: bool = option(False, "nmt, nmt_attention: use one embedding for both sides")
     num_heads: int = option(
@@ -153,14 +158,17 @@ class ModelConfig:
     )
     compute_dtype: str = option(
         "float32",
-        "arithmetic of the towers; variables stay float32. float16 runs with dynamic loss scaling",
+        "arithmetic of the towers; variables stay float32. float16 uses loss scaling (--loss_scale)",
         choices=("float32", "bfloat16", "float16"),
     )
     accuracy: bool = option(
         False, "report accuracy: the share of words or images of the training batches that are predicted correctly"
     )
     label_smoothing: float = option(
-        0.0, "label smoothing: share of each target that is spread evenly over all words or classes", minimum=0.0, maximum=0.99
+        0.0,
+        "label smoothing: share of each target that is spread evenly over all words or classes",
+        minimum=0.0,
+        maximum=0.99,
     )
     xla: bool = option(False, "let XLA compile the parts of the step that it supports")
 

@@ -29,7 +29,7 @@ KERNELS = {  # of a cell's kernels the first is the default
         cells=("lstm",),
     ),
     "cudnn_gru": Kernel(
-        "one fused kernel of GRUs: cuDNN on GPUs, one MatMul a step on CPUs",
+        "one fused GRU kernel: cuDNN on GPUs, one MatMul per step on CPUs",
         gpu="rnn_scaling.models.encoders.cudnn",
         cpu="rnn_scaling.models.encoders.gru_steps",
         cells=("gru",),

@@ -116,14 +116,14 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "replicated": UpdateMode(
         "rnn_scaling.training.variable_update.replicated",
-        "a copy a device, gradients all-reduced",
+        "one copy per device, gradients all-reduced",
         reads=_REPLICATED,
         is_swept=True,
     ),
     "mirrored": UpdateMode("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
     "keras_slicing": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
-        "one copy of the variables, one batch cut in slices, one loss over the outputs of all",
+        "one copy of the variables, one batch divided into slices, one loss over all outputs",
         reads=("slice_on", "param_server_device", "sparse_gradients"),
         step="sliced_step",
         has_global_batch=True,
@@ -154,7 +154,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "horovod": UpdateMode(
         "rnn_scaling.training.variable_update.horovod",
-        "replicated, with Horovod's sums over workers",
+        "replicated, with Horovod's all-reduce over workers",
         reads=("sparse_gradients",),
         engine="horovod",
         alone="distributed_independent",
@@ -162,7 +162,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "distributed_parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
-        "parameter_server, the variables on processes of their own",
+        "parameter_server, with the variables on separate processes",
         reads=("partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
         engine="grpc_cluster",
         has_servers=True,

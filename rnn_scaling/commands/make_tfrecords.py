@@ -11,8 +11,8 @@ from rnn_scaling.settings import flags
 from rnn_scaling.training.native_log import NativeLog
 
 USAGE = """\
-Makes a small set of TFRecords of JPEGs in ImageNet's form, to try --data_source=tfrecord. An image is a coloured
-pattern under noise. Equal flags make equal images.
+Makes a small set of JPEGs in ImageNet's TFRecord format, to try --data_source=tfrecord. Each image is a coloured
+pattern with noise. The same flags make the same images.
 
     ./run.sh make_tfrecords --out=images
     ./run.sh train --model=alexnet --data_source=tfrecord --data_dir=images
@@ -25,10 +25,10 @@ class Images:
     """Images."""
 
     out: str = option("images", "folder of the files")
-    images: int = option(200, "images of all files together", minimum=1)
+    images: int = option(200, "number of images in all files", minimum=1)
     files: int = option(4, "number of files, at most --images", minimum=1)
     classes: int = option(10, "number of classes", minimum=1, maximum=1000)
-    width: int = option(500, "pixels of a line; the height is three quarters of it", minimum=8)
+    width: int = option(500, "width of an image in pixels; the height is three quarters of it", minimum=8)
     seed: int = option(1, "seed of the random pixels", minimum=0)
 
 

@@ -62,7 +62,7 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "num_ps", Condition(lambda c: registry.has_servers(c.update.variable_update), servers, mode)
     reduced = Condition(
         lambda c: c.update.compress_gradients != "int8",
-        "another --compress_gradients than int8",
+        "a --compress_gradients other than int8",
         ("compress_gradients",),
     )
     for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
@@ -70,7 +70,7 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
     yield "save_every", Condition(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir", ("checkpoint_dir",))
     yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
-    multiplied = "--batch_size, which the towers multiply"
+    multiplied = "--batch_size instead of --global_batch_size"
     yield "lr_scaling", Condition(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
     warming = Condition(
         lambda c: c.training.lr_scaling == "linear" or c.training.lr_schedule == "inverse_sqrt",

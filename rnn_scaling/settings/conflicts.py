@@ -70,7 +70,7 @@ def keeps_trace(config: RunConfig) -> str | None:
     """Why what --trace_batches finds would be lost, or None; the trainer's matter, since a sweep keeps each record."""
     output = config.output
     if output.trace_batches and not (output.result_file or output.log_dir):
-        return f"--trace_batches={output.trace_batches} needs --log_dir or --result_file, which keep what is found"
+        return f"--trace_batches={output.trace_batches} needs --log_dir or --result_file to save its results"
     return None
 
 
@@ -120,7 +120,7 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
         for segment in segments:
             if segment.algorithm not in spanning:
                 yield (
-                    f"--all_reduce_spec={update.all_reduce_spec}: {segment.algorithm} adds within one process, and "
+                    f"--all_reduce_spec={update.all_reduce_spec}: {segment.algorithm} works within one process, but "
                     f"--num_workers={config.cluster.num_workers}; use {' or '.join(spanning)}"
                 )
         segments = tuple(segment for segment in segments if segment.algorithm in spanning)
@@ -131,7 +131,7 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
         )
     if update.compress_gradients == "bfloat16" and any(segment.algorithm == "nccl" for segment in segments):
         yield (
-            f"--compress_gradients=bfloat16 and --all_reduce_spec={update.all_reduce_spec}: nccl adds no bfloat16; "
+            f"--compress_gradients=bfloat16 and --all_reduce_spec={update.all_reduce_spec}: nccl cannot add bfloat16; "
             "use float16, or --all_reduce_spec=collective"
         )
 
@@ -146,13 +146,13 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
         least = f", since its layers need {workload.smallest_image} x {workload.smallest_image} pixels"
         other = next(model for model, row in WORKLOADS.items() if dataset in row.datasets)
         yield (
-            f"--dataset={dataset}: --model={name} has images of {sizes} only{least if workload.smallest_image else ''}"
-            f"; leave it out, or use another network, such as --model={other}"
+            f"--dataset={dataset}: --model={name} supports only images of {sizes}"
+            f"{least if workload.smallest_image else ''}; leave it out, or use another network, such as --model={other}"
         )
     elif holds and holds != needed:
         sources = [source for source, row in DATA_SOURCES.items() if row.holds in ("", needed)]
         yield (
-            f"--data_source={source} reads {holds}, and --model={name} is trained on {needed}; "
+            f"--data_source={source} reads {holds}, but --model={name} trains on {needed}; "
             f"use --data_source={either(sources)}" + (f", or --dataset={holds}" if holds in workload.datasets else "")
         )
     elif is_read(config, "tgt_file_name"):
@@ -166,7 +166,7 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     folder, pattern, source = config.data.data_dir, config.data.file_pattern, DATA_SOURCES[config.data.data_source]
     has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
     if folder and pattern and source.holds == config.model.dataset and not has_files:
-        yield f"--data_dir={folder}: no folder with files {pattern}; name the one with {source.help}"
+        yield f"--data_dir={folder}: no folder with files {pattern}; name the folder with {source.help}"
     for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):
@@ -197,7 +197,7 @@ def _unwritable(path: Path, kind: str) -> str | None:
         if kind == "folder" and path.exists() and not path.is_dir():
             return " is a file; name a folder"
         if not _can_create(path.parent if kind == "file" else path):
-            return " cannot be written; name another folder or change its rights"
+            return " cannot be written; name another folder or change its permissions"
     except (OSError, ValueError) as e:
         return f" cannot be written: {getattr(e, 'strerror', None) or e}"
     return None
@@ -220,12 +220,12 @@ def _framework(config: RunConfig, num_gpus: int) -> list[str]:
         value = getattr(getattr(config, GROUP_OF[option]), option)
         if value not in allowed:
             remedy = f"use {' or '.join(spell(option, each) for each in allowed)}" if allowed[0] else "leave it out"
-            faults.append(f"--framework={name} cannot have {spell(option, value)}; {remedy}")
+            faults.append(f"--framework={name} does not support {spell(option, value)}; {remedy}")
     sizes = config.tower_batch_sizes()
     if row.has_equal_towers and len(set(sizes)) > 1:
         faults.append(
-            f"--framework={name} cuts --global_batch_size={sum(sizes)} evenly, and --num_devices={len(sizes)} does not "
-            f"divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
+            f"--framework={name} splits --global_batch_size={sum(sizes)} evenly, but --num_devices={len(sizes)} does "
+            f"not divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
         )
     devices = config.devices
     if devices.device == "gpu" and devices.num_devices > num_gpus:

@@ -15,12 +15,12 @@ COMMON = {
     "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
     "encoder_type": "kernel: cudnn_lstm (fused) or dynamic_rnn (a loop)",
     "variable_update": "independent, parameter_server, replicated ...",
-    "num_devices": "towers, one on each device; 0 takes all GPUs or cores",
+    "num_devices": "towers, one on each device; 0: all GPUs or cores",
     "device": "auto, cpu or gpu",
     "batch_size": "samples of each tower in a step",
-    "num_batches": "batches to measure, after the warm-up",
+    "num_batches": "batches to measure after the warm-up",
     "data_source": "synthetic batches, or text and images from files",
-    "preset": "small, or the sizes of the published experiments",
+    "preset": "small, or the sizes of published networks",
     "result_file": "where the run record is written, as JSON",
 }
 """The flags of the first screen, each with half a line."""

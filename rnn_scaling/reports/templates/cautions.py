@@ -12,8 +12,8 @@ TEMPLATES = {
     "loss-grew": "The loss grew more than {times}-fold in {files:list}: {remedy}.",
     "loss-not-finite": "After some batches there is no finite loss in {files:list}: {remedy}.",
     "strong-scaling-by-hand": (
-        "{subject}: {sizes:list} is strong scaling made by hand ({total} {samples} a step), so each is a series of its "
-        "own without speedup; --global_batch_size={total} makes them one."
+        "{subject}: {sizes:list} are the same total work ({total} {samples} per step), but each is a separate series "
+        "without speedup; use --global_batch_size={total} to get one series of strong scaling."
     ),
     "rates-from-logs": (
         "The rates of {logs} of {runs:count run} are from logs, which do not show single batches: whether these runs "

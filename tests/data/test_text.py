@@ -145,7 +145,7 @@ def test_pipeline_and_check_agree_on_words(tf, devices, tmp_path, line):
         with pytest.raises(corpus.DataError, match="no line that has a word"):
             corpus.check(alone, SIDES)
     else:
-        assert corpus.check(alone, SIDES).num_lines == 1
+        assert corpus.check(alone, SIDES).num_pairs == 1
     # A line that follows tells whether the pipeline left this one out.
     source = build(write(tmp_path, [(line, "w1"), ("w7", "w8")]), devices[:1], src_max_len=9, batch_size=1)
     [[batch]] = run_steps(tf, source, 1)

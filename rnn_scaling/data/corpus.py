@@ -43,7 +43,7 @@ class CheckedSide:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    num_lines: int  # of each file, empty ones too
+    num_pairs: int  # that are trained on: lines that have a word on each side
     sides: tuple[CheckedSide, ...]
 
 
@@ -62,13 +62,14 @@ def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
     if len(set(lines.values())) > 1:
         counts = ", and ".join(f"{path}: {count} lines" for path, count in lines.items())
         raise DataError(f"{counts}; expected equally many, line by line translations")
-    if not count_pairs(files, 1):
+    num_pairs = count_pairs(files)
+    if not num_pairs:
         first, *others = files.values()
         if others:
             also = " and in ".join(others)
             raise DataError(f"{first}: no line that has a word here and in {also}; expected at least one such pair")
         raise DataError(f"{first}: no line that has a word; expected at least one")
-    return Corpus(next(iter(lines.values())), tuple(checked))
+    return Corpus(num_pairs, tuple(checked))
 
 
 def _checked_side(data: DataOptions, side: Side) -> CheckedSide:
@@ -151,12 +152,11 @@ def count_lines(path: str, *, flag: str) -> int:
     return count
 
 
-def count_pairs(files: Mapping[str, str], most: int | None = None) -> int:
-    """Lines that have a word in each of the files, by flag; stops at `most` of them."""
+def count_pairs(files: Mapping[str, str]) -> int:
+    """Lines that have a word in each of the files, by flag."""
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(_open(path, flag)) for flag, path in files.items()]
-        pairs = (lines for lines in zip(*opened) if all(line.strip() for line in lines))
-        return sum(1 for _ in itertools.islice(pairs, most))
+        return sum(all(line.strip() for line in lines) for lines in zip(*opened))
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def build(feed: Feed) -> Source:
             return layout.batch(parts)
 
         dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
-    return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_lines)
+    return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_pairs)
 
 
 def _table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:

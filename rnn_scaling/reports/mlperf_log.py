@@ -93,9 +93,10 @@ def _device(record: RunRecord) -> str:
 
 
 def _global_batch(record: RunRecord) -> int:
-    """Samples of all towers in one step."""
+    """Samples of an update: those of all towers' micro-batches."""
     config = record.config
-    return int(config["global_batch_size"] or config["batch_size"] * config["num_devices"] * config["num_workers"])
+    each = config["batch_size"] * config["gradient_accumulation_steps"]
+    return int(config["global_batch_size"] or each * config["num_devices"] * config["num_workers"])
 
 
 def _trained(record: RunRecord) -> int:

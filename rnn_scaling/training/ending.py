@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, WINDOW_BATCHES, Target
@@ -68,7 +69,8 @@ def _batches_of_epochs(config: RunConfig) -> int:
         texts = [name for name in TEXT_FILES if name.endswith("_file_name") and is_read(config, name)]
         samples = corpus.count_pairs({name: getattr(data, name) for name in texts})
     together = sum(config.tower_batch_sizes()) * config.training.gradient_accumulation_steps
-    batches = math.ceil(measure.num_epochs * samples / together)
+    # As written: 1.1 times 50,000 is a little more than 55,000 in floating point, and would be a batch more.
+    batches = math.ceil(Fraction(str(measure.num_epochs)) * samples / together)
     if batches <= measure.num_warmup_batches:
         raise corpus.DataError(
             f"--num_epochs={measure.num_epochs:g} of {samples:,} samples are {batches} batches of {together}, "

@@ -50,9 +50,15 @@ def put(name: str, content: bytes) -> None:
 
 def test_a_good_corpus(data):
     checked = check(data)
-    assert checked.num_lines == 2
+    assert checked.num_pairs == 2
     assert checked.sides[0].words == (b"<unk>", b"<s>", b"</s>", b"one", b"two")
     assert [(side.bos_id, side.eos_id) for side in checked.sides] == [(None, 2), (1, 2)]
+
+
+def test_pairs_with_an_empty_side_are_no_samples(data):
+    put("a.src", b"one\n \ntwo\none\n")
+    put("a.tgt", b"eins\neins\n\t\r\neins\n")
+    assert check(data).num_pairs == 2
 
 
 def test_only_the_first_words_of_a_vocabulary_count(data):
@@ -73,7 +79,7 @@ def test_crlf_and_no_last_newline(data):
     for name, content in {"a.src": SRC, "a.tgt": TGT, "v.src": SRC_VOCAB, "v.tgt": TGT_VOCAB}.items():
         put(name, content.replace(b"\n", b"\r\n")[:-2])
     assert check(data) == check(data)
-    assert check(data).num_lines == 2
+    assert check(data).num_pairs == 2
     assert check(data).sides[1].words == (b"<unk>", b"<s>", b"</s>", b"eins")
 
 

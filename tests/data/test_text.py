@@ -147,7 +147,7 @@ def test_check_leaves_out_the_lines_without_a_word(tmp_path, line):
 
     alone = DataOptions(**write(tmp_path, [(line, "w1")]))
     if words_of(line):
-        assert corpus.check(alone, SIDES).num_lines == 1
+        assert corpus.check(alone, SIDES).num_pairs == 1
     else:
         with pytest.raises(corpus.DataError, match="no line that has a word"):
             corpus.check(alone, SIDES)

@@ -92,6 +92,12 @@ def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
         ended([1.0], **given, num_epochs=0.7)
 
 
+def test_a_share_of_an_epoch_is_no_batch_longer_than_written(tmp_path):
+    """2.2 epochs of 100 lines are 55 batches of 4; in floating point they are 220.00000000000003 lines."""
+    assert 2.2 * 100 > 220
+    assert ended([1.0], **text(tmp_path, ["a b"] * 100), num_epochs=2.2) == ("num_epochs", 55)
+
+
 def test_epochs_of_images(tmp_path):
     for number in (1, 2):
         (tmp_path / f"data_batch_{number}.bin").write_bytes(bytes(3073 * 20))

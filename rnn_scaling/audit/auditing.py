@@ -1,12 +1,12 @@
 """A file or a folder of records -> the findings of all its tables."""
 
-from __future__ import annotations
-
+import collections
 import dataclasses
 import gc
 import itertools
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from math import nan
 from pathlib import Path
 
 from rnn_scaling.audit import (
@@ -34,24 +34,22 @@ DOCUMENTS = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt") 
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
 MOST_JOINED = 4_000  # rows of tables that are joined
+MOST_WAITING = 20_000  # rows of tables of other headers that are kept for this
 CERTAIN = 10.0  # bits of a relation that is no accident
 
 
 @dataclasses.dataclass
 class FileReport:
-    """What was read of a file.
-
-    comparisons: relations between printed numbers that were tested. is_empty: nothing in it can be compared.
-    """
+    """What was read of a file."""
 
     source: str
     tables: int = 0
     numbers: int = 0
-    comparisons: int = 0
+    comparisons: int = 0  # relations between printed numbers that were tested
     findings: list[Finding] = dataclasses.field(default_factory=list)
     series: list[Series] = dataclasses.field(default_factory=list)
     error: str = ""
-    is_empty: bool = False
+    is_empty: bool = False  # nothing in it can be compared
 
 
 def files(path: Path) -> list[Path]:
@@ -86,60 +84,61 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
             found = views(table)
             compared, findings = check(table, found)
             report.comparisons += compared
-            report.series += itertools.islice(_series(found), MOST_SERIES - len(report.series))
+            series = next(filter(None, map(list, map(derived.series, found))), [])  # of the first view that has some
+            report.series += series[: MOST_SERIES - len(report.series)]
             report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
-                line = table.rows[-1][0]
-                report.error = (
-                    f"{path}: checked only the first {report.numbers:,} numbers, up to the table at line {line}; "
-                    "raise --max_numbers"
-                )
+                read = f"the first {report.numbers:,} numbers, up to the table at line {table.rows[-1][0]}"
+                report.error = f"{path}: checked only {read}; raise --max_numbers"
                 break
     except OSError as e:
         report.error = f"{path}: {e.strerror or e}"
     except (documents.UnreadableError, RecordError) as e:
         report.error = str(e)
     report.is_empty = not report.error and not report.comparisons
-    if report.is_empty and not report.tables:
-        report.error = f"{path}: no table in it; --help says what is read"
-    elif report.is_empty:
-        report.error = (
-            f"{path}: nothing to compare: no relation between columns of its tables is known; see docs/audit.md"
-        )
+    if report.is_empty:
+        unrelated = "nothing to compare: no relation between columns of its tables is known; see docs/audit.md"
+        report.error = f"{path}: {unrelated if report.tables else 'no table in it; --help says what is read'}"
     return report
 
 
 def joined(tables: Iterable[Table], max_numbers: int = MAX_NUMBERS) -> Iterator[Table]:
-    """The tables of a file; those of the same header as one, because what holds in one holds in the others."""
+    """The tables of a file; those of the same header as one, because what holds in one holds in the others.
+
+    The last table is the one with which `max_numbers` are reached.
+    """
     waiting: dict[Hashable, list[Table]] = {}
-    numbers_read = 0
+    rows_of = collections.Counter[Hashable]()  # that wait, by header
+    numbers_read = rows_waiting = 0
     for table in tables:
-        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns that are named after devices
         numbers_read += table.count
-        if len(table.rows) > MOST_JOINED or numbers_read >= max_numbers:
+        if numbers_read >= max_numbers:
+            yield from map(_joined, waiting.values())
+            yield table
+            return
+        if len(table.rows) > MOST_JOINED:
             yield table
             continue
-        alike = waiting.setdefault((table.header, about), [])
-        alike.append(table)
-        if sum(len(part.rows) for part in alike) > MOST_JOINED:
-            yield _joined(waiting.pop((table.header, about)))
-    for alike in waiting.values():
-        yield _joined(alike)
+        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns that are named after devices
+        key = table.header, about
+        waiting.setdefault(key, []).append(table)
+        rows_of[key] += len(table.rows)
+        rows_waiting += len(table.rows)
+        if rows_of[key] > MOST_JOINED:
+            yield _joined(waiting.pop(key))
+            rows_waiting -= rows_of.pop(key)
+        elif rows_waiting > MOST_WAITING:
+            yield from map(_joined, waiting.values())
+            waiting, rows_of, rows_waiting = {}, collections.Counter(), 0
+    yield from map(_joined, waiting.values())
 
 
 def _joined(tables: Sequence[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
     rows = tuple(itertools.chain.from_iterable(table.rows for table in tables))
     parts = tuple(k for k, table in enumerate(tables) for _ in table.rows)
-    return dataclasses.replace(tables[0], rows=rows, parts=parts if len(tables) > 1 else ())
-
-
-def _series(found: Sequence[View]) -> Iterator[Series]:
-    """The series of the first view of a table that has some."""
-    for view in found:
-        made = derived.series(view)
-        if first := next(made, None):
-            yield from itertools.chain([first], made)
-            return
+    return dataclasses.replace(tables[0], rows=rows, parts=parts)
 
 
 def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int, list[Finding]]:
@@ -148,16 +147,19 @@ def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int,
     for view in views(table) if found_views is None else found_views:
         believed = readings.readings(view)
         compared += sum(reading.compared or len(reading.instances) for reading in believed)
-        compared += sum(len(points) for _, points in limits.series(view))
-        for refs, made in _findings(view, believed):
+        measured = list(limits.series(view))
+        compared += sum(len(points) for _, points in measured)
+        for refs, made in _findings(view, believed, measured):
             if not seen & set(refs):
                 seen |= set(refs)
                 found.append(made)
     return compared, sorted(found, key=lambda made: made.places[0].line)
 
 
-def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
-    items = {item.ref: item for column in reversed(view.columns) for item in column.items if item}
+def _findings(
+    view: View, believed: Sequence[Reading], measured: Sequence[limits.Measured]
+) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
+    items = {ref: item for ref, (column, at) in view.places.items() if (item := column.items[at])}
     for fault in filter(_is_material, repairs.faults(believed, items)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         of_fault = [reading for reading in believed if fault.broken[0] in reading.instances]
@@ -165,41 +167,51 @@ def _findings(view: View, believed: Sequence[Reading]) -> Iterator[tuple[tuple[R
         yield refs, _of_column(view, readings.of_other_baseline(other)) if other else _of_fault(view, fault)
     of_columns = (readings.mistakes, readings.inverses, readings.contradictions, readings.other_baselines)
     for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
-        column = view.columns[reading.target]
-        refs = tuple(item.ref for item in column.items if item)
-        yield refs, _of_column(view, reading)
+        yield tuple(item.ref for item in view.columns[reading.target].items if item), _of_column(view, reading)
     confirmed = frozenset(t.item.ref for r in believed for i in r.instances if i.holds for t in i.terms)
-    for outlier in limits.outliers(view, confirmed):
-        place = _place(view, outlier.item.ref, *outlier.fits)
-        places = (place, _place(view, outlier.like, *outlier.fits)) if outlier.like else (place,)
-        excerpt = _excerpt(view, [outlier.item.ref])
-        strength = IMPOSSIBLE if outlier.kind == "order" else UNLIKELY
-        yield (outlier.item.ref,), Finding(outlier.kind, strength, view.table.source, places, "", 0.0, excerpt)
+    for outlier in limits.outliers(view, measured, confirmed):
+        refs = (outlier.item.ref, outlier.like) if outlier.like else (outlier.item.ref,)
+        yield refs[:1], _made(view, outlier.kind, outlier.kind == "order", [(ref, outlier.fits) for ref in refs])
 
 
 def _is_material(fault: Fault) -> bool:
     """Whether a number is off by more than what medians and unprinted digits explain."""
     items = {term.item.ref: term.item for instance in fault.broken for term in instance.terms}
-    for change in fault.changes:
-        for ref, (low, high) in zip(change.places, change.fits):
-            item = items.get(ref)
-            if item and max(low - item.high, item.low - high) > MATERIAL * max(abs(item.high), abs(item.low)):
-                return True
-    return False
+    fits = [(items[ref], fit) for change in fault.changes for ref, fit in change.fit_of if ref in items]
+    return any(
+        max(a - item.high, item.low - b) > MATERIAL * max(abs(item.high), abs(item.low)) for item, (a, b) in fits
+    )
+
+
+def _made(
+    view: View,
+    kind: str,
+    is_certain: bool,
+    fits: Sequence[tuple[Ref, tuple[float, float]]],
+    relation: str = "",
+    bits: float = 0.0,
+    others: Sequence[Ref] = (),
+) -> Finding:
+    """The finding about some places; others: more numbers whose rows are shown."""
+    places = tuple(_place(view, ref, *fit) for ref, fit in fits)
+    excerpt = _excerpt(view, [*(ref for ref, _ in fits), *others])
+    strength = IMPOSSIBLE if is_certain else UNLIKELY
+    return Finding(kind, strength, view.table.source, places, relation, bits, excerpt)
 
 
 def _of_fault(view: View, fault: Fault) -> Finding:
-    changes = fault.changes
-    kind = changes[0].kind if len(changes) == 1 or changes[0].kind in patterns.KINDS else "one-of"
-    if kind == "number" and len(changes[0].places) > 1:
+    kind = fault.changes[0].kind if len(fault.changes) == 1 or fault.changes[0].kind in patterns.KINDS else "one-of"
+    if kind == "number" and len(fault.changes[0].places) > 1:
         kind = "numbers"
-    pairs = itertools.chain.from_iterable(zip(change.places, change.fits) for change in changes)
-    places = tuple(_place(view, ref, *fit) for ref, fit in pairs)
-    is_exact = all(not instance.tolerance for instance in fault.broken)
-    strength = IMPOSSIBLE if is_exact and fault.bits >= CERTAIN else UNLIKELY
+    fits = [fit for change in fault.changes for fit in change.fit_of]
+    is_certain = fault.bits >= CERTAIN and not any(instance.tolerance for instance in fault.broken)
     refs = [term.item.ref for instance in fault.broken for term in instance.terms]
-    excerpt = _excerpt(view, [*(ref for change in changes for ref in change.places), *refs])
-    return Finding(kind, strength, view.table.source, places, _formula(fault.broken[0]), fault.bits, excerpt)
+    return _made(view, kind, is_certain, fits, _formula(fault.broken[0]), fault.bits, refs)
+
+
+def _of_column(view: View, reading: Reading) -> Finding:
+    first, *others = [item.ref for item in view.columns[reading.target].items if item][:MOST_SHOWN]
+    return _made(view, "column", True, [(first, (nan, nan))], reading.relation.name, reading.bits, others)
 
 
 def _formula(instance: Instance) -> str:
@@ -219,36 +231,16 @@ def _excerpt(view: View, refs: Sequence[Ref]) -> tuple[tuple[int, tuple[str, ...
     return tuple((line, tuple(numbers.plain(texts[k]) for k in columns)) for line, texts in shown)
 
 
-def _of_column(view: View, reading: Reading) -> Finding:
-    column = view.columns[reading.target]
-    items = [item for item in column.items if item]
-    places = tuple(_place(view, item.ref, float("nan"), float("nan")) for item in items[:1])
-    excerpt = _excerpt(view, [ref for item in items[:MOST_SHOWN] for ref in [item.ref]])
-    return Finding("column", IMPOSSIBLE, view.table.source, places, reading.relation.name, reading.bits, excerpt)
-
-
 def _place(view: View, ref: Ref, low: float, high: float) -> Place:
     """A cell with the bounds of what fits, in the unit in which it is printed."""
-    row, column = ref[0], ref[1] % len(view.table.header)
-    line, texts = view.table.rows[row]
-    item = next(c.items[k] for c in view.columns for k, i in enumerate(c.items) if i and i.ref == ref)
+    line, texts = view.table.rows[ref[0]]
+    k = ref[1] % len(view.table.header)
+    column, at = view.places[ref]
+    item = column.items[at]
     assert item
     factor = item.high / item.number.high if item.number.high and item.low != item.high else 1.0
     low, high = low / factor, high / factor
-    devices = _devices(view, ref)
-    name = next((numbers.plain(text) for k, text in enumerate(texts) if text.strip() and k != column), "")
-    values = next(c.values for c in view.columns if item in c.items)
-    slip = slips.cheapest(item.number, low, high, devices, values)
-    return Place(
-        line, name, view.table.header[column], numbers.plain(texts[column]), low, high, slip.name if slip else ""
-    )
-
-
-def _devices(view: View, ref: Ref) -> float | None:
-    """Devices of the row of a cell."""
-    for column in view.columns:
-        for row, item in enumerate(column.items):
-            if item and item.ref == ref:
-                found = [view.columns[k].items[row] for k in view.of("devices")]
-                return found[0].low if found and found[0] else None
-    return None
+    devices = next((count.low for j in view.of("devices") if (count := view.columns[j].items[at])), None)
+    slip = slips.cheapest(item.number, low, high, devices, column.values)
+    name = next((numbers.plain(text) for j, text in enumerate(texts) if text.strip() and j != k), "")
+    return Place(line, name, view.table.header[k], numbers.plain(texts[k]), low, high, slip.name if slip else "")

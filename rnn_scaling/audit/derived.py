@@ -1,7 +1,5 @@
 """What a series of a table implies: speedup, efficiency, the gain of each step, the best number of devices."""
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The tables of a file: Markdown, HTML, CSV, TSV, JSON, JSON Lines, and plain columns of text."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import html.parser
@@ -57,18 +55,27 @@ def tables(path: Path) -> Iterator[Table]:
         lines = _lines(file)
         head = list(itertools.islice(lines, 20))
         every = itertools.chain(head, lines)
-        first = next((text.lstrip() for _, text in head if text.strip()), "")
-        may_be_csv = path.suffix not in (".md", ".html", ".htm", ".json", ".jsonl") and first[:1] not in ("{", "[", "<")
-        if path.suffix in (".csv", ".tsv") or (may_be_csv and _is_delimited(head)):
+        kind = _format(path.suffix, head)
+        if kind == "csv":
             yield from _delimited(str(path), every, "\t" if path.suffix == ".tsv" else _delimiter(head))
-        elif path.suffix == ".jsonl" or (
-            first[:1] == "{" and len(head) > 1 and all(_is_object(t) for _, t in head[:2])
-        ):
+        elif kind == "json lines":
             yield from _json_lines(str(path), every)
-        elif path.suffix == ".json" or first[:1] in "{[" and first and path.suffix != ".md":
+        elif kind == "json":
             yield from _json(str(path), "\n".join(text for _, text in every))
         else:
             yield from of_text(str(path), every)
+
+
+def _format(suffix: str, head: Sequence[tuple[int, str]]) -> str:
+    """What a file holds, by its name and its first lines."""
+    first = next((text.lstrip() for _, text in head if text.strip()), "")[:1]
+    if suffix in (".csv", ".tsv"):
+        return "csv"
+    if suffix == ".jsonl" or (first == "{" and len(head) > 1 and all(_is_object(text) for _, text in head[:2])):
+        return "json lines"
+    if suffix == ".json" or (first in ("{", "[") and suffix != ".md"):
+        return "json"
+    return "csv" if suffix not in (".md", ".html", ".htm") and first != "<" and _is_delimited(head) else "text"
 
 
 def _lines(file: Any) -> Iterator[tuple[int, str]]:
@@ -85,47 +92,60 @@ def _lines(file: Any) -> Iterator[tuple[int, str]]:
 
 def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
     """Yields the tables of Markdown, HTML and plain text, given as the (number, text) of each line."""
-    title, before = "", ""
+    title = caption = ""
+    stream = iter(lines)
+    for kind, block in _blocks(stream):
+        if kind == "heading":
+            title = block[0][1]
+        elif kind == "html":
+            yield from _html(source, block[0], stream, title)
+        elif kind == "pipes":
+            rows = [(number, _split(text)) for number, text in block if not _RULE.fullmatch(text)]
+            yield from _table(source, rows, title, caption)
+            caption = ""
+        elif len(block) > 2:
+            yield from _columns(source, block, title, caption)
+            caption = ""
+        else:
+            caption = block[-1][1].strip()
+
+
+def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """Yields lines of one kind that follow each other: (kind, lines)."""
     block: list[tuple[int, str]] = []
     kind = ""
-    stream = iter(lines)
-    for number, line in stream:
-        if not line.isascii():
-            line = line.translate(_BOXES)
-        text = line.strip().removeprefix(">").strip()
-        if "<table" in line.lower():
-            yield from _html(source, number, line, stream, title)
+    for number, line in lines:
+        now, text = _kind(line if line.isascii() else line.translate(_BOXES), kind)
+        if now in ("html", "heading"):
+            if block and now == "heading":
+                yield kind, block
+                block, kind = [], ""
+            yield now, [(number, text)]
             continue
-        heading = _HEADING.fullmatch(line) if text[:1] == "#" and not _COMMENTED.match(text) else None
-        now = "" if heading or not text else "pipes" if text.count("|") > 1 or _is_framed(text, kind) else "columns"
         if now == "columns" and kind == "pipes" and len(block) < 3:
             kind = now  # only the header has frames, as that of benchstat
         if block and (now != kind or len(block) > MOST_ROWS):
-            yield from _cut(source, block, kind, title, before)
-            before = block[-1][1].strip() if kind == "columns" and len(block) < 3 else ""
+            yield kind, block
             block = [block[0]] if now == kind else []
-        title = numbers.plain(heading[1]) if heading else title
         kind = now
         if now:
-            block.append((number, text if now == "pipes" else line))
+            block.append((number, text))
     if block:
-        yield from _cut(source, block, kind, title, before)
+        yield kind, block
 
 
-def _is_framed(text: str, kind: str) -> bool:
-    return (
-        (kind == "pipes" and ("|" in text or _RULE.fullmatch(text) is not None))
-        or text.startswith("+-")
-        or ("|" in text and _RULE.fullmatch(text) is not None)
-    )
-
-
-def _cut(source: str, block: Sequence[tuple[int, str]], kind: str, title: str, caption: str) -> Iterator[Table]:
-    if kind == "pipes":
-        rows = [(number, _split(text)) for number, text in block if not _RULE.fullmatch(text)]
-        yield from _table(source, rows, title, caption)
-    elif len(block) > 2:
-        yield from _columns(source, block, title, caption)
+def _kind(line: str, before: str) -> tuple[str, str]:
+    """What a line below one of another kind holds, and its text."""
+    if "<" in line and "<table" in line.lower():
+        return "html", line
+    text = line.strip().removeprefix(">").strip()
+    if text[:1] == "#" and (heading := _HEADING.fullmatch(line)) and not _COMMENTED.match(text):
+        return "heading", numbers.plain(heading[1])
+    has_pipe, is_below = "|" in text, before == "pipes"
+    is_rule = (has_pipe or is_below) and _RULE.fullmatch(text)
+    if text.count("|") > 1 or text.startswith("+-") or (has_pipe and is_below) or is_rule:
+        return "pipes", text
+    return "columns" if text else "", line
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -249,10 +269,10 @@ def _span(text: str | None) -> int:
     return min(int(text), 1000) if text and re.fullmatch(r"[1-9]\d{0,5}", text.strip()) else 1
 
 
-def _html(source: str, number: int, line: str, lines: Iterator[tuple[int, str]], title: str) -> Iterator[Table]:
+def _html(source: str, opened: tuple[int, str], lines: Iterator[tuple[int, str]], title: str) -> Iterator[Table]:
     """The table that a line opens."""
     parser = _Html()
-    for at, text in itertools.chain([(number, line)], lines):
+    for at, text in itertools.chain([opened], lines):
         parser.line = at
         parser.feed(text + "\n")
         if parser.depth < 1 and "</table" in text.lower():
@@ -339,30 +359,34 @@ def _json(source: str, text: str) -> Iterator[Table]:
 def of_json(source: str, document: Any, name: str) -> Iterator[Table]:
     """Yields every list of objects and every object of equally long lists; a row's line is its place, from 1."""
     if isinstance(document, list):
-        objects = [(k, item) for k, item in enumerate(document, 1) if isinstance(item, dict)]
-        if objects:
-            yield from _of_objects(source, objects, name)
-            for _, item in objects:
-                for key, value in item.items():
-                    if isinstance(value, list):
-                        yield from of_json(source, value, f"{name}.{key}" if name else str(key))
-        elif len(document) > 1 and all(isinstance(row, list) and row for row in document):
-            rows = [(k, tuple(_text(value) for value in row)) for k, row in enumerate(document, 1)]
-            yield from _table(source, rows, name, "")
+        yield from _of_list(source, document, name)
     elif isinstance(document, dict):
-        lists = {key: value for key, value in document.items() if isinstance(value, list) and value}
-        flat = {key: value for key, value in lists.items() if not any(isinstance(v, (list, dict)) for v in value)}
+        lists = [(key, value) for key, value in document.items() if isinstance(value, list) and value]
+        flat = {key: value for key, value in lists if not any(isinstance(item, (list, dict)) for item in value)}
         if len(flat) > 1 and len({len(value) for value in flat.values()}) == 1:
-            yield from _of_objects(
-                source, list(enumerate((dict(zip(flat, row)) for row in zip(*flat.values())), 1)), name
-            )
+            rows = (dict(zip(flat, row)) for row in zip(*flat.values()))
+            yield from _of_objects(source, list(enumerate(rows, 1)), name)
             return
-        inner = [value for value in document.values() if isinstance(value, dict)]
-        if len(inner) > 1 and len(inner) == len(document):
+        if len(document) > 1 and all(isinstance(value, dict) for value in document.values()):
             named = [(k, {"name": key, **value}) for k, (key, value) in enumerate(document.items(), 1)]
             yield from _of_objects(source, named, name)
-        for key, value in document.items():
-            yield from of_json(source, value, f"{name}.{key}" if name else str(key))
+        yield from _of_members(source, document, name)
+
+
+def _of_list(source: str, document: Sequence[Any], name: str) -> Iterator[Table]:
+    objects = [(k, item) for k, item in enumerate(document, 1) if isinstance(item, dict)]
+    if objects:
+        yield from _of_objects(source, objects, name)
+        for _, item in objects:
+            yield from _of_members(source, {k: v for k, v in item.items() if isinstance(v, list)}, name)
+    elif len(document) > 1 and all(isinstance(row, list) and row for row in document):
+        rows = [(k, tuple(_text(value) for value in row)) for k, row in enumerate(document, 1)]
+        yield from _table(source, rows, name, "")
+
+
+def _of_members(source: str, document: Mapping[str, Any], name: str) -> Iterator[Table]:
+    for key, value in document.items():
+        yield from of_json(source, value, f"{name}.{key}" if name else str(key))
 
 
 def _of_objects(source: str, objects: Sequence[tuple[int, Mapping[str, Any]]], name: str) -> Iterator[Table]:

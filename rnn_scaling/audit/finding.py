@@ -1,7 +1,5 @@
 """What the audit reports: places in a table, what would fit there, by which relation."""
 
-from __future__ import annotations
-
 import dataclasses
 
 IMPOSSIBLE = "impossible"  # contradicts other numbers of the table by more than their rounding

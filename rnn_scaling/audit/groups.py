@@ -1,32 +1,25 @@
 """Series and baselines: which rows of a view are compared with which."""
 
-from __future__ import annotations
-
+import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 from rnn_scaling.audit import headers
-from rnn_scaling.audit.tables import Column, Item, View
+from rnn_scaling.audit.tables import Column, View, rows_by
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
-RULES = {
-    "stated": -1.0,
-    "fewest devices": 0.0,
-    "unit": 1.0,
-    "blank": 0.5,
-    "named": 1.0,
-    "first": 1.5,
-    "last": 5.0,
-}  # their price in bits
-
+# Price in bits of the rules that choose a baseline.
+RULES = {"stated": -1.0, "fewest devices": 0.0, "unit": 1.0, "blank": 0.5, "named": 1.0, "first": 1.5, "last": 5.0}
 Groups = dict[str, list[list[int]]]
 
 
+@functools.lru_cache(maxsize=2)
 def groupings(view: View) -> Groups:
     """Ways to put rows into series, by name: all of a table, by labels, settings, one of them, and runs of devices."""
     width = len(view.labels[0]) if view.labels else 0
     settings = [column for column in view.columns if column.quantity in SETTINGS]
-    keys: dict[str, Callable[[int], object]] = {"all": lambda row: ()}
+    keys: dict[str, Callable[[int], Hashable]] = {"all": lambda row: ()}
     if width:
         keys["labels"] = lambda row: view.labels[row]
     if settings:
@@ -42,10 +35,7 @@ def groupings(view: View) -> Groups:
     if len(set(view.parts)) > 1:
         found["everything"] = [list(range(len(view.lines)))]
     for name, key in keys.items():
-        parts: dict[object, list[int]] = {}
-        for row in range(len(view.lines)):
-            parts.setdefault((view.parts[row], key(row)), []).append(row)
-        rows = list(parts.values())
+        rows = list(rows_by((part, key(row)) for row, part in enumerate(view.parts)).values())
         if rows not in found.values() and len(rows) < max(2, len(view.lines)):
             found[name] = rows
     return found
@@ -86,8 +76,9 @@ def baselines(
     by_rule: dict[str, dict[int, int]] = {}
     for rows in parts:
         usable = [row for row in rows if all(column.items[row] for column in sources)]
-        for rule, baseline in _chosen(view, devices, target, sources, usable, shift):
-            by_rule.setdefault(rule, {}).update(dict.fromkeys(rows, baseline))
+        for rule, tried in _by_rule(view, devices, target, sources, usable, shift).items():
+            if tried:
+                by_rule.setdefault(rule, {}).update(dict.fromkeys(rows, tried[0]))
     unique: dict[tuple[int, ...], str] = {}
     for rule in RULES:
         if rule in by_rule:
@@ -95,39 +86,31 @@ def baselines(
     return {rule: by_rule[rule] for rule in unique.values()}
 
 
-def _chosen(
+def _by_rule(
     view: View,
     devices: Column | None,
     target: Column,
     sources: Sequence[Column],
     rows: Sequence[int],
     shift: tuple[float, int],
-) -> Iterator[tuple[str, int]]:
-    """(rule, baseline) of the rows of one series that have all numbers."""
-    if not rows:
-        return
-    column = next((item.ref[1] for item in target.items if item), 0)
-    stated = [row for row in rows if target.items[row] is None and _is_baseline(view, row, column)]
-    if stated:
-        yield "stated", stated[0]
+) -> dict[str, Sequence[int]]:
+    """Baselines of one series by rule, the best first. rows: those that have all numbers."""
+    at = next((item.ref[1] for item in target.items if item), 0)
+    one = shift[1] * (1.0 - shift[0])
     counted = [(item.low, row) for row in rows if devices and (item := devices.items[row])]
-    if counted:
-        yield "fewest devices", min(counted)[1]
-    units = [
-        (abs(0.5 * (item.low + item.high) - shift[1] * (1.0 - shift[0])), row)
-        for row in rows if (item := target.items[row]) and is_one(item, shift)
-    ]  # fmt: skip
-    if units:
-        yield "unit of more devices" if counted else "unit", min(units)[1]
+    printed = [(item, row) for row in rows if (item := target.items[row])]
+    units = [(abs(0.5 * (item.low + item.high) - one), row) for item, row in printed if is_one(item, shift)]
     blank = [row for row in rows if target.items[row] is None]
-    if blank and len({_numbers(sources, row) for row in blank}) == 1:
-        yield "blank", blank[0]
-    named = [row for row in rows if any(headers.is_baseline(label) for label in view.labels[row])]
-    if named:
-        yield "named", named[0]
-    yield "first", rows[0]
-    if not counted:
-        yield "last", rows[-1]
+    is_same = len({tuple(_value(column, row) for column in sources) for row in blank}) == 1
+    return {
+        "stated": [row for row in blank if _is_baseline(view, row, at)],
+        "fewest devices": [row for _, row in sorted(counted)],
+        "unit": [] if counted else [row for _, row in sorted(units)],
+        "blank": blank if is_same else [],
+        "named": [row for row in rows if any(headers.is_baseline(label) for label in view.labels[row])],
+        "first": rows,
+        "last": [] if counted else rows[::-1],
+    }
 
 
 def _is_baseline(view: View, row: int, column: int) -> bool:
@@ -136,12 +119,8 @@ def _is_baseline(view: View, row: int, column: int) -> bool:
     return column < len(texts) and headers.is_baseline(texts[column])
 
 
-def _numbers(columns: Sequence[Column], row: int) -> tuple[float | None, ...]:
-    return tuple(_value(column, row) for column in columns)
-
-
-def is_one(item: Item, shift: tuple[float, int] = (0.0, 1)) -> bool:
-    """Whether a number is printed as 1 or 100 %, or as no change."""
+def is_one(printed: Any, shift: tuple[float, int] = (0.0, 1)) -> Any:
+    """Whether a number is printed as 1 or 100 %, or no change. printed: an Item, or a Column of them."""
     by, sign = shift
-    rounded = item.low + 2 / 3 * (item.high - item.low)  # the bounds allow numbers that were cut off, too
-    return item.low <= sign * (1.0 - by) <= rounded + 1e-9
+    rounded = printed.low + 2 / 3 * (printed.high - printed.low)  # the bounds allow numbers that were cut off, too
+    return (printed.low <= sign * (1.0 - by)) & (sign * (1.0 - by) <= rounded + 1e-9)

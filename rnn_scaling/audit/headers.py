@@ -1,7 +1,5 @@
 """What a header says: the quantity, for how many devices, and the words that remain."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
@@ -27,7 +25,7 @@ _COUNT = _compiled(
     r"|(?:THINGS)[ -]?(?P<after>\d{1,5})\b)(?: ?(?:THINGS)\b)?"
 )
 _WORDS = {"single": 1, "one": 1, "two": 2, "four": 4, "eight": 8}
-_TOTAL, _PARTS, _BASELINE, _STATISTIC = (_compiled(_DATA[key]) for key in ("total", "parts", "baseline", "statistic"))
+_TOTAL, _BASELINE, _STATISTIC = (_compiled(_DATA[key]) for key in ("total", "baseline", "statistic"))
 _RANK = re.compile(
     r"\b(?:min(?:imum)?|max(?:imum)?|median|avg|average|mean|p(?P<percent>\d\d(?:\.\d+)?)|(?P<place>\d\d(?:\.\d+)?)(?:th\b|%))"
 )
@@ -132,11 +130,6 @@ def may_be_speedup(header: str) -> bool:
 def is_total(text: str) -> bool:
     """Whether a header or row name says that it is a sum."""
     return bool(_TOTAL.search(text.lower().replace("_", " ")))
-
-
-def is_part(text: str) -> bool:
-    """Whether a header names a part of a time."""
-    return bool(_PARTS.search(text.lower()))
 
 
 def is_baseline(text: str) -> bool:

@@ -7,18 +7,19 @@ tables: 6 bits. A number that is missed costs MISS bits, about what it costs to 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.audit import slips
 from rnn_scaling.audit.relations import CUMULATIVE, Relation
 from rnn_scaling.audit.slips import Slip
-from rnn_scaling.audit.tables import Item, Ref
+from rnn_scaling.audit.tables import SMALLEST, Item, Ref
 
 MISS, MOST_BITS = 6.0, 10.0
 _PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
-_SMALLEST, _LOWEST = 1e-300, math.log(1e-300)
+_LOWEST = math.log(SMALLEST)
 Mark = tuple[tuple[Ref, int], ...]
 SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
 
@@ -56,7 +57,7 @@ class Term:
     def logs(self) -> tuple[float, float]:
         """Bounds of its part of a product, as logarithms."""
         a, b = self.ends
-        low, high = math.log(a) if a > _SMALLEST else _LOWEST, math.log(b) if b > _SMALLEST else _LOWEST
+        low, high = math.log(a) if a > SMALLEST else _LOWEST, math.log(b) if b > SMALLEST else _LOWEST
         return (
             (self.exponent * low, self.exponent * high)
             if self.exponent > 0
@@ -142,14 +143,17 @@ class Product(Instance):
         low, high = sum(a for a, _ in logs), sum(b for _, b in logs)
         return Product(relation, tuple(terms), row, low, high, devices=devices)
 
+    @functools.cached_property
+    def _distance(self) -> float:
+        """How far the target is from that of the baseline: a number like it proves nothing."""
+        if not (self.relation.is_generic and self.relation.has_baseline):
+            return math.inf
+        first, *others = self.terms
+        alike = [first, *(term for term in others if term.item.ref[1] == first.item.ref[1])]
+        return 2.0 * abs(sum(sum(term.logs()) / 2 for term in alike))
+
     def bits(self, tolerance: float, spread: float) -> float:
-        if self.relation.is_generic and self.relation.has_baseline:  # a number like that of the baseline proves nothing
-            first, *others = self.terms
-            logs = [
-                sum(term.logs()) / 2 for term in (first, *(t for t in others if t.item.ref[1] == first.item.ref[1]))
-            ]
-            spread = min(spread, 2.0 * abs(sum(logs)))
-        return super().bits(tolerance, spread)
+        return super().bits(tolerance, min(spread, self._distance))
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         term = self._term(ref)

@@ -3,8 +3,6 @@
 Series of one measure over numbers of devices are looked at, as work per device against the fewest devices.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -12,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rnn_scaling.audit import headers
-from rnn_scaling.audit.tables import Column, Item, Ref, View
+from rnn_scaling.audit.tables import Column, Item, Ref, View, rows_by
 
 SUPERLINEAR = 1.2  # times the work per device of any other row, above which a point is out of line
 FEW_SUPERLINEAR = 1.6  # of three rows
@@ -34,40 +32,34 @@ class Outlier:
 
 
 Points = list[tuple[Item, Item]]  # (devices, measure), by devices
+Measured = tuple[Column, Points]
 
 
-def series(view: View) -> Iterator[tuple[Column, Points]]:
+def series(view: View) -> Iterator[Measured]:
     """Yields every series of three points and more of every measure over every count of devices, with its column."""
-    counts = [k for k, column in enumerate(view.columns) if column.quantity in ("devices", "setting")]
-    found = [made for k in view.of("devices") for made in _over(view, view.columns[k], [()] * len(view.lines))]
+    counts = [column for column in view.columns if column.quantity in ("devices", "setting")]
+    found = [made for k in view.of("devices") for made in _over(view, view.columns[k], ())]
     yield from found
-    for k in counts if len(counts) > 1 and not found else ():
-        others = [view.columns[j] for j in counts if j != k]
-        settings = [
-            tuple(item.low if (item := c.items[row]) else None for c in others) for row in range(len(view.lines))
-        ]
-        yield from _over(view, view.columns[k], settings)
+    for devices in counts if len(counts) > 1 and not found else ():
+        yield from _over(view, devices, [column for column in counts if column is not devices])
 
 
-def _over(view: View, devices: Column, settings: Sequence[tuple[float | None, ...]]) -> Iterator[tuple[Column, Points]]:
+def _over(view: View, devices: Column, others: Sequence[Column]) -> Iterator[Measured]:
     """The series over one count of devices, within rows of the same labels and other counts."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for row, labels in enumerate(view.labels):
-        groups.setdefault((view.parts[row], settings[row], *labels), []).append(row)
-    if all(len(rows) < 3 for rows in groups.values()):
-        groups = {}
-        for row, labels in enumerate(view.labels):  # "Run 1", "Run 2"
-            key = (view.parts[row], settings[row], *(_DIGITS.sub("", label) for label in labels))
-            groups.setdefault(key, []).append(row)
-    for column in view.columns:
-        if column.quantity in MEASURES or not (column.quantity or column.is_exact):
-            for rows in groups.values():
-                pairs = [(devices.items[row], column.items[row]) for row in rows]
-                points = [(n, item) for n, item in pairs if n and item and n.low > 0 and item.low > 0]
-                points = sorted(points, key=lambda point: point[0].low)
-                is_series = len(points) > 2 and len({n.low for n, _ in points}) == len(points)
-                if is_series and (column.quantity or _grows(points)):
-                    yield column, points
+    settings = [tuple(item and item.low for item in items) for items in zip(*(column.items for column in others))]
+    settings = settings or [()] * len(view.lines)
+    groups = rows_by(zip(view.parts, settings, view.labels))
+    if all(len(rows) < 3 for rows in groups.values()):  # "Run 1", "Run 2"
+        bare = (tuple(_DIGITS.sub("", label) for label in labels) for labels in view.labels)
+        groups = rows_by(zip(view.parts, settings, bare))
+    measures = [c for c in view.columns if c.quantity in MEASURES or not (c.quantity or c.is_exact)]
+    for column, rows in itertools.product(measures, groups.values()):
+        pairs = [(devices.items[row], column.items[row]) for row in rows]
+        points = [(n, item) for n, item in pairs if n and item and n.low > 0 and item.low > 0]
+        points = sorted(points, key=lambda point: point[0].low)
+        is_series = len(points) > 2 and len({n.low for n, _ in points}) == len(points)
+        if is_series and (column.quantity or _grows(points)):
+            yield column, points
 
 
 def _grows(points: Points) -> bool:
@@ -76,10 +68,10 @@ def _grows(points: Points) -> bool:
     return _LEAST_GROWTH < last.low / first.low / (m.low / n.low) < SUPERLINEAR
 
 
-def outliers(view: View, checked: frozenset[Ref] = frozenset()) -> Iterator[Outlier]:
+def outliers(view: View, measured: Sequence[Measured], checked: frozenset[Ref]) -> Iterator[Outlier]:
     """Yields the outliers of every series. checked: numbers that relations confirm, which are never outliers."""
     yield from orders(view)
-    for column, points in series(view):
+    for column, points in measured:
         yield from _of_series(column, points, checked)
         yield from _copies(column, points, checked)
 

@@ -1,8 +1,7 @@
 """Printed numbers: what a cell says, and between which bounds the number lay before it was rounded for print."""
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 import html
 import math
 import re
@@ -32,6 +31,7 @@ _MARKS = re.compile(
 )
 _NOTE = re.compile(r"<sup>.{0,40}?</sup>|\[\^?\w{1,2}\](?!\()|[†‡§¶¹²³⁴]|(?<=[\w%])\*+$|^\*+|\*+$")
 _LINK = re.compile(r"\[([^\[\]]+)\]\([^()\s]*\)")
+_TIMES = re.compile(r"[xX×]")
 _SLOWER = re.compile(r"(?:[x×]|times)(?: faster| (slower))")
 LONGEST = 200  # characters of a cell that are looked at
 SLACK = 1e-9  # of the arithmetic
@@ -87,6 +87,11 @@ def parse(text: str) -> Printed | None:
     >>> parse("**1,281.5 img/s** (±3)").value
     1281.5
     """
+    return _parsed(text.strip()[:LONGEST])
+
+
+@functools.lru_cache(maxsize=1 << 16)  # cells repeat
+def _parsed(text: str) -> Printed | None:
     if (short := _SHORT.fullmatch(text)) and len(text) < 16:
         return Printed(float(text.rstrip("%x")), 10.0 ** -len(short[2] or ""), text, short[3])
     text = plain(text)
@@ -101,27 +106,31 @@ def parse(text: str) -> Printed | None:
     scale *= _SCALE[match["scale"] or ""]
     decimals = len(number.partition(".")[2])
     value, step = float(number) * scale, 10.0**-decimals * scale
-    unit = (match["unit"] or "").strip().rstrip(".,;")
     if not math.isfinite(value) or abs(value) > 1e18:
         return None
-    if decimals == 0 and (match["scale"] or match["rough"]):
+    is_rough = bool(match["rough"])
+    if decimals == 0 and is_rough:
         digits = number.lstrip("+-")
-        step *= 10.0 ** (len(digits) - len(digits.rstrip("0"))) if match["rough"] else 1.0
-    if unit.lower() in _UNIT_NAMES:
-        seconds = _TIME_S[_UNIT_NAMES[unit.lower()]]
-        return Printed(value * seconds, step * seconds, text, "s", bool(match["rough"]))
-    if (size := _BYTES.fullmatch(unit)) and unit not in ("b", "B"):
-        times = (1024.0 if size[2] else 1000.0) ** ("kmgtp".index(size[1].lower()) + 1) if size[1] else 1.0
-        return Printed(value * times, step * times, text, "B", bool(match["rough"]))
-    if unit.lower() in ("percent", "pct") or unit.startswith("%"):
-        unit = "%"
-    if slower := _SLOWER.fullmatch(unit.lower()):
+        step *= 10.0 ** (len(digits) - len(digits.rstrip("0")))
+    times, unit = _unit((match["unit"] or "").strip().rstrip(".,;"))
+    if (slower := _SLOWER.fullmatch(unit.lower())) and slower[1] and value > 1:
+        value, step = 1.0 / value, step / value**2  # as a speedup; a number that was cut off lies lower
+    if slower or (unit not in ("s", "B") and _TIMES.match(bare.lstrip("~≈"))):
         unit = "x"
-        if slower[1] and value > 1:  # as a speedup; a number that was cut off lies lower
-            value, step = 1.0 / value, step / value**2
-    if unit.lower() in ("x", "×", "times", "fold") or re.match(r"[xX×]", bare.lstrip("~≈")):
-        unit = "x"
-    return Printed(value, step, text, unit, bool(match["rough"]))
+    return Printed(value * times, step * times, text, unit, is_rough)
+
+
+def _unit(text: str) -> tuple[float, str]:
+    """What a number with a unit is multiplied by, and its unit then: seconds, bytes, "%", "x", or as printed."""
+    name = text.lower()
+    if name in _UNIT_NAMES:
+        return _TIME_S[_UNIT_NAMES[name]], "s"
+    if (size := _BYTES.fullmatch(text)) and text not in ("b", "B"):
+        base = 1024.0 if size[2] else 1000.0
+        return base ** ("kmgtp".index(size[1].lower()) + 1) if size[1] else 1.0, "B"
+    if name in ("percent", "pct") or text.startswith("%"):
+        return 1.0, "%"
+    return 1.0, "x" if name in ("x", "×", "times", "fold") else text
 
 
 def _duration(text: str) -> Printed | None:
@@ -132,8 +141,3 @@ def _duration(text: str) -> Printed | None:
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     step = 10.0 ** -len((match[3] or "").partition(".")[2]) if match[3] else 60.0
     return Printed(3600 * hours + 60 * minutes + seconds, step, text, "s")
-
-
-def exact(value: float) -> Printed:
-    """A number that was not rounded for print."""
-    return Printed(value, abs(value) * 1e-12, f"{value:.12g}")

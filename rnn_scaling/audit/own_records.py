@@ -1,7 +1,5 @@
 """Run records of this suite: their derived numbers against the raw ones, and a table of their rates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

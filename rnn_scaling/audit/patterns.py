@@ -1,7 +1,5 @@
 """Faults of several rows at once: numbers that slipped by a row, another baseline, a factor that is missing."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

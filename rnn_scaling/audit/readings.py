@@ -1,13 +1,11 @@
 """Which relations hold in a view: the readings of its columns, series and baselines that explain most numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit import candidates, groups, long_tables, numbers
-from rnn_scaling.audit.candidates import products, same_rows, sums, totals
+from rnn_scaling.audit import candidates, groups, long_tables, numbers, sums
+from rnn_scaling.audit.candidates import products, same_rows
 from rnn_scaling.audit.instances import MISS
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SAME_WORK, SUM
 from rnn_scaling.audit.repairs import Fault
@@ -38,7 +36,7 @@ def readings(view: View) -> list[Reading]:
     found = _without_repeats([*found, *_of_one_fault(found, weak)])
     if head is not view:
         found = _applied_to(view, found)
-    return [*found, *totals(view)]
+    return [*found, *sums.totals(view)]
 
 
 def _confirmed_baselines(by_target: Sequence[Sequence[Reading]]) -> set[tuple[str, str]]:
@@ -256,7 +254,7 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
         if relation.text == SUM:
             broken = long_tables.broken_sums(target, columns, tolerance)
         elif relation.is_sum:
-            instances = sums(view, reading.target, relation, reading.sources, range(len(view.lines)))
+            instances = sums.of_rows(view, reading.target, relation, reading.sources, range(len(view.lines)))
             broken = {instance.row for instance in instances if not instance.holds_within(tolerance)}
         else:
             named = {relation.target: target, **dict(zip(relation.sources, columns))}
@@ -270,7 +268,7 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
     for reading, compared in kept:
         relation, sources = reading.relation, reading.sources
         if relation.is_sum:
-            instances = sums(view, reading.target, relation, sources, sorted(rows))
+            instances = sums.of_rows(view, reading.target, relation, sources, sorted(rows))
         else:
             of_chosen = {row: compared[row] for row in sorted(rows) if row in compared}
             instances = products(view, reading.target, relation, sources, of_chosen)

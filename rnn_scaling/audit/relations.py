@@ -4,8 +4,6 @@ A relation is "target = formula"; a formula multiplies and divides quantities. A
 the baseline row. All relations are products, so each number of an instance can be computed from the others.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re
@@ -41,11 +39,11 @@ class Relation:
         """The other quantities, without the mark of the baseline."""
         return tuple(dict.fromkeys(name.removesuffix("0") for name, _ in self.factors[1:]))
 
-    @property
+    @functools.cached_property
     def is_sum(self) -> bool:
         return self.text in (SUM, CUMULATIVE)
 
-    @property
+    @functools.cached_property
     def is_generic(self) -> bool:
         """Whether it may connect any columns."""
         return self.is_sum or self.target == "target"
@@ -54,7 +52,7 @@ class Relation:
     def is_symmetric(self) -> bool:
         return {exponent for name, exponent in self.factors[1:] if not name.endswith("0")} in ({1}, {-1})
 
-    @property
+    @functools.cached_property
     def has_baseline(self) -> bool:
         return "0" in self.text
 

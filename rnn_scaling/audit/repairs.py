@@ -4,8 +4,6 @@ Broken relations that share a number have one cause. The cause is looked for in 
 exchanged numbers, a factor on a column, two numbers. Where several changes of one size explain all, each is named.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -28,11 +26,15 @@ MOST_SWAPS = 400  # pairs of numbers that are tried
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What would satisfy the relations: for each place the number that stands there and bounds of what fits."""
+    """What would satisfy the relations: for each place bounds of what fits."""
 
     kind: str  # "number", "exchange"
     places: tuple[Ref, ...]
     fits: tuple[tuple[float, float], ...]
+
+    @property
+    def fit_of(self) -> list[tuple[Ref, tuple[float, float]]]:
+        return list(zip(self.places, self.fits))
 
 
 @dataclasses.dataclass(frozen=True)

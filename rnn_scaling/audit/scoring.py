@@ -1,14 +1,12 @@
 """Readings: a relation applied to the rows of a view, and the bits that it gains."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import patterns
-from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, bits_of_width
+from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, Term, bits_of_width
 from rnn_scaling.audit.patterns import Pattern
 from rnn_scaling.audit.relations import SAME_WORK, Relation
 from rnn_scaling.audit.tables import Column, Item, Ref
@@ -19,7 +17,9 @@ EXPLICIT = 4.0  # prior bits of a relation that the header words state
 TOLERANCES = ((0.0, 0.0), (0.01, 3.0), (0.03, 5.0))  # of numbers made from unprinted ones, and its price in bits
 _FAR = 0.1  # relative: by which the only number of a table must miss the relation that its header states
 _NARROWEST = 0.25  # smallest range of a column: one of equal numbers proves little
-_GUESS = -4.0  # prior bits of a relation that no header suggests; of those one number may be wrong, not more
+PRIOR, FAR_FETCHED = -4.0, -8.0  # bits of a relation that no header states, and of one between unlike things
+CLOSE = 0.1  # by which a row may miss a relation that is worth a closer look (natural logarithm)
+NARROW = 0.02  # range of a column that is as good as constant
 _FEW = 2  # misses of a relation that is not certain: an exchange
 _WEAK = 1.5  # and of a stated one that many tables break
 MOST_MISSED = 0.25  # of the rows, unless all that are missed have a number in common
@@ -78,9 +78,22 @@ class Reading:
             return self.bits >= LEAST
         if self.relation.name == SAME_WORK:
             return self.bits >= (LEAST_OF_WORK if self.missed else LEAST) and len(self.missed) <= _FEW
-        is_guess = self.relation.bits <= (_GUESS if self.relation.is_generic else _WEAK * self.relation.has_baseline)
-        most = 1 if is_guess else max(2, MOST_MISSED * len(self.instances))
-        return self.bits >= LEAST and (len(self.missed) <= most or (bool(self.suspects) and not is_guess))
+        if _is_guess(self.relation):
+            return self.bits >= LEAST and len(self.missed) <= 1
+        is_repairable = len(self.missed) <= max(2, MOST_MISSED * len(self.instances)) or bool(self.suspects)
+        return self.bits >= LEAST and is_repairable
+
+
+def _is_guess(relation: Relation) -> bool:
+    """Whether a relation is so uncertain that it may miss one row only."""
+    return relation.bits <= (PRIOR if relation.is_generic else _WEAK * relation.has_baseline)
+
+
+def most_missed(column: Column, relation: Relation) -> float:
+    """Rows that a relation may miss and still be believed."""
+    if column.is_derived:  # a pattern may explain all
+        return math.inf
+    return _FEW if relation.name == SAME_WORK else 1 if _is_guess(relation) else math.inf
 
 
 def scored(column: Column, reading: Reading, price: float = 0.0, spread: float = 0.0) -> Reading:
@@ -102,6 +115,14 @@ def _spread(column: Column) -> float:
     return min(SPREAD, max(_NARROWEST, math.log(values[-1] / values[0]))) if values else SPREAD
 
 
+def inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
+    """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
+    values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
+    values = sorted(value for value in values if value > 0)
+    values = values[1:-1] if len(values) > 4 else values
+    return min(1.0, math.log(values[-1] / values[0])) if values else 0.0
+
+
 def _gained(instances: Sequence[Instance], tolerance: float, spread: float, values: Mapping[float, int]) -> float:
     """Bits that the numbers gain after the smallest repair; a wrong baseline or an exchange costs one miss."""
     gained = sum(instance.bits(tolerance, spread) for instance in instances)
@@ -114,7 +135,7 @@ def _gained(instances: Sequence[Instance], tolerance: float, spread: float, valu
     repaired = [gained + (MISS if len(missed) == 2 else 0.0)]
     if 2 * len(missed) >= len(instances):
         repaired += [_with_baseline(instances, ref, spread) for ref in shared]
-    if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits > _GUESS:
+    if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits > PRIOR:
         repaired += [_with_exchange(instances, one, other, spread) for one, other in _pairs(missed, shared)]
     return max(repaired)
 
@@ -169,9 +190,12 @@ def _with_exchange(instances: Sequence[Instance], one: Item, other: Item, spread
 
 def exchanged(instance: Instance, items: Mapping[Ref, Item]) -> Instance:
     """The instance with other numbers at some places."""
+    if not any(term.item.ref in items for term in instance.terms):
+        return instance
     terms = []
     for term in instance.terms:
-        item = items.get(term.item.ref)
-        terms.append(dataclasses.replace(term, item=dataclasses.replace(item, ref=term.item.ref)) if item else term)
+        ref = term.item.ref
+        item = dataclasses.replace(items[ref], ref=ref) if ref in items else term.item
+        terms.append(Term(item, term.exponent, term.shift, term.sign))
     moved = type(instance).of(instance.relation, terms, instance.row)  # type: ignore[attr-defined]
     return dataclasses.replace(moved, tolerance=instance.tolerance, spread=instance.spread)

@@ -4,8 +4,6 @@ A number that is wrong by such a slip is more likely a fault than one that is wr
 in bits: how rare it is, and how many other numbers it could have made of the right one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping

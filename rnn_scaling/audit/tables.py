@@ -7,15 +7,19 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from rnn_scaling.audit import headers, numbers
 from rnn_scaling.audit.headers import Meaning
 from rnn_scaling.audit.numbers import Printed
 
 Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header; brackets count as columns behind the last
+Cell = tuple[Printed, Ref]
 MOST_COLUMNS = 64  # of a table that are compared with each other
 MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
+SMALLEST = 1e-300  # number whose logarithm is taken
 HEAD = 60  # rows that show what a column holds
 _FINEST = ("gpu", "device", "accelerator", "card", "worker", "proc", "rank", "task", "core", "thread", "node")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "millis": 1e-3, "milliseconds": 1e-3,
@@ -53,9 +57,25 @@ class Table:
         return [[numbers.parse(text) for text in texts] for _, texts in self.rows]
 
     @property
+    def part_of(self) -> tuple[int, ...]:
+        """The part of each row."""
+        return self.parts or (0,) * len(self.rows)
+
+    def is_numeric(self, k: int) -> bool:
+        """Whether a column holds numbers rather than names."""
+        texts = [texts[k] for _, texts in self.rows[:MOST_LOOKED_AT]]
+        count = sum(row[k] is not None for row in self.numbers[:MOST_LOOKED_AT])
+        return count > 0 and 2 * count >= sum(any(map(str.isalnum, text)) for text in texts)
+
+    @property
     def count(self) -> int:
         """Cells with a number."""
         return sum(number is not None for row in self.numbers for number in row)
+
+
+def logs_of(values: np.ndarray) -> np.ndarray:
+    """Logarithms of the values above 0, NaN for the others."""
+    return np.log(np.where(values > 0, values, np.nan))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,18 +108,43 @@ class Column:
         """How often each number stands in it."""
         return collections.Counter(item.number.value for item in self.items if item)
 
+    @functools.cached_property
+    def low(self) -> np.ndarray:
+        """The lower bound of each row, NaN without a number."""
+        return np.array([item.low if item else np.nan for item in self.items])
+
+    @functools.cached_property
+    def high(self) -> np.ndarray:
+        """The upper bound of each row, NaN without a number."""
+        return np.array([item.high if item else np.nan for item in self.items])
+
+    @functools.cached_property
+    def log_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Logarithms of both bounds; NaN for no number above 0."""
+        return logs_of(np.where(self.high > 0, np.maximum(self.low, SMALLEST), np.nan)), logs_of(self.high)
+
     @property
+    def middle(self) -> np.ndarray:
+        """The printed number of each row."""
+        return (2.0 * self.low + self.high) / 3.0
+
+    @functools.cached_property
+    def logs(self) -> np.ndarray:
+        """Logarithms of the printed numbers; NaN for none above 0."""
+        return logs_of(self.middle)
+
+    @functools.cached_property
     def is_derived(self) -> bool:
         """Whether it is made from others, by its header or its numbers."""
         return self.quantity in DERIVED or sum(bool(i and i.number.unit == "x") for i in self.items) > 1
 
-    @property
+    @functools.cached_property
     def is_exact(self) -> bool:
         """Whether it holds counts, which are not rounded: sizes that somebody chose."""
         return all(item.low == item.high for item in self.items if item)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class View:
     """Rows of quantities.
 
@@ -112,6 +157,19 @@ class View:
     labels: tuple[tuple[str, ...], ...]
     lines: tuple[int, ...]
     parts: tuple[int, ...]
+
+    @functools.cached_property
+    def part_of(self) -> np.ndarray:
+        """`parts`, as numbers."""
+        return np.array(self.parts)
+
+    @functools.cached_property
+    def places(self) -> dict[Ref, tuple[Column, int]]:
+        """The first column of every number, and its row there."""
+        found: dict[Ref, tuple[Column, int]] = {}
+        for column in reversed(self.columns):
+            found.update({item.ref: (column, at) for at, item in reversed([*enumerate(column.items)]) if item})
+        return found
 
     def head(self, rows: int) -> View:
         """The first rows."""
@@ -131,56 +189,61 @@ class View:
         return next((k for k, c in enumerate(self.columns) if own == {item.ref[1] for item in c.items if item}), None)
 
 
+def rows_by(keys: Iterable[Hashable]) -> dict[Hashable, list[int]]:
+    """The rows of each key, given the key of every row."""
+    found: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        found.setdefault(key, []).append(row)
+    return found
+
+
 def views(table: Table) -> list[View]:
     """The table as it stands, with a row of every header that names devices, and turned, where these make sense."""
-    parsed = table.numbers
     meanings = [headers.read(text) for text in table.header]
-    found = [_plain(table, parsed, meanings)]
-    found += _melted(table, parsed, meanings)
-    for part in dict.fromkeys(table.parts or (0,)):
-        found += _turned(
-            table, parsed, meanings, [k for k, at in enumerate(table.parts or (0,) * len(parsed)) if at == part]
-        )
-    return [view for view in found if view is not None and len(view.columns) > 1]
+    found = [_plain(table, meanings), *_melted(table, meanings)]
+    for rows in rows_by(table.part_of).values():
+        found += _turned(table, meanings, rows)
+    return [view for view in found if len(view.columns) > 1]
 
 
-def _numeric(column: Sequence[Printed | None], texts: Sequence[str]) -> bool:
-    filled = sum(any(map(str.isalnum, text)) for text in texts)
-    count = sum(number is not None for number in column)
-    return count > 0 and 2 * count >= filled
-
-
-def _column(name: str, meaning: Meaning, items: Sequence[tuple[Printed, Ref] | None]) -> Column:
-    values = [item[0] for item in items if item]
-    if not meaning.quantity and values and all(headers.is_thing(number.unit) for number in values):
-        meaning = dataclasses.replace(meaning, quantity="devices")
-        items = [(dataclasses.replace(item[0], unit=""), item[1]) if item else None for item in items]
-    if not meaning.quantity and 2 * sum(number.unit == "s" for number in values) > len(values):
-        meaning = dataclasses.replace(meaning, quantity="seconds")
-    is_ratio = 2 * sum(number.unit == "x" for number in values) > len(values)
-    if is_ratio and (not meaning.quantity or headers.may_be_speedup(name)):
-        meaning = dataclasses.replace(meaning, quantity="speedup")
-    units = collections.Counter(number.unit for number in values if number.unit not in _UNITS)
-    foreign = {unit for unit in units if unit != units.most_common(1)[0][0]}  # "4 B" below "1 MiB"
+def _column(name: str, meaning: Meaning, cells: Sequence[Cell | None]) -> Column:
+    values = [cell[0] for cell in cells if cell]
+    units = collections.Counter(number.unit for number in values)
+    quantity = _quantity(name, meaning.quantity, units)
+    common = next((unit for unit, _ in units.most_common() if unit not in _UNITS), "")
+    foreign = set(units) - {common, *_UNITS}  # "4 B" below "1 MiB"
     foreign |= {""} if units["s"] else set()  # "2.1" below "349 µs"
-    factor = _factor(name, meaning, values)
-    is_count = meaning.quantity in _COUNTS or not meaning.quantity and _are_round(values)
-    cells: list[Item | None] = []
-    for item in items:
-        if item is None or item[0].unit in foreign:
-            cells.append(None)
+    if quantity == "devices" and not meaning.quantity:
+        foreign = set()  # "1 GPU", "4 GPUs"
+    factor = _factor(name, dataclasses.replace(meaning, quantity=quantity), values, units)
+    factors = {"%": 0.01} | ({"s": 1.0} if quantity in ("seconds", "") else {})
+    is_count = quantity in _COUNTS or not quantity and _are_round(values)
+    items: list[Item | None] = []
+    for cell in cells:
+        if cell is None or cell[0].unit in foreign:
+            items.append(None)
             continue
-        number, ref = item
-        own = factor
-        if number.unit == "s" and meaning.quantity in ("seconds", ""):
-            own = 1.0
-        elif number.unit == "%":
-            own = 0.01
-        if is_count:
-            cells.append(Item(number, ref, number.value, number.value))
-        else:
-            cells.append(Item(number, ref, number.low * own, number.high * own))
-    return Column(name, meaning, meaning.quantity, factor, tuple(cells))
+        number, ref = cell
+        own = factors.get(number.unit, factor)
+        low, high = (number.value,) * 2 if is_count else (number.low * own, number.high * own)
+        items.append(Item(number, ref, low, high))
+    return Column(name, meaning, quantity, factor, tuple(items))
+
+
+def _quantity(name: str, stated: str, units: Mapping[str, int]) -> str:
+    """The quantity of a column, by its header and by the units of its numbers."""
+    half = sum(units.values()) / 2
+    if not stated and units and all(map(headers.is_thing, units)):
+        return "devices"
+    if not stated and units["s"] > half:
+        return "seconds"
+    return "speedup" if units["x"] > half and (not stated or headers.may_be_speedup(name)) else stated
+
+
+def _devices_column(counts: Sequence[tuple[int, Ref] | None]) -> Column:
+    """The numbers of devices that names and headers hold."""
+    cells = [(Printed(float(count[0]), 0.0, str(count[0])), count[1]) if count else None for count in counts]
+    return _column("devices", headers.read("devices"), cells)
 
 
 def _are_round(values: Sequence[Printed]) -> bool:
@@ -190,61 +253,49 @@ def _are_round(values: Sequence[Printed]) -> bool:
     return len(values) > 2 and 5 * chosen >= 4 * len(values)
 
 
-def _factor(name: str, meaning: Meaning, values: Sequence[Printed]) -> float:
+def _factor(name: str, meaning: Meaning, values: Sequence[Printed], units: Mapping[str, int]) -> float:
     """To seconds, items per second and fractions; percent only where the values are no fractions already."""
-    if meaning.quantity in ("efficiency", "share", "change", "speedup") and values:
+    quantity, half = meaning.quantity, len(values) / 2
+    if quantity in ("efficiency", "share", "change", "speedup") and values:
         middle = sorted(abs(number.value) for number in values)[len(values) // 2]
-        has_sign = 2 * sum(number.unit == "%" for number in values) > len(values)
-        if 2 * sum(number.unit == "x" for number in values) > len(values):
-            return 1.0
-        least = 3 if meaning.is_percent else math.inf if meaning.quantity in ("share", "speedup") else 8
-        return 0.01 if has_sign or middle > least else 1.0
-    unit = _UNIT.search(name.lower().replace("_", " "))
-    if meaning.quantity in ("rate", "each"):
+        least = 3 if meaning.is_percent else math.inf if quantity in ("share", "speedup") else 8
+        return 0.01 if units["x"] <= half and (units["%"] > half or middle > least) else 1.0
+    if quantity in ("rate", "each"):
         return next((factor for word, factor in _PER.items() if re.search(word, name.lower())), 1.0)
-    if meaning.quantity in ("algbw", "bytes"):
+    if quantity in ("algbw", "bytes"):
         prefix = re.search(r"\b([kmgt])(i?)b(?:/s|ps)?\b", name.lower())
         return (1024.0 if prefix[2] else 1000.0) ** ("kmgt".index(prefix[1]) + 1) if prefix else 1.0
-    if unit and meaning.quantity == "seconds":
-        return _SECONDS[unit[1]]
-    return 1.0
+    unit = _UNIT.search(name.lower().replace("_", " "))
+    return _SECONDS[unit[1]] if unit and quantity == "seconds" else 1.0
 
 
-def _devices(table: Table, label_columns: Sequence[int]) -> tuple[Column | None, dict[int, list[str]]]:
+def _devices(table: Table, label_columns: Sequence[int]) -> tuple[list[Column], dict[int, list[str]]]:
     """A column of devices out of the names of rows, and the names without them."""
     for k in sorted(label_columns, key=lambda k: headers.read(table.header[k]).quantity != "devices"):
-        found = [headers.devices_in(numbers.plain(texts[k])) for _, texts in table.rows]
-        counts = [count for count in found if count]
-        if 3 * len(counts) >= 2 * len(found) and len({count[0] for count in counts}) > 1:
-            items = [
-                (Printed(float(count[0]), 0.0, str(count[0])), (row, k)) if count else None
-                for row, count in enumerate(found)
-            ]
-            rests = [count[1] if count else numbers.plain(table.rows[row][1][k]) for row, count in enumerate(found)]
-            return _column("devices", headers.read("devices"), items), {k: rests}
-    return None, {}
+        names = [numbers.plain(texts[k]) for _, texts in table.rows]
+        found = [headers.devices_in(name) for name in names]
+        counts = [(count[0], (row, k)) if count else None for row, count in enumerate(found)]
+        if 3 * sum(map(bool, found)) >= 2 * len(found) and len({count[0] for count in found if count}) > 1:
+            return [_devices_column(counts)], {k: [c[1] if c else name for c, name in zip(found, names)]}
+    return [], {}
 
 
-def _plain(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning]) -> View | None:
+def _plain(table: Table, meanings: Sequence[Meaning]) -> View:
     columns, label_columns = [], []
     for k in range(len(table.header)):
-        column = [row[k] for row in parsed]
         columns += _bracketed(table, k)
-        if not _numeric(column[:MOST_LOOKED_AT], [texts[k] for _, texts in table.rows[:MOST_LOOKED_AT]]):
+        if not table.is_numeric(k):
             label_columns.append(k)
         elif len(columns) < MOST_COLUMNS:
-            items = [(number, (row, k)) if number else None for row, number in enumerate(column)]
-            columns.append(_column(table.header[k], meanings[k], items))
+            cells = [(row[k], (at, k)) if row[k] else None for at, row in enumerate(table.numbers)]
+            columns.append(_column(table.header[k], meanings[k], cells))
     rests: dict[int, list[str]] = {}
     if not any(column.quantity == "devices" for column in columns):
         devices, rests = _devices(table, label_columns)
-        columns += [devices] if devices else []
-    labels = tuple(
-        tuple(rests[k][row] if k in rests else numbers.plain(texts[k]) for k in label_columns)
-        for row, (_, texts) in enumerate(table.rows)
-    )
-    parts = table.parts or (0,) * len(labels)
-    return View(table, _one_devices(columns), labels, tuple(line for line, _ in table.rows), parts)
+        columns += devices
+    names = [rests.get(k) or [numbers.plain(texts[k]) for _, texts in table.rows] for k in label_columns]
+    labels = tuple(zip(*names)) if names else ((),) * len(table.rows)
+    return View(table, _one_devices(columns), labels, tuple(line for line, _ in table.rows), table.part_of)
 
 
 def _bracketed(table: Table, k: int) -> list[Column]:
@@ -292,45 +343,31 @@ def _counts(table: Table, meanings: Sequence[Meaning]) -> dict[int, int]:
     return counts if len(set(counts.values())) > 1 else {}
 
 
-def _melted(table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning]) -> list[View]:
+def _melted(table: Table, meanings: Sequence[Meaning]) -> list[View]:
     """A row for every number of devices that headers name."""
     counts = _counts(table, meanings)
     if not counts:
         return []
     rests = {k: meanings[k].rest if meanings[k].devices else "" for k in counts}
     about = " ".join(filter(None, (table.header[0], table.caption, table.title)))
-    names = list(dict.fromkeys(rests.values()))
-    others = [k for k in range(len(table.header)) if k not in counts]
-    label_columns = [k for k in others if not _numeric([row[k] for row in parsed], [t[k] for _, t in table.rows])]
-    rows: list[tuple[int, int]] = [(row, n) for row in range(len(table.rows)) for n in dict.fromkeys(counts.values())]
-    made: list[Column] = []
+    label_columns = [k for k in range(len(table.header)) if k not in counts and not table.is_numeric(k)]
     first = {n: k for k, n in reversed(counts.items())}
-    made.append(
-        _column(
-            "devices",
-            headers.read("devices"),
-            [(Printed(float(n), 0.0, str(n)), (-1, first[n])) for _, n in rows],
-        )
-    )
-    for name in names:
+    rows = [(row, n) for row in range(len(table.rows)) for n in dict.fromkeys(counts.values())]
+    made = [_devices_column([(n, (-1, first[n])) for _, n in rows])]
+    for name in dict.fromkeys(rests.values()):
         at = {counts[k]: k for k in counts if rests[k] == name}
-        items = []
-        for row, n in rows:
-            number = parsed[row][at[n]] if n in at else None
-            items.append((number, (row, at[n])) if number else None)
-        if any(items):
+        found = [(table.numbers[row][at[n]], (row, at[n])) if n in at else None for row, n in rows]
+        cells = [cell if cell and cell[0] else None for cell in found]
+        if any(cells):
             meaning = headers.read(name)
-            if not meaning.quantity:
-                meaning = dataclasses.replace(meaning, quantity=headers.quantity_of(about.lower()))
-            made.append(_column(name or about, meaning, items))
+            quantity = meaning.quantity or headers.quantity_of(about.lower())
+            made.append(_column(name or about, dataclasses.replace(meaning, quantity=quantity), cells))
     labels = tuple(tuple(numbers.plain(table.rows[row][1][k]) for k in label_columns) for row, _ in rows)
-    parts = tuple(table.parts[row] if table.parts else 0 for row, _ in rows)
+    parts = tuple(table.part_of[row] for row, _ in rows)
     return [View(table, tuple(made), labels, tuple(table.rows[row][0] for row, _ in rows), parts)]
 
 
-def _turned(
-    table: Table, parsed: Sequence[Sequence[Printed | None]], meanings: Sequence[Meaning], rows: Sequence[int]
-) -> list[View]:
+def _turned(table: Table, meanings: Sequence[Meaning], rows: Sequence[int]) -> list[View]:
     """Quantities in some rows: a row for every column."""
     if len(rows) > MOST_COLUMNS or len(table.header) < 3:
         return []
@@ -340,14 +377,13 @@ def _turned(
     least = 1 if any(meaning.quantity in ("speedup", "efficiency") for meaning in of_rows) else 2
     if understood < least or understood <= sum(meaning.quantity in _UNDERSTOOD for meaning in meanings[1:]):
         return []
-    counts = _counts(table, meanings)
     wide = range(1, len(table.header))
-    made = [
-        _column(name, meaning, [(number, (row, k)) if (number := parsed[row][k]) else None for k in wide])
-        for row, name, meaning in zip(rows, names, of_rows)
-    ]
+    made = []
+    for row, name, meaning in zip(rows, names, of_rows):
+        cells = [(number, (row, k)) if (number := table.numbers[row][k]) else None for k in wide]
+        made.append(_column(name, meaning, cells))
+    counts = _counts(table, meanings)
     if counts and not any(column.quantity == "devices" for column in made):
-        items = [(Printed(float(counts[k]), 0.0, str(counts[k])), (-1, k)) if k in counts else None for k in wide]
-        made.append(_column("devices", headers.read("devices"), items))
+        made.append(_devices_column([(counts[k], (-1, k)) if k in counts else None for k in wide]))
     labels = tuple((numbers.plain(table.header[k]),) for k in wide)
-    return [View(table, _one_devices(made), labels, tuple(table.line for _ in wide), (0,) * len(wide))]
+    return [View(table, _one_devices(made), labels, (table.line,) * len(wide), (0,) * len(wide))]

@@ -253,7 +253,7 @@ METRICS = {
         Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)", compared=False),
         Metric("sentences_per_second", "sentences/s", "sentences/s", 1, 1, _sentences_per_second, compared=False),
         *(
-            Metric(f"latency_p{p}_ms", f"latency p{p}", "ms", 1e3, 2, _latency(p / 100), compared=False)
+            Metric(f"latency_p{p}_s", f"latency p{p}", "ms", 1e3, 2, _latency(p / 100), compared=False)
             for p in (50, 95, 99)
         ),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
@@ -267,7 +267,7 @@ METRICS = {
     )
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
-ACCURACY, LATENCY = METRICS["accuracy"], METRICS["latency_p50_ms"]
+ACCURACY, LATENCY = METRICS["accuracy"], METRICS["latency_p50_s"]
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
 CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)

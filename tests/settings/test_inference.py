@@ -61,8 +61,8 @@ def test_latencies_and_sentences_of_a_run_that_does_not_train():
     (row,) = with_baselines([run])
     values = {name: row.metric(METRICS[name]) for name in METRICS}
     assert values["sentences_per_second"].value == pytest.approx(8 * 40 / sum(seconds[1:]))
-    assert values["latency_p50_ms"].value == pytest.approx(0.0205)
-    assert values["latency_p95_ms"].value == pytest.approx(0.03805)
-    assert values["latency_p99_ms"] is None, "40 batches do not tell"
+    assert values["latency_p50_s"].value == pytest.approx(0.0205)
+    assert values["latency_p95_s"].value == pytest.approx(0.03805)
+    assert values["latency_p99_s"] is None, "40 batches do not tell"
     (row,) = with_baselines([make_record(seconds=seconds, warmup=1, resolved={"tower_batch_sizes": [4]})])
     assert all(row.metric(METRICS[name]) is None for name in METRICS if "latency" in name or "sentences" in name)

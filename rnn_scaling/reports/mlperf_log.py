@@ -95,7 +95,8 @@ def _device(record: RunRecord) -> str:
 def _global_batch(record: RunRecord) -> int:
     """Samples of all towers in one step."""
     config = record.config
-    return int(config["global_batch_size"] or config["batch_size"] * config["num_devices"] * config["num_workers"])
+    of_tower = config["batch_size"] * config["gradient_accumulation_steps"]
+    return int(config["global_batch_size"] or of_tower * config["num_devices"] * config["num_workers"])
 
 
 def _trained(record: RunRecord) -> int:

@@ -53,6 +53,16 @@ def test_the_importer_reads_back_what_the_record_has():
     assert {name: values[name] for name in expected} == expected
 
 
+def test_a_batch_has_those_of_every_accumulated_gradient():
+    once, twice = (
+        {event["key"]: event for event in events_of(mlperf_log.text(make_run(config={"gradient_accumulation_steps": n})))}
+        for n in (1, 2)
+    )
+    assert (once["global_batch_size"]["value"], twice["global_batch_size"]["value"]) == (64, 128)
+    assert twice["run_stop"]["metadata"]["samples_count"] == 2 * once["run_stop"]["metadata"]["samples_count"]
+    assert twice["tracked_stats"]["value"]["throughput"] == 2 * once["tracked_stats"]["value"]["throughput"]
+
+
 def test_a_log_has_no_value_that_was_not_measured():
     uncounted = {"batches": {}, "resolved": {"train_samples": None}}
     files = {"model": "alexnet", "data_source": "tfrecord"}

@@ -153,7 +153,7 @@ class ModelConfig:
     )
     compute_dtype: str = option(
         "float32",
-        "arithmetic of the towers; variables stay float32. float16 runs with dynamic loss scaling",
+        "arithmetic of the towers; variables stay float32. float16 runs with --loss_scale",
         choices=("float32", "bfloat16", "float16"),
     )
     accuracy: bool = option(

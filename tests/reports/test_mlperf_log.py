@@ -54,10 +54,8 @@ def test_the_importer_reads_back_what_the_record_has():
 
 
 def test_a_batch_has_those_of_every_accumulated_gradient():
-    once, twice = (
-        {event["key"]: event for event in events_of(mlperf_log.text(make_run(config={"gradient_accumulation_steps": n})))}
-        for n in (1, 2)
-    )
+    runs = (make_run(config={"gradient_accumulation_steps": repeats}) for repeats in (1, 2))
+    once, twice = ({event["key"]: event for event in events_of(mlperf_log.text(run))} for run in runs)
     assert (once["global_batch_size"]["value"], twice["global_batch_size"]["value"]) == (64, 128)
     assert twice["run_stop"]["metadata"]["samples_count"] == 2 * once["run_stop"]["metadata"]["samples_count"]
     assert twice["tracked_stats"]["value"]["throughput"] == 2 * once["tracked_stats"]["value"]["throughput"]

@@ -20,7 +20,7 @@ from rnn_scaling.models.batch import Batch
 
 KERNEL = "one step a word in tf.while_loop"  # what decodes, for the record
 
-_STACKED = 16
+_STACKED = 16  # rows into which `_largest` cuts one
 
 LookUp = Callable[[str, tf.Tensor], tf.Tensor]
 """(name of an embedding, ids) -> its rows, `ids.shape + [E]`"""
@@ -71,19 +71,19 @@ class _Beams(NamedTuple):
 
 
 def translate(
-    start: Start, num_sentences: int | tf.Tensor, first: tf.Tensor, last: tf.Tensor, search: Search
+    start: Start, num_sentences: int | tf.Tensor, bos: tf.Tensor, eos: tf.Tensor, search: Search
 ) -> Translation:
     """Searches the translation of each sentence.
 
     Args:
-      first: the begin-of-sentence word, an int64 scalar.
-      last: the end-of-sentence word.
+      bos: the begin-of-sentence word, an int64 scalar.
+      eos: the end-of-sentence word.
     """
     num_beams, penalty, max_words = search
     size = num_sentences * num_beams
     no_other = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)  # [K]: the first choice alone
     first_rows = tf.range(num_sentences, dtype=tf.int64)[:, None] * num_beams
-    places = tf.range(max_words, dtype=tf.int64)  # GPUs compare int32 on the host
+    positions = tf.range(max_words, dtype=tf.int64)  # GPUs compare int32 on the host
 
     def goes_on(position: tf.Tensor, beams: _Beams, state: State) -> tf.Tensor:
         # Without a penalty no hypothesis overtakes a better one that has ended: a word adds nothing to a score.
@@ -92,11 +92,11 @@ def translate(
 
     def lengthen(position: tf.Tensor, beams: _Beams, state: State) -> tuple[tf.Tensor, _Beams, State]:
         logits, state = start.step(beams.words, state, position)
-        gains, words = _best_words(tf.cast(logits, tf.float32), num_beams)
+        log_probs, words = _best_words(tf.cast(logits, tf.float32), num_beams)
         ended = tf.reshape(beams.ended, [-1, 1])
-        gains, words = tf.where(ended, no_other, gains), tf.where(ended, last, words)
+        log_probs, words = tf.where(ended, no_other, log_probs), tf.where(ended, eos, words)
         lengths = beams.lengths + tf.cast(~beams.ended, tf.float32)
-        scores = beams.scores[:, :, None] + tf.reshape(gains, [-1, num_beams, num_beams])
+        scores = beams.scores[:, :, None] + tf.reshape(log_probs, [-1, num_beams, num_beams])
         ranks = scores / ((5.0 + lengths[:, :, None]) / 6.0) ** penalty if penalty else scores
 
         def of_sentences(x: tf.Tensor) -> tf.Tensor:
@@ -109,15 +109,15 @@ def translate(
             rows = tf.reshape(first_rows + chosen // num_beams, [-1])
             lengths, ended = (_rows_of(x, rows) for x in (lengths, ended))
             sentences, state = tf.nest.map_structure(lambda x: tf.gather(x, rows), (sentences, state))
-        sentences = tf.where(places == tf.cast(position, tf.int64), flat[:, None], sentences)
-        return position + 1, _Beams(flat, scores, lengths, ended | (words == last), sentences), state
+        sentences = tf.where(positions == tf.cast(position, tf.int64), flat[:, None], sentences)
+        return position + 1, _Beams(flat, scores, lengths, ended | (words == eos), sentences), state
 
     beams = _Beams(
-        tf.fill([size], first),
+        tf.fill([size], bos),
         tf.tile(no_other[None], [num_sentences, 1]),
         tf.zeros([num_sentences, num_beams]),
         tf.fill([num_sentences, num_beams], False),
-        tf.fill([size, max_words], last),
+        tf.fill([size, max_words], eos),
     )
     state = tf.nest.map_structure(lambda x: tf.repeat(x, num_beams, axis=0), start.state)
     num_steps, beams, _ = tf.while_loop(goes_on, lengthen, (tf.constant(0), beams, state), parallel_iterations=1)

@@ -22,7 +22,7 @@ from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.next_words import PROJECTION, PROJECTION_BIAS
-from rnn_scaling.models.seq2seq import Translation, embedding_specs
+from rnn_scaling.models.seq2seq import TranslationWorkload, embedding_specs
 from rnn_scaling.models.workload import VariableSpec, Workload, gemm_flops
 
 _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
@@ -39,7 +39,7 @@ class _Network(Protocol):
     def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start: ...
 
 
-class _AttentionTranslation(Translation):
+class _AttentionTranslation(TranslationWorkload):
     """See `Workload`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:

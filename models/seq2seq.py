@@ -21,7 +21,7 @@ from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flo
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
 
-class Translation(NextWords):
+class TranslationWorkload(NextWords):
     """What translation workloads share: sentence pairs, their embeddings, and words of both sides as items."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -70,7 +70,7 @@ def embedding_specs(config: ModelConfig) -> list[VariableSpec]:
     return [VariableSpec(name, (size, config.embedding_dim), "embedding") for name, size in sizes.items()]
 
 
-class _EncoderDecoder(Translation):
+class _EncoderDecoder(TranslationWorkload):
     """See `Workload`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
@@ -111,10 +111,8 @@ class _EncoderDecoder(Translation):
         source = look_up(self.table_of("src"), batch.source)
         cells = self._encoder.weights_of(encoder_cells(config), weights)
         _, state = self._encode(cells, source, batch.source_length, None, tf.constant([0, 0]))
-        cells = [
-            tuple(tf.cast(w, dtype) for w in of_cell)
-            for of_cell in self._decoder.weights_of(decoder_cells(config), weights)
-        ]
+        rounded = {name: tf.cast(w, dtype) for name, w in weights.items()}
+        cells = self._decoder.weights_of(decoder_cells(config), rounded)
         logits = self._projected(weights)
 
         def step(words: tf.Tensor, states: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:

@@ -59,12 +59,10 @@ class _Transformer(NextWords):
         def drop(x: tf.Tensor) -> tf.Tensor:
             return stacks.drop(x, config.dropout, seed, next(streams))
 
-        source_words, target_words = (ids.shape[1] or tf.shape(ids)[1] for ids in (batch.source, batch.target_input))
+        target_words = batch.target_input.shape[1] or tf.shape(batch.target_input)[1]
         rounded = self._rounded(weights)
         with tf.name_scope("encoder"):
-            padding = scores.mask(batch.source_length, source_words)[:, None, None]
-            x = Words(drop(embedded(rows["source"], source_words)), source_words, padding)
-            memory = self.layers("encoder", rounded, x, drop)
+            memory = self._encoded(rounded, rows["source"], batch, drop)
         with tf.name_scope("decoder"):
             x = Words(drop(embedded(rows["target"], target_words)), target_words, multi_head.causal_mask(target_words))
             x = self.layers("decoder", rounded, x, drop, memory)
@@ -72,6 +70,12 @@ class _Transformer(NextWords):
 
     def _rounded(self, weights: Weights) -> Weights:
         return {name: tf.cast(w, self._dtype) if w.shape.rank == 2 else w for name, w in weights.items()}
+
+    def _encoded(self, weights: Weights, rows: tf.Tensor, batch: Batch, drop: Drop) -> Words:
+        """The source's words after the encoder, from their rows of the table."""
+        num_words = batch.source.shape[1] or tf.shape(batch.source)[1]
+        padding = scores.mask(batch.source_length, num_words)[:, None, None]
+        return self.layers("encoder", weights, Words(drop(embedded(rows, num_words)), num_words, padding), drop)
 
     def layers(self, side: str, weights: Weights, x: Words, drop: Drop, memory: Words | None = None) -> Words:
         """What the layers of the "encoder", or of the "decoder" with the encoder's words as memory, make of words."""
@@ -99,14 +103,11 @@ class _Transformer(NextWords):
         """See `decoding.Decoder`. Each layer keeps the keys and values of the words before, [N, H, T, D/H]."""
         num_heads, width, max_words = self._config.num_heads, self._config.num_units, search.max_words
         rounded, table = self._rounded(weights), weights[_TABLE]
-        source_words = batch.source.shape[1] or tf.shape(batch.source)[1]
-        padding = scores.mask(batch.source_length, source_words)[:, None, None]
-        rows = tf.gather(table, tf.reshape(batch.source, [-1]))
 
         def keep(x: tf.Tensor) -> tf.Tensor:  # drops nothing
             return x
 
-        encoded = self.layers("encoder", rounded, Words(embedded(rows, source_words), source_words, padding), keep)
+        encoded = self._encoded(rounded, tf.gather(table, tf.reshape(batch.source, [-1])), batch, keep)
         names = _layer_names(self._config, "decoder")
         memories = {n: multi_head.heads(encoded, rounded[f"{n}/memory/input"], num_heads) for n in names}
         places, steps = multi_head.positions(max_words, width), tf.range(max_words, dtype=tf.int64)
@@ -125,9 +126,10 @@ class _Transformer(NextWords):
             def attend_to_memory(name: str, x: Words, w: Weights) -> tf.Tensor:
                 (query,) = multi_head.heads(x, w["query"], num_heads)
                 keys, values = memories[name]
-                return multi_head.product(multi_head.attend(query, keys, values, padding), w["output"])
+                return multi_head.product(multi_head.attend(query, keys, values, encoded.masked), w["output"])
 
             attentions = {"attention": attend_to_past, "memory": attend_to_memory}
+            # The hypotheses of a sentence are as its words: one copy of the memory serves them all.
             x = Words(tf.gather(table, words) * width**0.5 + places[position], search.num_beams, past)
             x = self._layers("decoder", rounded, x, keep, attentions)
             return logits(tf.cast(x.rows, self._dtype)), following

@@ -6,12 +6,14 @@ from 1 to the number of classes, and the images of a class are one pattern. The 
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.data.tfrecord import ENCODED, LABEL
 from rnn_scaling.files.output_files import replacing
+from rnn_scaling.registry import DATA_SOURCES
 
 _PATTERN, _NOISE = (6, 8, 3), 12.0  # coarse pixels of a pattern; deviation of the noise, of 255
 
@@ -37,12 +39,18 @@ def write(folder: str, num_images: int, num_files: int, num_classes: int, width:
     """Writes the files; a folder that is missing is made.
 
     Raises:
-      OSError: if a file cannot be written.
+      OSError: if a file cannot be written, or the folder holds files of another set.
     """
     size = (width * 3 // 4, width)
+    names = [f"train-{file:05}-of-{num_files:05}" for file in range(num_files)]
     os.makedirs(folder, exist_ok=True)
-    for file in range(num_files):
-        path = os.path.join(folder, f"train-{file:05}-of-{num_files:05}")
-        with replacing(path) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
-            for number in range(file, num_images, num_files):
-                writer.write(example(number, 1 + number % num_classes, size, seed))
+    others = {path.name for path in Path(folder).glob(DATA_SOURCES["tfrecord"].files)} - {*names}
+    if others:
+        raise OSError(f"{min(others)} is there, a file of another set")
+    for file, name in enumerate(names):
+        try:
+            with replacing(Path(folder, name)) as temporary, tf.io.TFRecordWriter(str(temporary)) as writer:
+                for number in range(file, num_images, num_files):
+                    writer.write(example(number, 1 + number % num_classes, size, seed))
+        except tf.errors.OpError as error:
+            raise OSError(error.message) from None

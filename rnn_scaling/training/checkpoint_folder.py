@@ -159,6 +159,8 @@ def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any], dict[str, An
         if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
             raise ValueError(f"{RUN} is no {SCHEMA}")
         ranks = [_rank_part(folder, part) for part in saved["ranks"]]
+        if not ranks:
+            raise ValueError(f"{RUN} has no rank")
         options, data = dict(saved["config"]), dict(saved["data"])
         for name, size in dict(saved["files"]).items():
             if (found := (folder / name).stat().st_size) != size:
@@ -212,8 +214,8 @@ def damaged(folder: Path, error: Exception) -> CheckpointError:
     """The error message for a checkpoint that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
     earlier = _folders(folder.parent)[0][:-1]
-    then = f"the run goes on from {earlier[-1].name}" if earlier else "the run begins anew"
-    return CheckpointError(f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it, and {then}")
+    before = f"{earlier[-1].name} comes" if earlier else "none comes"
+    return CheckpointError(f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it: {before} before it")
 
 
 def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]], files: Sequence[str] = ()) -> None:

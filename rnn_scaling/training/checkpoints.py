@@ -70,7 +70,7 @@ def trained_values(folder: Path, specs: Sequence[VariableSpec]) -> dict[str, np.
     """The values of a network's variables in a checkpoint of any update mode; where towers differ, the first one's.
 
     Raises:
-      CheckpointError: if it cannot be read or lacks one.
+      CheckpointError: if it cannot be read, or lacks one, or has one of another shape.
     """
     parts: dict[str, dict[int, np.ndarray]] = {}
     try:
@@ -78,13 +78,17 @@ def trained_values(folder: Path, specs: Sequence[VariableSpec]) -> dict[str, np.
         for key in reader.get_variable_to_shape_map():
             if found := _VALUES.fullmatch(key.partition("/.ATTRIBUTES")[0].replace(".S", "/")):
                 parts.setdefault(found["name"], {})[int(found["row"] or 0)] = reader.get_tensor(key)
-        return {spec.name: _joined([rows for _, rows in sorted(parts[spec.name].items())]) for spec in specs}
+        return {spec.name: _joined(spec, parts[spec.name]) for spec in specs}
     except (tf.errors.OpError, KeyError, ValueError) as e:
         raise checkpoint_folder.damaged(folder, e) from None
 
 
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _joined(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
+    """A variable from its parts, by their first rows; a ValueError if it has another shape."""
+    joined = parts[0] if len(parts) == 1 else np.concatenate([rows for _, rows in sorted(parts.items())])
+    if joined.shape != spec.shape:
+        raise ValueError(f"{spec.name} has the shape {joined.shape}, expected {spec.shape}")
+    return joined
 
 
 class Saver:

@@ -148,7 +148,6 @@ def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(tf, dev
     write(tf, path, [good, good, bad, good])
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         run_steps(tf, build(tmp_path, devices[:1], prefetch_data_to_device=True), 20)
-    print("MSG", str(caught.value))
     found = tfrecord.find_fault(options_of(tmp_path), caught.value)
     for line, number in ((str(refused.value), 0), (found, 2)):
         assert line.startswith(f"{path}: record {number} {words}") and "\n" not in line

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import numpy as np
 import pytest
 
+from rnn_scaling.training.checkpoint_folder import CheckpointError
 from tests.support.forked import TINY, Trainer, as_built
 from tests.training.test_checkpoints import build
 
@@ -67,6 +69,9 @@ def test_the_values_of_a_checkpoint_of_any_mode_are_read(tf, tmp_path, mode):
     assert values.keys() == replica.keys() and len(values) > 4
     for name, value in replica.items():
         np.testing.assert_array_equal(values[name], value.numpy())
+    narrow = [dataclasses.replace(spec, shape=spec.shape[:-1] + (1,)) for spec in step._workload.variables]
+    with pytest.raises(CheckpointError, match=r"embedding has the shape \(\d, 4\), expected \(\d, 1\)"):
+        checkpoints.trained_values(tmp_path, narrow)
 
 
 def run(folder, *words):

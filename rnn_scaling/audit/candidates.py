@@ -1,10 +1,11 @@
 """Candidate readings of a column: relations that its header names, and relations of any columns."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -40,15 +41,7 @@ _MOST_TOLERANCE = max(tolerance for tolerance, _ in TOLERANCES)
 _IS_PRINTED = 1.5  # bits if the baseline row prints 1, and price if it does not
 
 
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """A reading that is not worked out yet. price: of its baseline, in bits; num_broken: rows that it misses."""
-
-    reading: Reading
-    baselines: Mapping[int, int]
-    num_broken: int
-    price: float
-    spread: float
+Trial = tuple[float, Callable[[], Reading]]  # bits that a reading promises, and what works it out
 
 
 def of_all(view: View) -> list[list[Reading]]:
@@ -128,8 +121,14 @@ def _trials(
         num_broken = len(long_tables.broken_rows(relation, named, baselines, _MOST_TOLERANCE))
         if num_broken <= most:
             price = _price(column, rule, baselines, relation) if rule else 0.0
-            reading = Reading(relation, target, sources, (), relation.bits - price, grouping, rule)
-            yield Trial(reading, baselines, num_broken, price, spread)
+            reading = Reading(relation, target, sources, (), 0.0, grouping, rule)
+            promised = relation.bits - price - MISS * num_broken
+            yield promised, functools.partial(_worked_out, view, reading, baselines, price, spread)
+
+
+def _worked_out(view: View, reading: Reading, baselines: Mapping[int, int], price: float, spread: float) -> Reading:
+    instances = products(view, reading.target, reading.relation, reading.sources, baselines)
+    return scored(view.columns[reading.target], dataclasses.replace(reading, instances=instances), price, spread)
 
 
 def _price(column: Column, rule: str, baselines: Mapping[int, int], relation: Relation) -> float:
@@ -144,14 +143,8 @@ def _read(view: View, trials: Iterable[Trial]) -> Iterator[Reading]:
     """Readings of the trials; of many trials of a large table only those that promise most."""
     trials = list(trials)
     most = max(_FEWEST_READ, _MOST_INSTANCES // (len(view.columns) * len(view.lines)))
-    if len(trials) > most:
-        ranked = sorted(range(len(trials)), key=lambda k: MISS * trials[k].num_broken - trials[k].reading.bits)
-        trials = [trials[k] for k in sorted(ranked[:most])]
-    for trial in trials:
-        reading = trial.reading
-        instances = products(view, reading.target, reading.relation, reading.sources, trial.baselines)
-        reading = dataclasses.replace(reading, instances=instances)
-        yield scored(view.columns[reading.target], reading, trial.price, trial.spread)
+    chosen = sorted(range(len(trials)), key=lambda k: -trials[k][0])[:most]
+    return (trials[k][1]() for k in sorted(chosen))
 
 
 def same_rows(view: View) -> dict[int, int]:

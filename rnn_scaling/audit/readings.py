@@ -124,18 +124,12 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     view = view.head(HEAD)
     right_targets = {reading.target for reading in believed if not reading.missed}
     found: list[Reading] = []
-    is_parallel = any(item and item.low > 1 for k in view.of("devices") for item in view.columns[k].items)
-    for target in range(len(view.columns)):
-        if target in right_targets:
-            continue
+    for target in sorted(set(range(len(view.columns))) - right_targets):
         made = [reading for reading in candidates.stated(view, target, MISTAKES) if not reading.missed]
-        made = [reading for reading in made if is_parallel or reading.relation.name == "inverse"]
         best = max(made, key=lambda reading: reading.bits, default=None)
-        if best is None or best.bits < LEAST + CLOSE:
-            continue
-        right = max((reading.bits for reading in candidates.candidates(view, target)), default=0.0)
-        if best.bits > CLOSE + max(right, 0.0):
-            found.append(best)
+        if best and best.bits >= LEAST + CLOSE:
+            right = max((reading.bits for reading in candidates.candidates(view, target)), default=0.0)
+            found += [best] * (best.bits > CLOSE + max(right, 0.0))
     return found
 
 
@@ -218,29 +212,34 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Columns that follow from confirmed ones by their header, and from nothing by their numbers."""
     view = view.head(HEAD)
     confirmed = {reading.target for reading in believed} | set(view.of("devices"))
-    found = []
-    for target, column in enumerate(view.columns):
-        if target in confirmed or column.quantity not in ("efficiency", "speedup"):
-            continue
-        for reading in candidates.stated(view, target, RELATIONS):
-            is_due = reading.relation.bits >= EXPLICIT and set(reading.sources) <= confirmed
-            is_due = is_due and not any(
-                _is_named(view.columns[k].name, column.name) for k in confirmed
-            )  # "speedup_low"
-            is_broken = len(reading.missed) > 0.6 * len(reading.instances) and not reading.suspects
-            if is_due and len(reading.instances) > 2 and is_broken:
-                found.append(reading)
-                break
+    found: list[Reading] = []
+    for target in sorted({*view.of("efficiency"), *view.of("speedup")} - confirmed):
+        name = view.columns[target].name
+        is_bound = any(_is_named(view.columns[k].name, name) for k in confirmed)  # "speedup_low"
+        due = () if is_bound else candidates.stated(view, target, RELATIONS)
+        due = [r for r in due if r.relation.bits >= EXPLICIT and set(r.sources) <= confirmed and not r.suspects]
+        found += [r for r in due if len(r.instances) > 2 and len(r.missed) > 0.6 * len(r.instances)][:1]
     return found
 
 
-def _baselines(view: View, reading: Reading) -> list[dict[int, int]]:
-    """The baseline row of each row of a long view by the rule of a reading, in its own grouping first."""
-    target, columns = view.columns[reading.target], [view.columns[k] for k in reading.sources]
-    groupings = groups.groupings(view)
-    ordered = sorted(groupings, key=lambda name: name != reading.grouping)
-    by_rule = [groups.baselines(view, target, columns, groupings[name], reading.relation.shift) for name in ordered]
-    return [dict(found[reading.rule]) for found in by_rule if reading.rule in found]
+def _broken(view: View, reading: Reading) -> tuple[set[int], Mapping[int, int]]:
+    """Rows of a long view that break a reading in the grouping that fits best, and the baselines of all rows."""
+    relation, columns = reading.relation, [view.columns[k] for k in reading.sources]
+    target, of_rows = view.columns[reading.target], same_rows(view)
+    tolerance = max((instance.tolerance for instance in reading.instances), default=0.0)
+    if relation.text == SUM:
+        return long_tables.broken_sums(target, columns, tolerance), of_rows
+    if relation.is_sum:
+        instances = sums.of_rows(view, reading.target, relation, reading.sources, range(len(view.lines)))
+        return {instance.row for instance in instances if not instance.holds_within(tolerance)}, of_rows
+    named, tried = {relation.target: target, **dict(zip(relation.sources, columns))}, [of_rows]
+    if reading.rule:
+        groupings = groups.groupings(view)
+        ordered = sorted(groupings, key=lambda name: name != reading.grouping)
+        by_rule = [groups.baselines(view, target, columns, groupings[name], relation.shift) for name in ordered]
+        tried = [found[reading.rule] for found in by_rule if reading.rule in found]
+    broken = [(long_tables.broken_rows(relation, named, rows, tolerance), rows) for rows in tried]
+    return min(broken, key=lambda pair: len(pair[0]), default=(set(), {}))
 
 
 def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
@@ -248,19 +247,7 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
     rows = set(range(HEAD))
     kept: list[tuple[Reading, Mapping[int, int]]] = []
     for reading in found:
-        relation, columns = reading.relation, [view.columns[k] for k in reading.sources]
-        target, of_rows = view.columns[reading.target], same_rows(view)
-        tolerance = max((instance.tolerance for instance in reading.instances), default=0.0)
-        if relation.text == SUM:
-            broken = long_tables.broken_sums(target, columns, tolerance)
-        elif relation.is_sum:
-            instances = sums.of_rows(view, reading.target, relation, reading.sources, range(len(view.lines)))
-            broken = {instance.row for instance in instances if not instance.holds_within(tolerance)}
-        else:
-            named = {relation.target: target, **dict(zip(relation.sources, columns))}
-            tried = _baselines(view, reading) if reading.rule else [of_rows]
-            found_rows = [(long_tables.broken_rows(relation, named, rows_of, tolerance), rows_of) for rows_of in tried]
-            broken, of_rows = min(found_rows, key=lambda pair: len(pair[0]), default=(set(), {}))
+        broken, of_rows = _broken(view, reading)
         if len(broken) <= max(HEAD, long_tables.MOST_BROKEN * len(of_rows)):
             rows |= broken | (long_tables.siblings(broken, of_rows) if reading.rule else set())
             kept.append((reading, of_rows))

@@ -141,3 +141,49 @@ def test_a_search_finds_what_a_search_with_lists_finds(name):
             found.append((sentence, words))
     assert len({*lengths}) > 2, "sentences end at different steps"
     assert len({str(each) for each in found}) > len(LENGTHS), "beams find what greedy search does not"
+
+
+class Chain:
+    """A network whose next word depends on the last one alone, of 70 words."""
+
+    end = 0
+
+    def __init__(self, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self.logits = random.normal(scale=2.0, size=[2, 70, 70]).astype(np.float32)  # [sentence, last word, next word]
+        self.logits[:, :, self.end] += 3.0
+
+    def log_probabilities(self, source: int, prefixes) -> np.ndarray:
+        last = self.logits[source][[words[-1] if words else 1 for words in prefixes]].astype(np.float64)
+        return last - np.logaddexp.reduce(last, axis=1, keepdims=True)
+
+
+def test_length_penalties_rank_as_the_paper_says():
+    @tf.function(autograph=False)
+    def translate(tables, penalty):
+        def step(words, sentence, position):
+            return tf.gather_nd(tables, tf.stack([sentence, words], axis=1)), sentence
+
+        ends = (tf.constant(word, tf.int64) for word in (1, Chain.end))
+        return decoding.translate(decoding.Start(tf.range(2, dtype=tf.int64), step), 2, *ends, Search(4, penalty, 8))
+
+    totals = set()
+    for penalty in (0.0, 0.6, 2.0):
+        total = 0
+        for chain in map(Chain, range(30)):  # the search of two sentences ends early
+            found = translate(tf.constant(chain.logits), penalty)
+            for sentence, words in enumerate(found.words.numpy().tolist()):
+                want, score = search_with_lists(chain, sentence, Search(4, penalty, 8))
+                assert words[: len(want)] == want and found.lengths[sentence].numpy() == len(want), (penalty, sentence)
+                np.testing.assert_allclose(found.scores[sentence], score, rtol=1e-4)
+                total += len(want)
+        totals.add(total)
+    assert len(totals) == 3, "a penalty finds longer translations"
+
+
+@pytest.mark.parametrize("width", [5, 64, 65, 200])
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_largest_numbers_are_those_of_top_k(width, count):
+    x = tf.constant(np.random.default_rng(0).normal(size=[9, width]), tf.float32)
+    for found, want in zip(decoding._largest(x, count), tf.math.top_k(x, count), strict=True):
+        np.testing.assert_array_equal(found, want)

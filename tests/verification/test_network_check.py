@@ -118,7 +118,7 @@ def test_a_moving_variance_that_stays_is_named(tf, monkeypatch):
 
     def frozen(self, x):
         y = real(self, x)
-        self.moving["moving_variance"] = self._moving("moving_variance", (3,), "ones")
+        self.moving["moving_variance"] = self._variable("moving_variance", (3,), "ones", "moving")
         return y
 
     monkeypatch.setattr(layers.Layers, "batch_normalization", frozen)

@@ -17,10 +17,13 @@ import pytest
 from rnn_scaling.commands import import_log, links
 from rnn_scaling.links import measuring, picture, plan, processes
 from rnn_scaling.machine import peaks
+from rnn_scaling.processes import process
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
+from tests.links import fake_worker
 from tests.support.faults import jump
 from tests.support.paths import ROOT
+from tests.support.stand_in_forks import as_subprocess
 
 SMALL, SEED, GNMT_V2 = 8_245_248, 95_690_752, 160_671_297  # parameters, as records have them
 BASE, BIG = 60_485_632, 209_051_648
@@ -38,6 +41,7 @@ def call(pictures, tmp_path, monkeypatch, capsys):
     """Runs the command with the fake worker; returns (status, stdout, lines of stderr)."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(process, "subprocess", as_subprocess(fake_worker=fake_worker.run))
     if not pictures:
         monkeypatch.setattr(picture, "render", lambda found, kind: b"picture")
 

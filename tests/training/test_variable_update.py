@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.batch import TargetBatch
 from tests.support.training import (
     MAX_LEN,
     MODEL,
@@ -42,12 +42,13 @@ SMALL_LM = dataclasses.replace(SMALL, model="lm")
 SMALL_ATTENTION = dataclasses.replace(
     SMALL, model="nmt_attention", share_embedding=True, src_vocab_size=SMALL.tgt_vocab_size
 )
-SMALL_GRU = dataclasses.replace(SMALL, unit_type="gru")
+SMALL_GRU = dataclasses.replace(SMALL_LM, unit_type="gru")
+FOUR_CELLS = dataclasses.replace(MODEL, direction="uni")
 SMALL_TRANSFORMER = dataclasses.replace(TRANSFORMER, num_encoder_layers=1, num_decoder_layers=1)
 # What each all-reduce sums is compared with numpy in test_all_reduce; here are those of several rounds, of shards, by
 # size, and TensorFlow's own.
 BY_SIZE = "pscpu#2:100:xring:500:rechd"  # biases of 96 bytes, a projection of 408, kernels of 1,056
-# Packs of three gradients and of one: the network of several cells a side.
+# Packs of three gradients and of one: the biases of FOUR_CELLS.
 AGGREGATED = {"variable_update": "replicated", "agg_small_grads_max_bytes": 200, "agg_small_grads_max_group": 3}
 PARAMETER_SERVER = {"variable_update": "parameter_server"}
 REPLICATED = {"variable_update": "replicated"}
@@ -57,7 +58,6 @@ SLICED_ON_DEVICE = {"variable_update": "keras_slicing", "slice_on": "device"}
 SYNCHRONOUS = [
     PARAMETER_SERVER,
     REPLICATED,
-    {"variable_update": "replicated", "all_reduce_spec": BY_SIZE},
     AGGREGATED,
     MIRRORED,
     {"variable_update": "keras_slicing"},
@@ -66,6 +66,7 @@ SYNCHRONOUS = [
 OF_ONE_SIDE = [
     {"variable_update": "parameter_server", "sparse_gradients": "densify"},
     REPLICATED_DENSE,
+    {"variable_update": "replicated", "all_reduce_spec": BY_SIZE},
     {"variable_update": "replicated", "all_reduce_spec": "collective"},
     {"variable_update": "replicated", "gradient_repacking": 4},
     MIRRORED,
@@ -99,8 +100,8 @@ def trained(devices):
 
 
 def batches_of(model, num_towers):
-    """`[step][tower]`; of MODEL and SMALL_LM the first tower has twice as many sentences as each other."""
-    if model not in (MODEL, SMALL_LM):
+    """`[step][tower]`; of FOUR_CELLS and SMALL_LM the first tower has twice as many sentences as each other."""
+    if model not in (FOUR_CELLS, SMALL_LM):
         return make_batches(STEPS, num_towers, model)
     return [[concatenate([a, b]), *rest] for a, b, *rest in make_batches(STEPS, num_towers + 1, model)]
 
@@ -145,7 +146,7 @@ def test_synchronous_update_equals_serial_update_on_global_batch(workload, optio
     num_towers = 4 if options.get("all_reduce_spec") == BY_SIZE else 2
     small = {"nmt": SMALL, "lm": SMALL_LM, "nmt_attention": SMALL_ATTENTION, "gru": SMALL_GRU}.get(workload)
     small = small or SMALL_TRANSFORMER
-    model = MODEL if options is AGGREGATED else small
+    model = FOUR_CELLS if options is AGGREGATED else small
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:
@@ -228,7 +229,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     from rnn_scaling.training.replica import UpdateRule, bytes_by_device
     from rnn_scaling.training.variable_update.parameter_server import ParameterServer, place_parts
 
-    model = dataclasses.replace(SMALL, src_vocab_size=500, tgt_vocab_size=300)  # embeddings larger than a share
+    model = dataclasses.replace(SMALL_LM, tgt_vocab_size=300)  # embedding and projection are larger than a share
     batches = make_batches(STEPS, 2, model)
     specs = workload_of(model).variables
     update = ParameterServer(
@@ -242,12 +243,12 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     assert largest_difference(result["replicas"][0], serial_weights(model, batches)) < TOLERANCE
     assert len(bytes_by_device(update.variable_states())) == 4
     split = {name for name, parts in place_parts(specs, devices[:4], partition).items() if len(parts) > 1}
-    assert split == ({"src_embedding", "projection"} if partition else set())
+    assert split == ({"embedding", "projection"} if partition else set())
 
 
 @pytest.mark.parametrize(
     "model, options, lengths",
-    [(MODEL, AGGREGATED, ("source_length", "target_length")), (SMALL_LM, REPLICATED_DENSE, ("target_length",))],
+    [(FOUR_CELLS, AGGREGATED, ("source_length", "target_length")), (SMALL_LM, REPLICATED_DENSE, ("target_length",))],
 )
 def test_items_are_counted_from_the_lengths_the_towers_consumed(model, options, lengths, trained):
     result = trained(model, 2, **options)
@@ -268,13 +269,13 @@ def test_every_mode_is_covered():
 
 @as_built
 def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices, trained):
-    assert len(trained(SMALL, 2, variable_update="mirrored")["losses"]) == STEPS
+    assert len(trained(SMALL_LM, 2, variable_update="mirrored")["losses"]) == STEPS
     length = 2
     cut = [
-        [Batch(*(part[:length] if part.ndim > 1 else part.clip(max=length) for part in tower)) for tower in step]
-        for step in make_batches(2, 2)
+        [TargetBatch(*(part[:length] if part.ndim > 1 else part.clip(max=length) for part in tower)) for tower in step]
+        for step in make_batches(2, 2, SMALL_LM)
     ]
-    assert len(train(devices[:2], cut, SMALL, variable_update="mirrored")["losses"]) == 2
+    assert len(train(devices[:2], cut, SMALL_LM, variable_update="mirrored")["losses"]) == 2
 
 
 @as_built
@@ -282,15 +283,18 @@ def test_a_second_strategy_of_a_process_trains_on_other_shapes(devices, trained)
     "mode, dtype, tolerance",
     [*((mode, "float16", 0.02) for mode in OF_ONE_PROCESS), ("replicated", "bfloat16", 0.1)],
 )
-def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices, trained):
+def test_reduced_precision_trains_close_to_float32_in_every_mode(mode, dtype, tolerance, devices):
     """Weights after 5 steps, which move by about 1.
 
     float16 gradients are scaled and unscaled on the way, by each mode; of bfloat16 only the network knows.
     """
-    exact = trained(SMALL, 2, variable_update=mode)["after"][4]
-    model = dataclasses.replace(SMALL, compute_dtype=dtype)
-    reduced = train(devices[:2], make_batches(5, 2), model, variable_update=mode)
-    for one, other in zip(exact, reduced["replicas"]):
+    batches = make_batches(5, 2, SMALL_LM)
+    model = dataclasses.replace(SMALL_LM, compute_dtype=dtype)
+    reduced = train(devices[:2], batches, model, variable_update=mode)
+    trains_one_model = registry.VARIABLE_UPDATES[mode].trains_one_model
+    for tower, other in enumerate(reduced["replicas"]):
+        own = batches if trains_one_model else [[towers[tower]] for towers in batches]
+        one = serial_weights(SMALL_LM, own)
         assert 0 < largest_difference(one, other) < tolerance
     scale = reduced["update"].loss_scale(0)
     assert (float(scale) == 2.0**15) if dtype == "float16" else scale is None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.workloads import WORKLOADS
+from tests.conftest import unrewritten
 from tests.support.training import LM, MODEL, SMALL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
@@ -19,7 +20,9 @@ GRU = dataclasses.replace(SMALL, model="lm", unit_type="gru", encoder_type="cudn
 
 @pytest.fixture(scope="module")
 def as_built(tf):
-    """TensorFlow is loaded with its devices."""
+    """As everywhere, for the whole module: each graph runs once."""
+    with unrewritten(tf):
+        yield
 
 
 def words_of(model):

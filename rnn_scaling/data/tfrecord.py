@@ -131,7 +131,7 @@ def _fault_of(record: tf.Tensor, num_classes: int) -> str:
             record, {name: tf.io.VarLenFeature(dtype) for name, dtype in _FEATURES.items()}
         )
     except tf.errors.OpError:
-        return "is no tf.train.Example of an image"
+        return "is no tf.train.Example of an image; leave it out"
     encoded, labels = (found[name].values.numpy().tolist() for name in _FEATURES)
     if len(encoded) != 1:
         return f"has no {ENCODED}; expected a JPEG"

@@ -86,9 +86,10 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     )
     for name in _OF_TRAINING:
         yield name, training
+    independent = [name for name, mode in modes.items() if not mode.trains_one_model]
     exchanging = Condition(
         lambda c: c.model.trains or not modes[c.update.variable_update].trains_one_model,
-        training.remedy,
+        f"{training.remedy}, or --variable_update={either(independent)}",
         (*mode, *training.by),
     )
     yield "variable_update", exchanging

@@ -257,7 +257,7 @@ RULES = (
     ),
     ConflictRule(
         lambda c: not re.fullmatch(r"dynamic|[1-9]\d{0,8}", c.loss_scale),
-        "--loss_scale={loss_scale} must be dynamic or a whole number such as 128",
+        "--loss_scale={loss_scale} must be dynamic or a whole number of at most 9 digits, such as 128",
     ),
     ConflictRule(
         lambda c: (

@@ -20,7 +20,6 @@ from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
-from rnn_scaling.training.checkpoint_folder import most_batches
 from rnn_scaling.training.checkpoints import Saver, trained_values
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.ending import Ending
@@ -61,7 +60,7 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
         saver = Saver(config, state, state.files, cluster if state.clients > 1 else None)
         saver.agree()
-        _resume(config, step, state, saver)
+        _resume(step, state, saver)
         watch = start_watch(config, engine, step) if start_watch else None
         _train(config, step, state, cluster, saver, watch)
         _end(step)
@@ -94,17 +93,14 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
     )
 
 
-def _resume(config: RunConfig, step: TrainStep, state: RunState, saver: Saver) -> None:
+def _resume(step: TrainStep, state: RunState, saver: Saver) -> None:
     """Goes on from a checkpoint where there is one."""
     if state.checkpoint is None:
         return
     state.enter("resume")
     saver.resume(step)
     state.has_resumed()
-    done = state.checkpoint.batches
-    entry.note(f"resumed after batch {done}, from {state.checkpoint.folder}")
-    if done == most_batches(config.measure):
-        entry.warn("that was its last batch: nothing is trained, and what follows was measured then")
+    entry.note(f"resumed after batch {state.checkpoint.batches}, from {state.checkpoint.folder}")
 
 
 def _end(step: TrainStep) -> None:
@@ -232,10 +228,10 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: i
 
 def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
     if not math.isfinite(loss):
-        raise NotFiniteError(
-            f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
-            "or set --max_gradient_norm"
-        )
+        remedy = f"lower --learning_rate={config.training.learning_rate:g} or set --max_gradient_norm"
+        if not config.model.trains:
+            remedy = f"the run of --checkpoint_dir={config.output.checkpoint_dir} may have diverged; give another one"
+        raise NotFiniteError(f"loss is {loss} at batch {batch}; {remedy}")
 
 
 def _train(

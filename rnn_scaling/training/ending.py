@@ -11,7 +11,8 @@ from rnn_scaling.data import cifar10_files, corpus, image_files
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training.checkpoint_folder import most_batches
+from rnn_scaling.settings.spelling import spell
+from rnn_scaling.training.checkpoint_folder import CheckpointError, most_batches
 from rnn_scaling.training.state import RunState
 
 
@@ -19,6 +20,7 @@ class Ending:
     """Asked before each batch. most: batches of the run at most, warm-up included."""
 
     def __init__(self, config: RunConfig, state: RunState) -> None:
+        """CheckpointError: more epochs were trained before than the run has, which is not known before it."""
         self._measure, self._state = config.measure, state
         self._known = UntilKnown(config.measure.target_ci)
         targets = {
@@ -30,6 +32,14 @@ class Ending:
         self.most = most_batches(self._measure)
         if self._measure.num_epochs:
             self._limit, self.most = "num_epochs", _batches_of_epochs(config)
+        if (done := len(state.timer.step_s)) > self.most:
+            raise CheckpointError(
+                f"--checkpoint_dir={config.output.checkpoint_dir} holds batch {done}, and "
+                f"{spell(self._limit, getattr(self._measure, self._limit))} ends with batch {self.most}; "
+                "raise it, or give another folder"
+            )
+        if done == self.most:
+            entry.warn(f"batch {done} was the last: nothing is trained, and what follows was measured then")
 
     def reason(self, resume: Callable[[], None]) -> str:
         """The option that ends the run now; empty: it goes on. `resume` ends a look at the times."""

@@ -102,6 +102,11 @@ def test_a_run_that_does_not_train_reads_a_checkpoint_and_leaves_it(tmp_path):
         ended = run(tmp_path, *constant[:2], "--decode", word)
         assert (ended.returncode, ended.stdout) == (2, "")
         assert reason in ended.stderr and "Traceback" not in ended.stderr
+    far = f"--checkpoint_dir={tmp_path}/far"
+    assert run(tmp_path, far, "--learning_rate=1e38", "--num_warmup_batches=0", "--num_batches=1").returncode == 0
+    ended = run(tmp_path, far, "--forward_only")
+    assert ended.returncode == 1 and "--learning_rate" not in ended.stderr, ended.stderr
+    assert "at batch 0; the run of --checkpoint_dir=" in ended.stderr
     assert {path: path.stat().st_mtime_ns for path in saved.rglob("*")} == files and not (tmp_path / "none").exists()
     assert run(tmp_path, *constant, "--num_batches=4").returncode == 0
     assert record.read(tmp_path / "run.json").batches.loss[5] == pytest.approx(loss, rel=1e-6)

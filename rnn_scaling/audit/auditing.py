@@ -84,8 +84,9 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
             found = views(table)
             compared, findings = check(table, found)
             report.comparisons += compared
-            series = next(filter(None, map(list, map(derived.series, found))), [])  # of the first view that has some
-            report.series += series[: MOST_SERIES - len(report.series)]
+            if (room := MOST_SERIES - len(report.series)) > 0:
+                made = map(list, map(derived.series, found))
+                report.series += next(filter(None, made), [])[:room]  # of the first view that has some
             report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
                 read = f"the first {report.numbers:,} numbers, up to the table at line {table.rows[-1][0]}"

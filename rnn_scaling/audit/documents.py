@@ -151,6 +151,8 @@ def _kind(line: str, before: str) -> tuple[str, str]:
 def _split(text: str) -> tuple[str, ...]:
     inner = text.removeprefix("|")
     inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    if "\\" not in inner:
+        return tuple(map(str.strip, inner.split("|")))
     return tuple(cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", inner))
 
 
@@ -159,18 +161,18 @@ def _columns(source: str, block: Sequence[tuple[int, str]], title: str, caption:
     block = [(number, _spaced(text.lstrip("# "))) for number, text in block if not _UNITS.fullmatch(text)]
     rows = [(number, text) for number, text in block if not _RULE.fullmatch(text.strip())]
     for split in _FIELDS:
-        start = 0
         fields = [tuple(split.split(_REMARK.sub("", text.strip()))) for _, text in rows]
-        while start + 2 < len(fields):
+        for start in range(len(fields) - 2):
             width, end = len(fields[start + 1]), start + 1
+            head = fields[start] if len(fields[start]) == width else ("", *fields[start])  # names without a header
+            if len(head) != width or width < 2 or any(map(numbers.parse, head)):
+                continue
             while end < len(fields) and len(fields[end]) == width and any(map(numbers.parse, fields[end])):
                 end += 1
-            head = fields[start] if len(fields[start]) == width else ("", *fields[start])  # names without a header
-            if len(head) == width > 1 and end > start + 2 and not any(map(numbers.parse, head)):
+            if end > start + 2:
                 body = [(rows[k][0], fields[k]) for k in range(start + 1, end)]
                 yield from _table(source, [(rows[start][0], head), *body], title, caption)
                 return
-            start += 1
 
 
 def _spaced(text: str) -> str:

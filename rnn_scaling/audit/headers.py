@@ -81,6 +81,7 @@ def _number(count: re.Match[str]) -> int:
     return number * int(count["nodes"] or 1)
 
 
+@functools.lru_cache(maxsize=4096)
 def quantity_of(text: str) -> str:
     """The quantity that a text in lower case names, "" for none."""
     for name, pattern, other in _QUANTITIES:

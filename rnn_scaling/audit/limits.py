@@ -102,16 +102,17 @@ def _as_printed(bounds: tuple[float, float], is_time: bool) -> tuple[float, floa
 
 def _copies(column: Column, points: Sequence[tuple[Item, Item]], checked: frozenset[Ref]) -> Iterator[Outlier]:
     """Equal long numbers of different numbers of devices."""
-    if column.quantity == "speedup":
+    if column.quantity == "speedup" or len({item.number.text for _, item in points}) != len(points) - 1:
         return
     texts: dict[str, Item] = {}
-    repeated = [item for _, item in points]
-    if len({item.number.text for item in repeated}) < len(repeated) - 1:
-        return
     for _, item in points:
         before = texts.setdefault(item.number.text, item)
-        is_long = item.number.digits >= LONG and not math.isclose(item.number.value, round(item.number.value, -2))
-        if before is not item and is_long and item.ref not in checked:
+        is_new = before is item or item.ref in checked
+        if (
+            not is_new
+            and item.number.digits >= LONG
+            and not math.isclose(item.number.value, round(item.number.value, -2))
+        ):
             yield Outlier("copy", item, (math.nan, math.nan), before.ref)
 
 

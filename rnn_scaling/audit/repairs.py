@@ -4,6 +4,8 @@ Broken relations that share a number have one cause. The cause is looked for in 
 exchanged numbers, a factor on a column, two numbers. Where several changes of one size explain all, each is named.
 """
 
+import bisect
+import collections
 import dataclasses
 import itertools
 import math
@@ -13,7 +15,7 @@ from rnn_scaling.audit import patterns
 from rnn_scaling.audit.instances import Instance, Mark, Sum, slip_of
 from rnn_scaling.audit.relations import Relation
 from rnn_scaling.audit.scoring import LEAST, MOST_MISSED, Reading, exchanged
-from rnn_scaling.audit.tables import Item, Ref
+from rnn_scaling.audit.tables import Item, Ref, rows_by
 
 MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
 MOST_MISCOUNTED = 10.0  # times by which a count of devices may be wrong
@@ -46,6 +48,21 @@ class Fault:
     bits: float
 
 
+class Items:
+    """All numbers of a table, by place; places by row; sorted numbers by column."""
+
+    def __init__(self, of: Mapping[Ref, Item]) -> None:
+        self.of = of
+        self.of_row: dict[int, list[Ref]] = {}
+        self.of_column: dict[int, list[float]] = {}
+        for ref, item in sorted(of.items(), key=lambda pair: pair[0]):
+            self.of_column.setdefault(ref[1], []).append(item.number.value)
+            if item.low < item.high:
+                self.of_row.setdefault(ref[0], []).append(ref)
+        for values in self.of_column.values():
+            values.sort()
+
+
 def faults(readings: Sequence[Reading], items: Mapping[Ref, Item]) -> list[Fault]:
     """The faults of a table, from the relations of all its believed readings. items: all numbers of the table."""
     readings = [reading for reading in readings if _is_repairable(reading)]
@@ -56,12 +73,13 @@ def faults(readings: Sequence[Reading], items: Mapping[Ref, Item]) -> list[Fault
     found = [_of_pattern(reading) for reading in readings if reading.pattern]
     explained = {ref for fault in found for change in fault.changes for ref in change.places}
     broken_ones = [i for i in instances if not i.holds and explained.isdisjoint(_refs(i))]
+    numbers = Items(items if broken_ones else {})
     for joined in _connected(broken_ones):
         parts = [joined]
         while parts:
             broken = parts.pop()
             changes = (
-                _misplaced(broken, by_ref, items)
+                _misplaced(broken, by_ref, numbers)
                 or _single(broken, by_ref, confirming)
                 or _exchanged(broken, by_ref)
                 or _double(broken, by_ref)
@@ -154,30 +172,17 @@ def _connected(broken: Sequence[Instance]) -> Iterator[list[Instance]]:
         return k
 
     seen: dict[Ref, int] = {}
-    counts: dict[Ref, int] = {}
-    for instance in broken:
-        for ref in _refs(instance):
-            counts[ref] = counts.get(ref, 0) + 1
+    counts = collections.Counter(ref for instance in broken for ref in set(_refs(instance)))
+    has_many = len({instance.row for instance in broken}) > 2
     for k, instance in enumerate(broken):
         for ref in _refs(instance):
-            if (
-                counts[ref] > 2
-                and len({i.row for i in broken}) > 2
-                and ref[0] != instance.row
-                and not _explains_all(ref, broken)
-            ):
+            if has_many and ref[0] != instance.row and 2 < counts[ref] < len(broken):
                 continue  # the baseline of several faults
             if ref in seen:
                 parent[root(k)] = root(seen[ref])
             seen[ref] = k
-    groups: dict[int, list[Instance]] = {}
-    for k, instance in enumerate(broken):
-        groups.setdefault(root(k), []).append(instance)
-    yield from groups.values()
-
-
-def _explains_all(ref: Ref, broken: Sequence[Instance]) -> bool:
-    return all(any(term.item.ref == ref for term in instance.terms) for instance in broken)
+    for group in rows_by(map(root, range(len(broken)))).values():
+        yield [broken[k] for k in group]
 
 
 def _fit(ref: Ref, instances: Sequence[Instance]) -> tuple[float, float] | None:
@@ -225,29 +230,27 @@ def _single(
     return [Change("number", (ref,), (fit,)) for ref, fit in fitting]
 
 
-def _misplaced(
-    broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], items: Mapping[Ref, Item]
-) -> list[Change]:
+def _misplaced(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]], items: Items) -> list[Change]:
     """Two numbers of a row, each of which lies among those of the other one's column, that satisfy all exchanged."""
-    rows = {ref[0] for instance in broken for ref in _refs(instance)}
     found = []
-    for row in rows:
-        refs = sorted(ref for ref, item in items.items() if ref[0] == row and item.low < item.high)
-        for a, b in itertools.islice(itertools.combinations(refs, 2), MOST_SWAPS):
-            if _lies_in(items[a], b, items) and _lies_in(items[b], a, items):
-                found += _exchange(a, b, items, broken, by_ref)
+    for row in {ref[0] for instance in broken for ref in _refs(instance)}:
+        for a, b in itertools.islice(itertools.combinations(items.of_row.get(row, ()), 2), MOST_SWAPS):
+            if _lies_in(a, b, items) and _lies_in(b, a, items):
+                found += _exchange(a, b, items.of, broken, by_ref)
     return found if len(found) == 1 else []
 
 
-def _lies_in(item: Item, at: Ref, items: Mapping[Ref, Item]) -> bool:
-    """Whether a number is among those of the column at another place, and not among those of its own."""
-    of_columns = [
-        [i.number.value for ref, i in items.items() if ref[1] == k and ref[0] != at[0]] for k in (at[1], item.ref[1])
-    ]
-    if min(map(len, of_columns)) < 2:
-        return False
-    (low, high), (a, b) = ((min(values), max(values)) for values in of_columns)
-    return (b < low or high < a) and low / _INSIDE <= item.number.value <= high * _INSIDE
+def _lies_in(ref: Ref, at: Ref, items: Items) -> bool:
+    """Whether a number is among those of the column at another place, and not among the others of its own."""
+    ranges = []
+    for place in (at, ref):
+        values = items.of_column[place[1]]
+        k = bisect.bisect_left(values, items.of[place].number.value)  # of this row, which does not count
+        if len(values) < 3:
+            return False
+        ranges.append((values[k == 0], values[-2 if k == len(values) - 1 else -1]))
+    (low, high), (a, b) = ranges
+    return (b < low or high < a) and low / _INSIDE <= items.of[ref].number.value <= high * _INSIDE
 
 
 def _exchange(

@@ -103,8 +103,10 @@ def totals(view: View) -> list[Reading]:
     """Rows that are the sums of the rows above them, a reading for each column."""
     found = []
     for row, labels in enumerate(view.labels):
+        if not any(headers.is_total(label) for label in labels[:1]):
+            continue
         first = view.parts.index(view.parts[row])
-        if row < first + 2 or not any(headers.is_total(label) for label in labels[:1]):
+        if row < first + 2:
             continue
         for target, column in enumerate(view.columns):
             total, *members = column.items[row], *column.items[first:row]

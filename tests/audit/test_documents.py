@@ -41,7 +41,8 @@ def test_nested_json():
 @pytest.mark.parametrize(
     "text",
     ["|" * 200_000, "[" * 100_000, "{" * 100_000, "<table>" * 5000, "<td colspan=99999999>" * 5000, "1" * 300_000,
-     "|a|b|\n|-|-|\n" + "|" + "x" * 100_000 + "|1|\n", "| " * 50_000 + "\n" + "|1" * 50_000, "a  b\n" * 20_000],
+     "|a|b|\n|-|-|\n" + "|" + "x" * 100_000 + "|1|\n", "| " * 50_000 + "\n" + "|1" * 50_000, "a  b\n" * 20_000,
+     "1  2\n" * 20_000],
 )  # fmt: skip
 def test_what_is_no_table(tmp_path, text):
     for suffix in (".md", ".json", ".csv", ".txt"):
@@ -54,6 +55,18 @@ def test_the_limit_on_numbers_is_reported(tmp_path):
     (tmp_path / "x.md").write_text("\n\n".join([audit_tables.markdown(ROWS)] * 5))
     report = auditing.audit(tmp_path / "x.md", max_numbers=60)
     assert report.tables < 5 and "--max_numbers" in report.error
+
+
+def test_tables_that_wait_for_others_are_checked_before_the_limit_ends_the_file(tmp_path):
+    spoiled = [list(row) for row in ROWS]
+    spoiled[2][4] = "9.99"
+    tables = [
+        audit_tables.markdown(spoiled),
+        *(audit_tables.markdown(ROWS).replace("words", f"w{k}") for k in range(9)),
+    ]
+    (tmp_path / "x.md").write_text("\n\n".join(tables))
+    report = auditing.audit(tmp_path / "x.md", max_numbers=100)
+    assert report.tables < 9 and [place.line for made in report.findings for place in made.places] == [9]
 
 
 def test_long_tables_are_checked_to_the_end(tmp_path):

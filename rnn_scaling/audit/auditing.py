@@ -33,8 +33,8 @@ MAX_NUMBERS = 500_000  # of a file
 DOCUMENTS = (".md", ".html", ".htm", ".csv", ".tsv", ".json", ".jsonl", ".txt")  # that are looked for in folders
 MAX_FINDINGS, MOST_SERIES = 1_000, 200  # of a file that are kept
 MOST_SHOWN, MOST_COLUMNS = 6, 6  # rows and columns of an excerpt
-MOST_JOINED = 4_000  # rows of tables that are joined
-MOST_WAITING = 20_000  # rows of tables of other headers that are kept for this
+MOST_JOINED = 20_000  # rows of tables that are joined
+MOST_WAITING = 60_000  # rows of tables of other headers that are kept for this
 CERTAIN = 10.0  # bits of a relation that is no accident
 
 
@@ -160,8 +160,7 @@ def check(table: Table, found_views: Sequence[View] | None = None) -> tuple[int,
 def _findings(
     view: View, believed: Sequence[Reading], measured: Sequence[limits.Measured]
 ) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
-    items = {ref: item for ref, (column, at) in view.places.items() if (item := column.items[at])}
-    for fault in filter(_is_material, repairs.faults(believed, items)):
+    for fault in filter(_is_material, repairs.faults(view, believed)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         of_fault = [reading for reading in believed if fault.broken[0] in reading.instances]
         other = next((reading for reading in of_fault if readings.is_other_row(view, reading, fault)), None)
@@ -236,9 +235,7 @@ def _place(view: View, ref: Ref, low: float, high: float) -> Place:
     """A cell with the bounds of what fits, in the unit in which it is printed."""
     line, texts = view.table.rows[ref[0]]
     k = ref[1] % len(view.table.header)
-    column, at = view.places[ref]
-    item = column.items[at]
-    assert item
+    column, at, item = view.places[ref]
     factor = item.high / item.number.high if item.number.high and item.low != item.high else 1.0
     low, high = low / factor, high / factor
     devices = next((count.low for j in view.of("devices") if (count := view.columns[j].items[at])), None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rnn_scaling.audit import groups, headers, long_tables, sums
 from rnn_scaling.audit.instances import MISS, Instance, Product, Term
-from rnn_scaling.audit.relations import CHANGES, GENERIC, RELATIONS, Relation
+from rnn_scaling.audit.relations import CHANGES, GENERIC, RELATIONS, Relation, Shift
 from rnn_scaling.audit.scoring import (
     CLOSE,
     FAR_FETCHED,
@@ -109,7 +109,7 @@ def _trials(
     column = view.columns[target]
     columns = [view.columns[k] for k in sources]
     named = {relation.target: column, **dict(zip(relation.sources, columns))}
-    most = most_missed(column, relation)
+    most = math.inf if column.is_derived else most_missed(relation)  # a pattern may explain all
     tried: Iterable[tuple[str, str, dict[int, int]]] = [("", "", same_rows(view))]
     if relation.has_baseline:
         tried = (
@@ -199,7 +199,8 @@ def _generic(view: View, target: int, column: Column, connected: Set[frozenset[i
     spread = 0.0 if column.is_derived else min(CLOSE, inner_range(column))
     if not column.is_derived and spread < NARROW:
         return
-    sources, trials = _sources(view, target, column, connected), []
+    sources = _sources(view, target, column, connected)
+    trials: list[Trial] = []
     for relation in GENERIC:
         usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
         for columns, form, prior in _forms(view, column, usable, relation, view.before_brackets(target)):
@@ -233,18 +234,23 @@ def _forms(
     if column.quantity == "speedup" and relation.text == "target = a / b" and len(chosen) == 2:
         price = -_ONLY  # of the only two columns
     may_change = column.quantity == "change" or (column.quantity in ("", "share", "speedup") and column.factor == 0.01)
+    is_sure = column.is_derived and relation.text == "target = a / b" and len(chosen) <= _MOST_RATIOS
     for columns in chosen:
         named = [view.columns[k] for k in columns]
         if column.quantity == "speedup" and _is_inverse(relation, named):
             continue
         prior = _prior(column, named, relation)
-        names = dict(zip(relation.sources, (source.name for source in named)))
         for shift in CHANGES if may_change else CHANGES[:1]:
-            names["target"] = f"1 {'+' if shift[1] > 0 else '-'} {column.name}" if shift[0] else column.name
-            form = dataclasses.replace(relation, name=_named(relation.name, names), bits=prior - price, shift=shift)
-            is_ratio = column.is_derived and relation.text == "target = a / b" and len(chosen) <= _MOST_RATIOS
-            if is_ratio or _is_close(view, column, named, form):
-                yield columns, form, prior
+            if is_sure or _is_close(view, column, named, relation, shift):
+                yield columns, _form(column, named, relation, prior - price, shift), prior
+
+
+def _form(column: Column, sources: Sequence[Column], relation: Relation, bits: float, shift: Shift) -> Relation:
+    """A generic relation with the names of columns, which may hold braces."""
+    names = dict(zip(relation.sources, (source.name for source in sources)))
+    names["target"] = f"1 {'+' if shift[1] > 0 else '-'} {column.name}" if shift[0] else column.name
+    name = re.sub(r"{(\w+)}", lambda match: names[match[1]], relation.name)
+    return dataclasses.replace(relation, name=name, bits=bits, shift=shift)
 
 
 def _is_copy(column: Column, other: Column) -> bool:
@@ -258,11 +264,6 @@ def _is_inverse(relation: Relation, sources: Sequence[Column]) -> bool:
     exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
     signs = {(column.quantity, exponents[name]) for name, column in zip(relation.sources, sources)}
     return relation.has_baseline and not signs.isdisjoint({("rate", 1), ("seconds", -1)})
-
-
-def _named(name: str, columns: Mapping[str, str]) -> str:
-    """The name of a generic relation with names of columns, which may hold braces."""
-    return re.sub(r"{(\w+)}", lambda match: columns[match[1]], name)
 
 
 def _prior(column: Column, sources: Sequence[Column], relation: Relation) -> float:
@@ -299,16 +300,15 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
     )
 
 
-def _is_close(view: View, column: Column, sources: Sequence[Column], relation: Relation) -> bool:
+def _is_close(view: View, column: Column, sources: Sequence[Column], relation: Relation, shift: Shift) -> bool:
     """Whether half of the rows fit roughly; if there is a baseline, whether a third of the steps between rows do."""
     exponents = {name: exponent for name, exponent in relation.factors if not name.endswith("0")}
-    shift, sign = relation.shift
-    target = logs_of(shift + sign * column.middle) if shift else column.logs
+    target = logs_of(shift[0] + shift[1] * column.middle) if shift[0] else column.logs
     constant = target + sum(exponents[name] * source.logs for name, source in zip(relation.sources, sources))
     compared = np.flatnonzero(~np.isnan(constant))
     target, constant, part = target[compared], constant[compared], view.part_of[compared]
     if not relation.has_baseline:
-        return len(compared) > 0 and 2 * np.count_nonzero(np.abs(constant) < CLOSE) >= len(compared)
+        return bool(2 * np.count_nonzero(np.abs(constant) < CLOSE) >= len(compared) > 0)
     is_step = (part[1:] == part[:-1]) & (np.abs(target[1:] - target[:-1]) > _SAME)
     steps = np.abs(constant[1:] - constant[:-1])[is_step]
-    return len(steps) > 0 and 3 * np.count_nonzero(steps < CLOSE) >= len(steps)
+    return bool(3 * np.count_nonzero(steps < CLOSE) >= len(steps) > 0)

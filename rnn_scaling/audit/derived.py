@@ -24,21 +24,16 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A series over numbers of devices.
-
-    measure: what was read: a name of MEASURES. best: devices of the fastest point. knee: devices beyond which each
-    further one adds less than half of what the first ones do, else None. fall: devices between which the speed falls
-    most, () if it never falls by more than a tenth.
-    """
+    """A series over numbers of devices."""
 
     source: str
     line: int
     name: str
-    measure: str
+    measure: str  # what was read: a name of MEASURES
     points: tuple[Point, ...]
-    best: float
-    knee: float | None
-    fall: tuple[float, ...]
+    best: float  # devices of the fastest point
+    knee: float | None  # devices beyond which each further one adds less than half of what the first ones do
+    fall: tuple[float, ...]  # devices between which the speed falls most, () if never by more than a tenth
 
 
 def series(view: View) -> Iterator[Series]:

@@ -55,27 +55,30 @@ def tables(path: Path) -> Iterator[Table]:
         lines = _lines(file)
         head = list(itertools.islice(lines, 20))
         every = itertools.chain(head, lines)
-        kind = _format(path.suffix, head)
+        texts = [text for _, text in head if text.strip()][:8]
+        kind = _format(path.suffix, texts)
         if kind == "csv":
-            yield from _delimited(str(path), every, "\t" if path.suffix == ".tsv" else _delimiter(head))
+            yield from _delimited(str(path), every, "\t" if path.suffix == ".tsv" else _delimiter(texts))
         elif kind == "json lines":
-            yield from _json_lines(str(path), every)
+            found = ((number, item) for number, text in every if (item := _object(text)) is not None)
+            while piece := list(itertools.islice(found, MOST_ROWS)):
+                yield from _of_objects(str(path), piece, "")
         elif kind == "json":
             yield from _json(str(path), "\n".join(text for _, text in every))
         else:
             yield from of_text(str(path), every)
 
 
-def _format(suffix: str, head: Sequence[tuple[int, str]]) -> str:
-    """What a file holds, by its name and its first lines."""
-    first = next((text.lstrip() for _, text in head if text.strip()), "")[:1]
+def _format(suffix: str, texts: Sequence[str]) -> str:
+    """What a file holds, by its name and its first lines that are not empty."""
+    first = texts[0].lstrip()[:1] if texts else ""
     if suffix in (".csv", ".tsv"):
         return "csv"
-    if suffix == ".jsonl" or (first == "{" and len(head) > 1 and all(_is_object(text) for _, text in head[:2])):
+    if suffix == ".jsonl" or (first == "{" and len(texts) > 1 and all(_object(t) is not None for t in texts[:2])):
         return "json lines"
     if suffix == ".json" or (first in ("{", "[") and suffix != ".md"):
         return "json"
-    return "csv" if suffix not in (".md", ".html", ".htm") and first != "<" and _is_delimited(head) else "text"
+    return "csv" if suffix not in (".md", ".html", ".htm") and first != "<" and _is_delimited(texts) else "text"
 
 
 def _lines(file: Any) -> Iterator[tuple[int, str]]:
@@ -207,7 +210,7 @@ class _Html(html.parser.HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.line, self.depth, self.cells = 0, 0, 0
+        self.depth = self.cells = 0
         self.rows: list[tuple[int, list[str]]] = []
         self.caption = ""
         self._text: list[str] | None = None
@@ -218,7 +221,7 @@ class _Html(html.parser.HTMLParser):
         self.depth += tag == "table"
         if tag == "tr":
             self._end_row()
-            self.rows.append((self.line, []))
+            self.rows.append((self.getpos()[0], []))
             self._is_open = True
         elif tag in ("td", "th", "caption"):
             self._end_cell()
@@ -274,18 +277,16 @@ def _span(text: str | None) -> int:
 def _html(source: str, opened: tuple[int, str], lines: Iterator[tuple[int, str]], title: str) -> Iterator[Table]:
     """The table that a line opens."""
     parser = _Html()
-    for at, text in itertools.chain([opened], lines):
-        parser.line = at
+    for _, text in itertools.chain([opened], lines):
         parser.feed(text + "\n")
         if parser.depth < 1 and "</table" in text.lower():
             break
     parser.handle_endtag("tr")
-    rows = [(at, tuple(texts)) for at, texts in parser.rows if texts]
+    rows = [(opened[0] + line - 1, tuple(texts)) for line, texts in parser.rows if texts]
     yield from _table(source, rows, title, parser.caption)
 
 
-def _delimiter(head: Sequence[tuple[int, str]]) -> str:
-    texts = [text for _, text in head if text.strip()][:8]
+def _delimiter(texts: Sequence[str]) -> str:
     for delimiter in (",", ";", "\t"):
         widths = {len(row) for row in _parsed(texts, delimiter)}
         if len(texts) > 1 and len(widths) == 1 and max(widths) > 1:
@@ -302,14 +303,10 @@ def _parsed(texts: Iterable[str], delimiter: str) -> list[list[str]]:
     return rows
 
 
-def _is_delimited(head: Sequence[tuple[int, str]]) -> bool:
-    texts = [text for _, text in head if text.strip()][:8]
-    delimiter = _delimiter(head)
-    return (
-        len(texts) > 2
-        and all(0 < text.count(delimiter) == texts[0].count(delimiter) for text in texts)
-        and (not any("|" in text or ". " in text for text in texts))
-    )
+def _is_delimited(texts: Sequence[str]) -> bool:
+    delimiter = _delimiter(texts)
+    is_even = all(0 < text.count(delimiter) == texts[0].count(delimiter) for text in texts)
+    return len(texts) > 2 and is_even and not any("|" in text or ". " in text for text in texts)
 
 
 def _delimited(source: str, lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[Table]:
@@ -332,22 +329,13 @@ def _delimited(source: str, lines: Iterable[tuple[int, str]], delimiter: str) ->
         yield from _table(source, [header, *rows], "", "")
 
 
-def _is_object(text: str) -> bool:
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object of a line, None for anything else."""
     try:
-        return isinstance(input_files.parse_json(text), dict)
+        found = input_files.parse_json(text) if text.strip() else None
     except input_files.JsonError:
-        return False
-
-
-def _json_lines(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
-    numbered = []
-    for number, text in lines:
-        if text.strip() and _is_object(text):
-            numbered.append((number, input_files.parse_json(text)))
-        if len(numbered) >= MOST_ROWS:
-            yield from _of_objects(source, numbered, "")
-            numbered = []
-    yield from _of_objects(source, numbered, "")
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _json(source: str, text: str) -> Iterator[Table]:

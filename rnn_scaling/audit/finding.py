@@ -21,18 +21,12 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One fault.
+    """One fault."""
 
-    kind: "number", "one-of", "exchange", "numbers", "column", "superlinear", "below", "copy" or "record".
-    places: the cells that are wrong; of "one-of" each mends all by itself. relation: the formula that does not hold.
-    bits: evidence for the relation in this table. excerpt: (line, texts) of the header and some rows of the table, of
-    the columns that the relation connects.
-    """
-
-    kind: str
+    kind: str  # "number", "one-of", "exchange", "numbers", "column", "record", or a kind of patterns.py or limits.py
     strength: str
     source: str
-    places: tuple[Place, ...]
-    relation: str
-    bits: float = 0.0
-    excerpt: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    places: tuple[Place, ...]  # the cells that are wrong; of "one-of" each mends all by itself
+    relation: str  # the formula that does not hold
+    bits: float = 0.0  # evidence for the relation in this table
+    excerpt: tuple[tuple[int, tuple[str, ...]], ...] = ()  # (line, texts) of the header and some rows and columns

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from rnn_scaling.audit import headers
+from rnn_scaling.audit.relations import Shift
 from rnn_scaling.audit.tables import Column, View, rows_by
 
 SETTINGS = ("setting", "batch", "global_batch", "epochs", "work")
@@ -69,7 +70,7 @@ def baselines(
     target: Column,
     sources: Sequence[Column],
     parts: Sequence[Sequence[int]],
-    shift: tuple[float, int] = (0.0, 1),
+    shift: Shift = (0.0, 1),
 ) -> dict[str, dict[int, int]]:
     """By rule of RULES the baseline row of each row; of rules that choose the same rows only the first."""
     devices = next((view.columns[k] for k in view.of("devices")), None)
@@ -92,7 +93,7 @@ def _by_rule(
     target: Column,
     sources: Sequence[Column],
     rows: Sequence[int],
-    shift: tuple[float, int],
+    shift: Shift,
 ) -> dict[str, Sequence[int]]:
     """Baselines of one series by rule, the best first. rows: those that have all numbers."""
     at = next((item.ref[1] for item in target.items if item), 0)
@@ -119,7 +120,7 @@ def _is_baseline(view: View, row: int, column: int) -> bool:
     return column < len(texts) and headers.is_baseline(texts[column])
 
 
-def is_one(printed: Any, shift: tuple[float, int] = (0.0, 1)) -> Any:
+def is_one(printed: Any, shift: Shift = (0.0, 1)) -> Any:
     """Whether a number is printed as 1 or 100 %, or no change. printed: an Item, or a Column of them."""
     by, sign = shift
     rounded = printed.low + 2 / 3 * (printed.high - printed.low)  # the bounds allow numbers that were cut off, too

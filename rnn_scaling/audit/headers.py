@@ -39,20 +39,14 @@ _COMMON = frozenset(_DATA["common"].split())
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a header says.
+    """What a header says."""
 
-    quantity: a name of headers.json, or "" for none. devices: number in the header ("4 GPUs"), else None.
-    rest: the header without that number. is_percent: whether numbers below count hundredths.
-    words: what tells it from other columns. is_statistic: whether it is a minimum, a percentile or so of several runs,
-    of which a ratio is not the one of the ratios.
-    """
-
-    quantity: str
-    devices: int | None
-    rest: str
-    is_percent: bool
-    words: frozenset[str]
-    is_statistic: bool = False
+    quantity: str  # a name of headers.json, or "" for none
+    devices: int | None  # number in the header ("4 GPUs")
+    rest: str  # the header without that number
+    is_percent: bool  # whether numbers below count hundredths
+    words: frozenset[str]  # what tells it from other columns
+    is_statistic: bool  # of several runs, as a minimum or percentile: a ratio of those is not the one of the ratios
 
 
 @functools.lru_cache(maxsize=4096)

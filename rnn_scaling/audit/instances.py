@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rnn_scaling.audit import slips
 from rnn_scaling.audit.relations import CUMULATIVE, Relation
@@ -39,8 +40,7 @@ def slip_of(
     return slips.cheapest(item.number, low / factor, high / factor, devices, values)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """A number of an instance. exponent: in a product; +1 or -1 in a sum. It counts as shift + sign * number."""
 
     item: Item
@@ -182,8 +182,8 @@ class Sum(Instance):
 
     def without_rounding(self) -> Sum:
         """The same sum of the printed numbers themselves."""
-        items = [dataclasses.replace(t.item, low=t.item.value, high=t.item.value) for t in self.terms]
-        return Sum.of(self.relation, [dataclasses.replace(t, item=i) for t, i in zip(self.terms, items)], self.row)
+        terms = [t._replace(item=t.item._replace(low=t.item.value, high=t.item.value)) for t in self.terms]
+        return Sum.of(self.relation, terms, self.row)
 
     def is_trivial(self, tolerance: float) -> bool:
         """Whether one part is so small that the sum would hold without it."""

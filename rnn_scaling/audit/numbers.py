@@ -40,17 +40,13 @@ ROUGH = 0.1  # by which "~30" may be off
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Printed:
-    """One number as printed.
+    """One number as printed."""
 
-    value: in units of the cell; durations in seconds. step: what its last printed digit counts.
-    unit: "%", "x", "s" for every duration, or what follows the number; is_rough: "~30", "<5".
-    """
-
-    value: float
-    step: float
+    value: float  # in units of the cell; durations in seconds
+    step: float  # what its last printed digit counts
     text: str
-    unit: str = ""
-    is_rough: bool = False
+    unit: str = ""  # "%", "x", "s" for every duration, or what follows the number
+    is_rough: bool = False  # "~30", "<5"
 
     @property
     def low(self) -> float:

@@ -64,7 +64,7 @@ def _moves(instances: Sequence[Product], missed: Sequence[Product]) -> Iterator[
             items = {t.item.ref[1]: t.item for t in other.terms[1:] if t.item.ref[0] == other.terms[0].item.ref[0]}
             yield OTHER_BASELINE, lambda i, items=items: _rebased(i, items)  # type: ignore[misc]
     if max(max(map(abs, instance.terms[0].logs())) for instance in missed) > _CLEAR:
-        yield INVERSE, lambda i: _with_first(i, dataclasses.replace(i.terms[0], exponent=-1))
+        yield INVERSE, lambda i: _with_first(i, i.terms[0]._replace(exponent=-1))
     if all(instance.devices > 1 for instance in missed) and len({instance.devices for instance in instances}) > 1:
         kind = NOT_DIVIDED if relation.target == "efficiency" else PER_DEVICE
         yield kind, lambda i: _scaled(i, 1.0 / i.devices)
@@ -78,19 +78,19 @@ def _with_first(instance: Product, first: Term) -> Product:
 
 
 def _with_target(instance: Product, item: Item | None) -> Product | None:
-    return _with_first(instance, dataclasses.replace(instance.terms[0], item=item)) if item else None
+    return _with_first(instance, instance.terms[0]._replace(item=item)) if item else None
 
 
 def _scaled(instance: Product, factor: float) -> Product | None:
     item = instance.terms[0].item
-    return _with_target(instance, dataclasses.replace(item, low=item.low * factor, high=item.high * factor))
+    return _with_target(instance, item._replace(low=item.low * factor, high=item.high * factor))
 
 
 def _rebased(instance: Product, items: Mapping[int, Item]) -> Product:
     """The instance with the numbers of another row, by column, in place of its baseline's."""
     row = instance.terms[0].item.ref[0]
     terms = [
-        term if term.item.ref[0] == row else dataclasses.replace(term, item=items.get(term.item.ref[1], term.item))
+        term if term.item.ref[0] == row else term._replace(item=items.get(term.item.ref[1], term.item))
         for term in instance.terms
     ]
     return Product.of(instance.relation, terms, instance.row, instance.devices)

@@ -216,8 +216,8 @@ def contradictions(view: View, believed: Sequence[Reading]) -> list[Reading]:
     for target in sorted({*view.of("efficiency"), *view.of("speedup")} - confirmed):
         name = view.columns[target].name
         is_bound = any(_is_named(view.columns[k].name, name) for k in confirmed)  # "speedup_low"
-        due = () if is_bound else candidates.stated(view, target, RELATIONS)
-        due = [r for r in due if r.relation.bits >= EXPLICIT and set(r.sources) <= confirmed and not r.suspects]
+        stated = () if is_bound else candidates.stated(view, target, RELATIONS)
+        due = [r for r in stated if r.relation.bits >= EXPLICIT and set(r.sources) <= confirmed and not r.suspects]
         found += [r for r in due if len(r.instances) > 2 and len(r.missed) > 0.6 * len(r.instances)][:1]
     return found
 

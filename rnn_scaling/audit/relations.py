@@ -8,19 +8,17 @@ import dataclasses
 import functools
 import re
 
+Shift = tuple[float, int]  # a target counts as shift + sign * number: (1, 1) for a change, (1, -1) for a saving
+
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """A relation.
-
-    bits: how likely it is before any number is seen (log2).
-    shift: (shift, sign) of the target, which is shift + sign * number: (1, 1) for a change, (1, -1) for a saving.
-    """
+    """A relation. bits: how likely it is before any number is seen (log2)."""
 
     name: str
     text: str
     bits: float = 0.0
-    shift: tuple[float, int] = (0.0, 1)
+    shift: Shift = (0.0, 1)
 
     @functools.cached_property
     def factors(self) -> tuple[tuple[str, int], ...]:

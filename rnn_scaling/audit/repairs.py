@@ -15,7 +15,7 @@ from rnn_scaling.audit import patterns
 from rnn_scaling.audit.instances import Instance, Mark, Sum, slip_of
 from rnn_scaling.audit.relations import Relation
 from rnn_scaling.audit.scoring import LEAST, MOST_MISSED, Reading, exchanged
-from rnn_scaling.audit.tables import Item, Ref, rows_by
+from rnn_scaling.audit.tables import Item, Ref, View, rows_by
 
 MOST_ALTERNATIVES = 3  # changes that are named as "one of these"
 MOST_MISCOUNTED = 10.0  # times by which a count of devices may be wrong
@@ -51,11 +51,11 @@ class Fault:
 class Items:
     """All numbers of a table, by place; places by row; sorted numbers by column."""
 
-    def __init__(self, of: Mapping[Ref, Item]) -> None:
-        self.of = of
+    def __init__(self, view: View) -> None:
+        self.of = {ref: item for ref, (_, _, item) in view.places.items()}
         self.of_row: dict[int, list[Ref]] = {}
         self.of_column: dict[int, list[float]] = {}
-        for ref, item in sorted(of.items(), key=lambda pair: pair[0]):
+        for ref, item in sorted(self.of.items(), key=lambda pair: pair[0]):
             self.of_column.setdefault(ref[1], []).append(item.number.value)
             if item.low < item.high:
                 self.of_row.setdefault(ref[0], []).append(ref)
@@ -63,8 +63,8 @@ class Items:
             values.sort()
 
 
-def faults(readings: Sequence[Reading], items: Mapping[Ref, Item]) -> list[Fault]:
-    """The faults of a table, from the relations of all its believed readings. items: all numbers of the table."""
+def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
+    """The faults of a table, from the relations of all its believed readings."""
     readings = [reading for reading in readings if _is_repairable(reading)]
     instances = list({i.mark: i for reading in readings for i in reading.instances}.values())
     by_ref = _by_ref(instances)
@@ -73,13 +73,14 @@ def faults(readings: Sequence[Reading], items: Mapping[Ref, Item]) -> list[Fault
     found = [_of_pattern(reading) for reading in readings if reading.pattern]
     explained = {ref for fault in found for change in fault.changes for ref in change.places}
     broken_ones = [i for i in instances if not i.holds and explained.isdisjoint(_refs(i))]
-    numbers = Items(items if broken_ones else {})
+    if broken_ones:
+        items = Items(view)
     for joined in _connected(broken_ones):
         parts = [joined]
         while parts:
             broken = parts.pop()
             changes = (
-                _misplaced(broken, by_ref, numbers)
+                _misplaced(broken, by_ref, items)
                 or _single(broken, by_ref, confirming)
                 or _exchanged(broken, by_ref)
                 or _double(broken, by_ref)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import patterns
-from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, Term, bits_of_width
+from rnn_scaling.audit.instances import MISS, SPREAD, Instance, Product, bits_of_width
 from rnn_scaling.audit.patterns import Pattern
-from rnn_scaling.audit.relations import SAME_WORK, Relation
+from rnn_scaling.audit.relations import SAME_WORK, Relation, Shift
 from rnn_scaling.audit.tables import Column, Item, Ref
 
 LEAST_OF_WORK = 7.0  # and of one between rows of the same work, which nothing states
@@ -28,22 +28,17 @@ _MOST_EXCHANGED = 20  # rows of a table in which exchanges with the baseline are
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A relation of a target column, applied to rows.
-
-    sources: columns of the relation's quantities. grouping, rule: of groups.py, "" without a baseline.
-    compared: rows of a long table that were compared, of which only some have an instance. pattern: what explains all
-    that is missed.
-    """
+    """A relation of a target column, applied to rows."""
 
     relation: Relation
     target: int
-    sources: tuple[int, ...]
+    sources: tuple[int, ...]  # columns of the relation's quantities
     instances: tuple[Instance, ...]
     bits: float
-    grouping: str = ""
+    grouping: str = ""  # of groups.py, as the rule; without a baseline ""
     rule: str = ""
-    compared: int = 0
-    pattern: Pattern | None = None
+    compared: int = 0  # rows of a long table that were compared, of which only some have an instance
+    pattern: Pattern | None = None  # what explains all that is missed
 
     @property
     def missed(self) -> tuple[Instance, ...]:
@@ -64,36 +59,24 @@ class Reading:
     @property
     def is_believed(self) -> bool:
         """Whether the evidence suffices. Two rows give none; there the header words and a baseline of 1 must do."""
-        if not self.instances:
-            return False
-        if len(self.instances) == 1:
+        num_missed = len(self.missed)
+        if len(self.instances) == 1 and self.bits < LEAST:
+            is_stated = self.relation.sources == ("rate",) and self.rule == "fewest devices"  # times: weak scaling
             is_far = not self.instances[0].holds_within(_FAR)
-            is_stated = (
-                self.relation.sources == ("rate",) and self.rule == "fewest devices"
-            )  # times may be weak scaling
-            if self.missed:
-                return self.bits >= LEAST or (is_stated and is_far)
-            return self.bits >= LEAST or not self.relation.is_generic
-        if self.pattern:
-            return self.bits >= LEAST
-        if self.relation.name == SAME_WORK:
-            return self.bits >= (LEAST_OF_WORK if self.missed else LEAST) and len(self.missed) <= _FEW
-        if _is_guess(self.relation):
-            return self.bits >= LEAST and len(self.missed) <= 1
-        is_repairable = len(self.missed) <= max(2, MOST_MISSED * len(self.instances)) or bool(self.suspects)
-        return self.bits >= LEAST and is_repairable
+            return is_stated and is_far if num_missed else not self.relation.is_generic
+        if len(self.instances) < 2 or self.pattern:
+            return bool(self.instances) and self.bits >= LEAST
+        is_work = self.relation.name == SAME_WORK and num_missed > 0
+        most = most_missed(self.relation)
+        is_repairable = num_missed <= max(2, MOST_MISSED * len(self.instances)) or bool(self.suspects)
+        is_few = num_missed <= most if most < math.inf else is_repairable
+        return self.bits >= (LEAST_OF_WORK if is_work else LEAST) and is_few
 
 
-def _is_guess(relation: Relation) -> bool:
-    """Whether a relation is so uncertain that it may miss one row only."""
-    return relation.bits <= (PRIOR if relation.is_generic else _WEAK * relation.has_baseline)
-
-
-def most_missed(column: Column, relation: Relation) -> float:
-    """Rows that a relation may miss and still be believed."""
-    if column.is_derived:  # a pattern may explain all
-        return math.inf
-    return _FEW if relation.name == SAME_WORK else 1 if _is_guess(relation) else math.inf
+def most_missed(relation: Relation) -> float:
+    """Rows that a relation may miss if no pattern explains them; one that is a guess may miss one."""
+    is_guess = relation.bits <= (PRIOR if relation.is_generic else _WEAK * relation.has_baseline)
+    return _FEW if relation.name == SAME_WORK else 1 if is_guess else math.inf
 
 
 def scored(column: Column, reading: Reading, price: float = 0.0, spread: float = 0.0) -> Reading:
@@ -115,7 +98,7 @@ def _spread(column: Column) -> float:
     return min(SPREAD, max(_NARROWEST, math.log(values[-1] / values[0]))) if values else SPREAD
 
 
-def inner_range(column: Column, shift: tuple[float, int] = (0.0, 1)) -> float:
+def inner_range(column: Column, shift: Shift = (0.0, 1)) -> float:
     """Natural logarithm of the ratio of the second largest to the second smallest shift + sign * number."""
     values = [shift[0] + shift[1] * item.number.value * column.factor for item in column.items if item]
     values = sorted(value for value in values if value > 0)
@@ -192,10 +175,7 @@ def exchanged(instance: Instance, items: Mapping[Ref, Item]) -> Instance:
     """The instance with other numbers at some places."""
     if not any(term.item.ref in items for term in instance.terms):
         return instance
-    terms = []
-    for term in instance.terms:
-        ref = term.item.ref
-        item = dataclasses.replace(items[ref], ref=ref) if ref in items else term.item
-        terms.append(Term(item, term.exponent, term.shift, term.sign))
+    moves = {ref: item._replace(ref=ref) for ref, item in items.items()}
+    terms = [term._replace(item=moves.get(term.item.ref, term.item)) for term in instance.terms]
     moved = type(instance).of(instance.relation, terms, instance.row)  # type: ignore[attr-defined]
     return dataclasses.replace(moved, tolerance=instance.tolerance, spread=instance.spread)

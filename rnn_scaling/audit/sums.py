@@ -50,7 +50,7 @@ def _adds_up(column: Column, parts: Sequence[Column]) -> bool:
     added = sum(part.low for part in parts)
     off = np.abs(added - column.low)
     num_fitting = np.count_nonzero(off <= CLOSE * np.maximum(np.abs(column.low), np.abs(added)))
-    return 3 * num_fitting >= np.count_nonzero(~np.isnan(off)) > 0
+    return bool(3 * num_fitting >= np.count_nonzero(~np.isnan(off)) > 0)
 
 
 def running(view: View, target: int, column: Column) -> Iterator[Reading]:
@@ -77,7 +77,7 @@ def _runs_up(view: View, column: Column, other: Column) -> bool:
     slack = CLOSE * np.where(size > 0, size, 1.0)
     is_compared = ~np.isnan(low - other.low)
     fits = (low - other.high <= slack) & (high - other.low >= -slack)
-    return np.count_nonzero(is_compared) > 2 and 2 * np.count_nonzero(fits) >= np.count_nonzero(is_compared)
+    return bool(2 * np.count_nonzero(fits) >= np.count_nonzero(is_compared) > 2)
 
 
 def of_rows(

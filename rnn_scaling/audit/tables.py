@@ -8,6 +8,7 @@ import functools
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from rnn_scaling.audit.headers import Meaning
 from rnn_scaling.audit.numbers import Printed
 
 Ref = tuple[int, int]  # (row, column) of a table; row -1 is its header; brackets count as columns behind the last
-Cell = tuple[Printed, Ref]
+Cell = tuple[Printed | None, Ref]
 MOST_COLUMNS = 64  # of a table that are compared with each other
 MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
 SMALLEST = 1e-300  # number whose logarithm is taken
@@ -38,10 +39,7 @@ _UNIT = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table of a file: texts of its header and rows; title and caption are what stands above it.
-
-    parts: of each row the number of its table, if tables of the same header were joined.
-    """
+    """A table of a file: texts of its header and rows; title and caption are what stands above it."""
 
     source: str
     line: int
@@ -49,7 +47,7 @@ class Table:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     title: str = ""
     caption: str = ""
-    parts: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()  # of each row the number of its table, if tables of the same header were joined
 
     @functools.cached_property
     def numbers(self) -> list[list[Printed | None]]:
@@ -78,8 +76,7 @@ def logs_of(values: np.ndarray) -> np.ndarray:
     return np.log(np.where(values > 0, values, np.nan))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A number of a view. low, high: its bounds in the unit of its column; ref: where it stands."""
 
     number: Printed
@@ -146,17 +143,13 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Rows of quantities.
-
-    labels: the names of each row, a tuple of texts in the order of label_names. lines: line of each row.
-    parts: its table, as of `Table`.
-    """
+    """Rows of quantities."""
 
     table: Table
     columns: tuple[Column, ...]
-    labels: tuple[tuple[str, ...], ...]
+    labels: tuple[tuple[str, ...], ...]  # the names of each row
     lines: tuple[int, ...]
-    parts: tuple[int, ...]
+    parts: tuple[int, ...]  # the table of each row
 
     @functools.cached_property
     def part_of(self) -> np.ndarray:
@@ -164,11 +157,11 @@ class View:
         return np.array(self.parts)
 
     @functools.cached_property
-    def places(self) -> dict[Ref, tuple[Column, int]]:
-        """The first column of every number, and its row there."""
-        found: dict[Ref, tuple[Column, int]] = {}
+    def places(self) -> dict[Ref, tuple[Column, int, Item]]:
+        """Of every number the first column that has it, its row there, and the number."""
+        found: dict[Ref, tuple[Column, int, Item]] = {}
         for column in reversed(self.columns):
-            found.update({item.ref: (column, at) for at, item in reversed([*enumerate(column.items)]) if item})
+            found |= {item.ref: (column, at, item) for at, item in enumerate(column.items) if item}
         return found
 
     def head(self, rows: int) -> View:
@@ -206,8 +199,8 @@ def views(table: Table) -> list[View]:
     return [view for view in found if len(view.columns) > 1]
 
 
-def _column(name: str, meaning: Meaning, cells: Sequence[Cell | None]) -> Column:
-    values = [cell[0] for cell in cells if cell]
+def _column(name: str, meaning: Meaning, cells: Sequence[Cell]) -> Column:
+    values = [number for number, _ in cells if number]
     units = collections.Counter(number.unit for number in values)
     quantity = _quantity(name, meaning.quantity, units)
     common = next((unit for unit, _ in units.most_common() if unit not in _UNITS), "")
@@ -219,14 +212,14 @@ def _column(name: str, meaning: Meaning, cells: Sequence[Cell | None]) -> Column
     factors = {"%": 0.01} | ({"s": 1.0} if quantity in ("seconds", "") else {})
     is_count = quantity in _COUNTS or not quantity and _are_round(values)
     items: list[Item | None] = []
-    for cell in cells:
-        if cell is None or cell[0].unit in foreign:
+    for number, ref in cells:
+        if number is None or number.unit in foreign:
             items.append(None)
-            continue
-        number, ref = cell
-        own = factors.get(number.unit, factor)
-        low, high = (number.value,) * 2 if is_count else (number.low * own, number.high * own)
-        items.append(Item(number, ref, low, high))
+        elif is_count:
+            items.append(Item(number, ref, number.value, number.value))
+        else:
+            own = factors.get(number.unit, factor)
+            items.append(Item(number, ref, number.low * own, number.high * own))
     return Column(name, meaning, quantity, factor, tuple(items))
 
 
@@ -240,9 +233,9 @@ def _quantity(name: str, stated: str, units: Mapping[str, int]) -> str:
     return "speedup" if units["x"] > half and (not stated or headers.may_be_speedup(name)) else stated
 
 
-def _devices_column(counts: Sequence[tuple[int, Ref] | None]) -> Column:
+def _devices_column(counts: Sequence[tuple[int | None, Ref]]) -> Column:
     """The numbers of devices that names and headers hold."""
-    cells = [(Printed(float(count[0]), 0.0, str(count[0])), count[1]) if count else None for count in counts]
+    cells = [(Printed(float(count), 0.0, str(count)) if count is not None else None, ref) for count, ref in counts]
     return _column("devices", headers.read("devices"), cells)
 
 
@@ -274,7 +267,7 @@ def _devices(table: Table, label_columns: Sequence[int]) -> tuple[list[Column], 
     for k in sorted(label_columns, key=lambda k: headers.read(table.header[k]).quantity != "devices"):
         names = [numbers.plain(texts[k]) for _, texts in table.rows]
         found = [headers.devices_in(name) for name in names]
-        counts = [(count[0], (row, k)) if count else None for row, count in enumerate(found)]
+        counts = [(count[0] if count else None, (row, k)) for row, count in enumerate(found)]
         if 3 * sum(map(bool, found)) >= 2 * len(found) and len({count[0] for count in found if count}) > 1:
             return [_devices_column(counts)], {k: [c[1] if c else name for c, name in zip(found, names)]}
     return [], {}
@@ -287,7 +280,7 @@ def _plain(table: Table, meanings: Sequence[Meaning]) -> View:
         if not table.is_numeric(k):
             label_columns.append(k)
         elif len(columns) < MOST_COLUMNS:
-            cells = [(row[k], (at, k)) if row[k] else None for at, row in enumerate(table.numbers)]
+            cells = [(row[k], (at, k)) for at, row in enumerate(table.numbers)]
             columns.append(_column(table.header[k], meanings[k], cells))
     rests: dict[int, list[str]] = {}
     if not any(column.quantity == "devices" for column in columns):
@@ -313,7 +306,7 @@ def _bracketed(table: Table, k: int) -> list[Column]:
         return []
     quantity = "efficiency" if unit == "%" else "share"
     at = k + len(table.header)  # as if it stood in a column of its own
-    items = [(number, (row, at)) if number and number.unit == unit else None for row, number in enumerate(parsed)]
+    items = [(number if number and number.unit == unit else None, (row, at)) for row, number in enumerate(parsed)]
     meaning = dataclasses.replace(headers.read(table.header[k]), quantity=quantity)
     return [_column(table.header[k], meaning, items)]
 
@@ -356,9 +349,8 @@ def _melted(table: Table, meanings: Sequence[Meaning]) -> list[View]:
     made = [_devices_column([(n, (-1, first[n])) for _, n in rows])]
     for name in dict.fromkeys(rests.values()):
         at = {counts[k]: k for k in counts if rests[k] == name}
-        found = [(table.numbers[row][at[n]], (row, at[n])) if n in at else None for row, n in rows]
-        cells = [cell if cell and cell[0] else None for cell in found]
-        if any(cells):
+        cells = [(table.numbers[row][at[n]], (row, at[n])) if n in at else (None, (row, 0)) for row, n in rows]
+        if any(number for number, _ in cells):
             meaning = headers.read(name)
             quantity = meaning.quantity or headers.quantity_of(about.lower())
             made.append(_column(name or about, dataclasses.replace(meaning, quantity=quantity), cells))
@@ -380,10 +372,9 @@ def _turned(table: Table, meanings: Sequence[Meaning], rows: Sequence[int]) -> l
     wide = range(1, len(table.header))
     made = []
     for row, name, meaning in zip(rows, names, of_rows):
-        cells = [(number, (row, k)) if (number := table.numbers[row][k]) else None for k in wide]
-        made.append(_column(name, meaning, cells))
+        made.append(_column(name, meaning, [(table.numbers[row][k], (row, k)) for k in wide]))
     counts = _counts(table, meanings)
     if counts and not any(column.quantity == "devices" for column in made):
-        made.append(_devices_column([(counts[k], (-1, k)) if k in counts else None for k in wide]))
+        made.append(_devices_column([(counts.get(k), (-1, k)) for k in wide]))
     labels = tuple((numbers.plain(table.header[k]),) for k in wide)
     return [View(table, _one_devices(made), labels, (table.line,) * len(wide), (0,) * len(wide))]

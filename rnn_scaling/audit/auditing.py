@@ -85,8 +85,9 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
             compared, findings = check(table, found)
             report.comparisons += compared
             if (room := MOST_SERIES - len(report.series)) > 0:
-                made = map(list, map(derived.series, found))
-                report.series += next(filter(None, made), [])[:room]  # of the first view that has some
+                report.series += next(filter(None, map(derived.series, found)), [])[
+                    :room
+                ]  # of the first view with some
             report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
                 read = f"the first {report.numbers:,} numbers, up to the table at line {table.rows[-1][0]}"
@@ -120,7 +121,7 @@ def joined(tables: Iterable[Table], max_numbers: int = MAX_NUMBERS) -> Iterator[
         if len(table.rows) > MOST_JOINED:
             yield table
             continue
-        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns that are named after devices
+        about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns named after devices
         key = table.header, about
         waiting.setdefault(key, []).append(table)
         rows_of[key] += len(table.rows)

@@ -9,20 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
-from rnn_scaling.audit import groups, headers, long_tables, sums
+from rnn_scaling.audit import groups, headers, long_tables, scoring, sums
 from rnn_scaling.audit.instances import MISS, Instance, Product, Term
 from rnn_scaling.audit.relations import CHANGES, GENERIC, RELATIONS, Relation, Shift
-from rnn_scaling.audit.scoring import (
-    CLOSE,
-    FAR_FETCHED,
-    NARROW,
-    PRIOR,
-    TOLERANCES,
-    Reading,
-    inner_range,
-    most_missed,
-    scored,
-)
+from rnn_scaling.audit.scoring import CLOSE, TOLERANCES, Reading, scored
 from rnn_scaling.audit.sums import COUNTS, NEAREST
 from rnn_scaling.audit.tables import DERIVED, Column, Item, Ref, View, logs_of
 
@@ -109,7 +99,7 @@ def _trials(
     column = view.columns[target]
     columns = [view.columns[k] for k in sources]
     named = {relation.target: column, **dict(zip(relation.sources, columns))}
-    most = math.inf if column.is_derived else most_missed(relation)  # a pattern may explain all
+    most = math.inf if column.is_derived else scoring.most_missed(relation)  # a pattern may explain all
     tried: Iterable[tuple[str, str, dict[int, int]]] = [("", "", same_rows(view))]
     if relation.has_baseline:
         tried = (
@@ -196,16 +186,16 @@ def _printed_baseline(item: Item | None, relation: Relation) -> tuple[tuple[str,
 
 def _generic(view: View, target: int, column: Column, connected: Set[frozenset[int]]) -> Iterator[Reading]:
     """A column as the ratio or product of others, relative to a row, or in proportion to others."""
-    spread = 0.0 if column.is_derived else min(CLOSE, inner_range(column))
-    if not column.is_derived and spread < NARROW:
+    spread = 0.0 if column.is_derived else min(CLOSE, scoring.inner_range(column))
+    if not column.is_derived and spread < scoring.NARROW:
         return
     sources = _sources(view, target, column, connected)
     trials: list[Trial] = []
     for relation in GENERIC:
         usable = [k for k in sources if not relation.has_baseline or view.columns[k].quantity not in COUNTS]
         for columns, form, prior in _forms(view, column, usable, relation, view.before_brackets(target)):
-            inner = inner_range(column, form.shift) if form.shift[0] else spread
-            if inner > NARROW or not form.shift[0]:
+            inner = scoring.inner_range(column, form.shift) if form.shift[0] else spread
+            if inner > scoring.NARROW or not form.shift[0]:
                 trials += _trials(view, target, form, columns, inner if prior < 0 else 0.0)
     yield from _read(view, trials)
 
@@ -270,7 +260,7 @@ def _prior(column: Column, sources: Sequence[Column], relation: Relation) -> flo
     """How much the header words speak for a relation."""
     words, quantities = column.meaning.words, {source.quantity for source in sources}
     is_aside = column.quantity == "aside" or (not column.is_derived and "aside" in quantities)
-    bits = FAR_FETCHED if is_aside else 0.0 if column.is_derived else PRIOR
+    bits = scoring.FAR_FETCHED if is_aside else 0.0 if column.is_derived else scoring.PRIOR
     if len(sources) == 2:
         a, b = sources
         bits += 2.0 if words & (a.meaning.words ^ b.meaning.words) else 0.0

@@ -36,17 +36,14 @@ class Series:
     fall: tuple[float, ...]  # devices between which the speed falls most, () if never by more than a tenth
 
 
-def series(view: View) -> Iterator[Series]:
-    """Yields every series of a view that has two numbers of devices at least."""
+def series(view: View) -> list[Series]:
+    """Every series of a view that has two numbers of devices at least."""
     devices = next((view.columns[k] for k in view.of("devices")), None)
     if devices is None:
-        return
-    for quantity in MEASURES:
-        columns = [view.columns[k] for k in view.of(quantity)]
-        made = [one for column in columns for one in _of_column(view, devices, column)]
-        if made:
-            yield from made
-            return
+        return []
+    tried = ([view.columns[k] for k in view.of(quantity)] for quantity in MEASURES)
+    made = ([found for column in columns for found in _of_column(view, devices, column)] for columns in tried)
+    return next(filter(None, made), [])
 
 
 def _of_column(view: View, devices: Column, column: Column) -> Iterator[Series]:
@@ -68,15 +65,14 @@ def _made(view: View, line: int, name: str, quantity: str, points: Mapping[float
     counts = sorted(points)
     values = [statistics.geometric_mean(points[n]) for n in counts]
     speeds = [1 / value if quantity == "seconds" else value for value in values]
+    steps = list(zip(speeds, speeds[1:], counts, counts[1:]))
     found = []
-    for k, (n, speed) in enumerate(zip(counts, speeds)):
+    for n, value, speed, step in zip(counts, values, speeds, [None, *(b / a for a, b, _, _ in steps)]):
         speedup = speed / speeds[0]
-        step = speed / speeds[k - 1] if k else None
-        found.append(Point(n, values[k], speedup, speedup * counts[0] / n, step))
-    gains = [(b - a) / (m - n) for a, b, n, m in zip(speeds, speeds[1:], counts, counts[1:])]
+        found.append(Point(n, value, speedup, speedup * counts[0] / n, step))
+    gains = [(b - a) / (m - n) for a, b, n, m in steps]
     knee = next((counts[k] for k, gain in enumerate(gains) if k and gain < KNEE * gains[0]), None)
-    keeps = [(b / a, (n, m)) for a, b, n, m in zip(speeds, speeds[1:], counts, counts[1:])]
-    worst = min(keeps)
-    fall = worst[1] if worst[0] < FALL else ()
+    kept, between = min((b / a, (n, m)) for a, b, n, m in steps)
     best = counts[max(range(len(speeds)), key=speeds.__getitem__)]
+    fall = between if kept < FALL else ()
     return Series(view.table.source, line, name, quantity, tuple(found), best, knee, fall)

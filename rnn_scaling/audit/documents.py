@@ -19,13 +19,8 @@ MOST_ROWS = 20_000  # a longer table is read in pieces, each checked by itself
 MOST_BYTES = 1 << 20  # of a line that are read
 MOST_CELLS = 2_000_000  # of an HTML table
 _RULE = re.compile(r"[\s|:+=-]*[-=]{2}[\s|:+=-]*|[\s|:]*:?-:?[\s|:-]*")
-_BOXES = str.maketrans(
-    {
-        **dict.fromkeys("│┃║", "|"),
-        **dict.fromkeys("─━═", "-"),
-        **dict.fromkeys("┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛", "+"),
-    }
-)
+_CORNERS = "┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛"
+_BOXES = str.maketrans(f"│┃║─━═{_CORNERS}", f"|||---{'+' * len(_CORNERS)}")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _FIELDS = (re.compile(r"\s*,\s*"), re.compile(r"\t+"), re.compile(r"\s{2,}"), re.compile(r"\s+"))
 _REMARK = re.compile(r"\s+\([^()]*\)$")  # at the end of a line, which has no header
@@ -110,7 +105,7 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
             yield from _columns(source, block, title, caption)
             caption = ""
         else:
-            caption = block[-1][1].strip()
+            caption = block[-1][1].strip()[: numbers.LONGEST]
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[str, list[tuple[int, str]]]]:
@@ -232,7 +227,7 @@ class _Html(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "caption" and self._text is not None:
-            self.caption, self._text = " ".join("".join(self._text).split()), None
+            self.caption, self._text = " ".join("".join(self._text).split())[: numbers.LONGEST], None
         elif tag in ("td", "th"):
             self._end_cell()
         elif tag in ("tr", "table"):

@@ -20,7 +20,6 @@ from rnn_scaling.audit.tables import SMALLEST, Item, Ref
 MISS, MOST_BITS = 6.0, 10.0
 _PART = 2.0  # times the rounding of a sum, below which a part proves nothing
 _EXACT = 1e-9  # of the arithmetic
-_LOWEST = math.log(SMALLEST)
 Mark = tuple[tuple[Ref, int], ...]
 SPREAD = 1.0  # natural logarithm of the range in which a number is expected anyway, at most
 
@@ -56,31 +55,23 @@ class Term(NamedTuple):
 
     def logs(self) -> tuple[float, float]:
         """Bounds of its part of a product, as logarithms."""
-        a, b = self.ends
-        low, high = math.log(a) if a > SMALLEST else _LOWEST, math.log(b) if b > SMALLEST else _LOWEST
-        return (
-            (self.exponent * low, self.exponent * high)
-            if self.exponent > 0
-            else (self.exponent * high, self.exponent * low)
-        )
+        low, high = self.ends
+        a, b = self.exponent * math.log(max(low, SMALLEST)), self.exponent * math.log(max(high, SMALLEST))
+        return (a, b) if self.exponent > 0 else (b, a)
 
 
 @dataclasses.dataclass(frozen=True)
 class Instance:
-    """Numbers of one row, and of its baseline, that a relation connects.
-
-    low, high: bounds of what must be 0, relative to the numbers. tolerance: relative slack of the relation.
-    spread: range of the target in its column: a column of equal numbers proves little. devices: of the row.
-    """
+    """Numbers of one row, and of its baseline, that a relation connects."""
 
     relation: Relation
     terms: tuple[Term, ...]
     row: int
-    low: float
+    low: float  # bounds of what must be 0, relative to the numbers
     high: float
-    tolerance: float = 0.0
-    spread: float = SPREAD
-    devices: float = 1.0
+    tolerance: float = 0.0  # relative slack of the relation
+    spread: float = SPREAD  # range of the target in its column: a column of equal numbers proves little
+    devices: float = 1.0  # of the row
 
     def fits(self, ref: Ref) -> tuple[float, float]:
         """Bounds of the number at `ref`, in the unit of its column, that satisfy the relation given all others."""
@@ -121,13 +112,12 @@ class Instance:
         if MISS + bits <= slips.LEAST:
             return 0.0
         tried = dataclasses.replace(self, tolerance=tolerance)
-        found = [tried.slip(term, values if term is self.terms[0] else {}) for term in self.terms]
+        found = [
+            slip_of(term.item, *tried.fits(term.item.ref), self.devices, {} if k else values)
+            for k, term in enumerate(self.terms)
+        ]
         price = min((slip.bits for slip in found if slip), default=math.inf) + math.log2(len(self.terms))
         return max(0.0, MISS + bits - price)
-
-    def slip(self, term: Term, values: Mapping[float, int]) -> Slip | None:
-        """The likeliest slip by which a term breaks the relation."""
-        return slip_of(term.item, *self.fits(term.item.ref), self.devices, values)
 
     def _term(self, ref: Ref) -> Term:
         return next(term for term in self.terms if term.item.ref == ref)

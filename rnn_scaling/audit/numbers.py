@@ -6,13 +6,12 @@ import html
 import math
 import re
 
-_TIME_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
-_UNIT_NAMES = {
-    **dict.fromkeys(("ns",), "ns"), **dict.fromkeys(("us", "µs", "μs", "usec"), "us"),
-    **dict.fromkeys(("ms", "msec", "msecs"), "ms"), **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "min"),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"), **dict.fromkeys(("d", "day", "days"), "day"),
+_TIMES_S = {
+    1e-9: "ns nanos nanoseconds", 1e-6: "us µs μs usec micros microseconds", 1e-3: "ms msec msecs millis milliseconds",
+    1.0: "s sec secs second seconds", 60.0: "m min mins minute minutes", 3600.0: "h hr hrs hour hours",
+    86400.0: "d day days",
 }  # fmt: skip
+SECONDS = {name: seconds for seconds, names in _TIMES_S.items() for name in names.split()}
 _BYTES = re.compile(r"([kmgtp]?)(i?)b(?:ytes?)?", re.IGNORECASE)
 _SCALE = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 _NUMBER = re.compile(
@@ -119,8 +118,8 @@ def _parsed(text: str) -> Printed | None:
 def _unit(text: str) -> tuple[float, str]:
     """What a number with a unit is multiplied by, and its unit then: seconds, bytes, "%", "x", or as printed."""
     name = text.lower()
-    if name in _UNIT_NAMES:
-        return _TIME_S[_UNIT_NAMES[name]], "s"
+    if name in SECONDS:
+        return SECONDS[name], "s"
     if (size := _BYTES.fullmatch(text)) and text not in ("b", "B"):
         base = 1024.0 if size[2] else 1000.0
         return base ** ("kmgtp".index(size[1].lower()) + 1) if size[1] else 1.0, "B"

@@ -36,10 +36,10 @@ def read(path: Path) -> list[tuple[Path, RunRecord]]:
             except RecordError:
                 continue
         if not found:
-            raise RecordError(
-                str(path),
-                ["a folder without run records, and without documents that are read (docs/audit.md lists their kinds)"],
+            reason = (
+                "a folder without run records, and without documents that are read (docs/audit.md lists their kinds)"
             )
+            raise RecordError(str(path), [reason])
         return found
     if path.suffix != ".json" or not is_own(path):
         return []
@@ -52,12 +52,8 @@ def pairs(run: RunRecord) -> Iterator[tuple[str, float | None, str, float | None
     seconds, items = batches.seconds[batches.warmup :], batches.items[batches.warmup :]
     if throughput:
         yield "throughput.words", throughput.items, "sum of batches.words", sum(items) if items else None
-        yield (
-            "throughput.seconds",
-            throughput.seconds,
-            "sum of batches.seconds",
-            math.fsum(seconds) if seconds else None,
-        )
+        total = math.fsum(seconds) if seconds else None
+        yield "throughput.seconds", throughput.seconds, "sum of batches.seconds", total
         yield "throughput.words", throughput.items, "words that the settings imply", _implied(run)
         if throughput.seconds and throughput.items:
             rate = throughput.items / throughput.seconds

@@ -19,33 +19,28 @@ _CLEAR = 0.05  # natural logarithm: inverse numbers that are closer to 1 are non
 
 @dataclasses.dataclass(frozen=True)
 class Pattern:
-    """A fault of several rows. rows: whose targets are wrong; bits: of all rows, less its price."""
+    """A fault of several rows. bits: of all rows, less its price."""
 
     kind: str
-    rows: frozenset[int]
     bits: float
 
 
 def best(instances: Sequence[Product], tolerance: float, spread: float) -> Pattern | None:
     """The pattern that explains all missed rows, if there is one."""
     missed = [instance for instance in instances if not instance.holds_within(tolerance)]
-    if len(missed) < _FEWEST:
-        return None
-    found = []
-    for kind, move in _moves(instances, missed):
+    found: dict[str, float] = {}
+    for kind, move in _moves(instances, missed) if len(missed) >= _FEWEST else ():
         probe = move(missed[1 if kind == SHIFTED else 0])  # most patterns fail at once
-        if probe is None or not probe.holds_within(tolerance):
-            continue
-        moved = [instance for instance in map(move, missed) if instance]
-        fitting = [instance for instance in moved if instance.holds_within(tolerance)]
-        if len(fitting) >= max(_FEWEST, len(missed) - (kind == SHIFTED)):
-            bits = sum(instance.bits(tolerance, spread) for instance in fitting)
-            found.append(Pattern(kind, frozenset(i.row for i in missed), bits - _BITS - math.log2(len(instances))))
-    chosen = max(found, key=lambda pattern: pattern.bits, default=None)
-    if chosen is None:
+        if probe and probe.holds_within(tolerance):
+            fitting = [moved for moved in map(move, missed) if moved and moved.holds_within(tolerance)]
+            if len(fitting) >= max(_FEWEST, len(missed) - (kind == SHIFTED)):
+                bits = sum(instance.bits(tolerance, spread) for instance in fitting)
+                found[kind] = max(bits, found.get(kind, -math.inf))
+    if not found:
         return None
     held = sum(instance.bits(tolerance, spread) for instance in instances if instance.holds_within(tolerance))
-    return dataclasses.replace(chosen, bits=chosen.bits + held)
+    kind = max(found, key=lambda kind: found[kind])
+    return Pattern(kind, found[kind] - _BITS - math.log2(len(instances)) + held)
 
 
 def _moves(instances: Sequence[Product], missed: Sequence[Product]) -> Iterator[tuple[str, Move]]:

@@ -148,41 +148,37 @@ def inverses(view: View, believed: Sequence[Reading]) -> Iterator[Reading]:
 def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
     """Readings that hold for another baseline than the row that the header names ("relative to ARCHER")."""
     view = view.head(HEAD)
+    firsts = {line: numbers.plain(texts[0]).lower() for line, texts in view.table.rows[: 2 * HEAD]}
     clean = [reading for reading in believed if reading.rule and not reading.missed]
     found = []
-    for reading in believed:
-        target, relation = view.columns[reading.target], reading.relation
-        firsts = {line: numbers.plain(texts[0]).lower() for line, texts in view.table.rows[: 2 * HEAD]}
-        rows = [k for k, line in enumerate(view.lines) if _is_named(firsts.get(line, ""), target.name.lower())]
-        if reading in clean and _is_odd(view, reading, clean):
-            found.append(of_other_baseline(reading))
-        if reading not in clean or len(rows) != 1:
-            continue
-        named = products(
-            view, reading.target, relation, reading.sources, dict.fromkeys(range(len(view.lines)), rows[0])
-        )
-        item = target.items[rows[0]]
-        is_other = item is not None and not groups.is_one(item, relation.shift)
-        if is_other or sum(not instance.holds for instance in named) > max(_FEW, len(named) / 2):
+    for reading in clean:
+        name, relation = view.columns[reading.target].name.lower(), reading.relation
+        rows = [k for k, line in enumerate(view.lines) if _is_named(firsts.get(line, ""), name)]
+        is_other = _is_odd(view, reading, clean)
+        if len(rows) == 1 and not is_other:
+            baselines = dict.fromkeys(range(len(view.lines)), rows[0])
+            named = products(view, reading.target, relation, reading.sources, baselines)
+            is_other = _prints_one(view, reading, rows[0]) is False
+            is_other |= sum(not instance.holds for instance in named) > max(_FEW, len(named) / 2)
+        if is_other:
             found.append(of_other_baseline(reading))
     return found
 
 
+def _prints_one(view: View, reading: Reading, row: int) -> bool | None:
+    """Whether the target of a row is printed as 1, None without a number."""
+    item = view.columns[reading.target].items[row]
+    return bool(groups.is_one(item, reading.relation.shift)) if item else None
+
+
 def _is_odd(view: View, reading: Reading, clean: Sequence[Reading]) -> bool:
     """Whether the row that prints 1 is not the baseline, and another column prints 1 at the baseline."""
-
-    def is_one(other: Reading, row: int) -> bool:
-        item = view.columns[other.target].items[row]
-        return item is not None and groups.is_one(item, other.relation.shift)
-
-    alike = [other for other in clean if (other.grouping, other.rule) == (reading.grouping, reading.rule)]
-    if reading.grouping != "all" or reading.rule != "fewest devices":
-        return False
-    rows = range(len(view.lines))
+    alike = [other for other in clean if (other.grouping, other.rule) == ("all", "fewest devices")]
     compared = {instance.row for instance in reading.instances}
-    baselines = [row for row in rows if row not in compared and view.columns[reading.target].items[row]]
-    is_moved = len(baselines) == 1 and not is_one(reading, baselines[0]) and any(is_one(reading, row) for row in rows)
-    return is_moved and any(is_one(other, baselines[0]) for other in alike)
+    is_one = [_prints_one(view, reading, row) for row in range(len(view.lines))]
+    baselines = [row for row, one in enumerate(is_one) if one is not None and row not in compared]
+    is_moved = len(baselines) == 1 and not is_one[baselines[0]] and any(is_one) and reading in alike
+    return is_moved and any(_prints_one(view, other, baselines[0]) for other in alike)
 
 
 def of_other_baseline(reading: Reading) -> Reading:

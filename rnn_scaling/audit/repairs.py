@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from rnn_scaling.audit import patterns
 from rnn_scaling.audit.instances import Instance, Mark, Sum, slip_of
-from rnn_scaling.audit.relations import Relation
 from rnn_scaling.audit.scoring import LEAST, MOST_MISSED, Reading, exchanged
 from rnn_scaling.audit.tables import Item, Ref, View, rows_by
 
@@ -90,23 +89,21 @@ def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
                 found.append(Fault(tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)))
             elif len(rows) > 1:  # two faults that share a baseline
                 parts += [[i for i in broken if i.row == row] for row in sorted(rows)]
-    found = [fault for fault in found if fault.bits >= LEAST or not _is_guess(fault.broken[0].relation)]
-    return [fault for fault in found if fault.changes[0].kind in patterns.KINDS] + _exchanges(
-        [fault for fault in found if fault.changes[0].kind not in patterns.KINDS]
-    )
+    relations = [fault.broken[0].relation for fault in found]
+    found = [f for f, r in zip(found, relations) if f.bits >= LEAST or r.is_sum or not r.is_generic]
+    of_rows = [fault for fault in found if fault.changes[0].kind in patterns.KINDS]
+    return of_rows + _exchanges([fault for fault in found if fault.changes[0].kind not in patterns.KINDS])
 
 
 def _of_pattern(reading: Reading) -> Fault:
-    """The wrong targets of several rows, with what fits there."""
+    """The wrong targets of several rows, with what fits there; of shifted ones either column may have slipped."""
     assert reading.pattern
-    places = [(instance.terms[0].item.ref, instance) for instance in reading.missed]
-    fits = tuple(instance.fits(ref) for ref, instance in places)
-    changes = [Change(reading.pattern.kind, tuple(ref for ref, _ in places), fits)]
-    if reading.pattern.kind == patterns.SHIFTED and not reading.rule and len(reading.sources) == 1:
-        others = [(instance.terms[1].item.ref, instance) for instance in reading.missed]  # either may have slipped
-        changes.append(
-            Change(patterns.SHIFTED, tuple(ref for ref, _ in others), tuple(i.fits(ref) for ref, i in others))
-        )
+    is_mutual = reading.pattern.kind == patterns.SHIFTED and not reading.rule and len(reading.sources) == 1
+    changes = []
+    for k in range(1 + is_mutual):
+        places = [instance.terms[k].item.ref for instance in reading.missed]
+        fits = [instance.fits(ref) for instance, ref in zip(reading.missed, places)]
+        changes.append(Change(reading.pattern.kind, tuple(places), tuple(fits)))
     return Fault(reading.missed, tuple(changes), reading.bits)
 
 
@@ -127,10 +124,6 @@ def _by_ref(instances: Iterable[Instance]) -> dict[Ref, list[Instance]]:
     return by_ref
 
 
-def _is_guess(relation: Relation) -> bool:
-    return relation.is_generic and not relation.is_sum
-
-
 def _exchanges(found: Sequence[Fault]) -> list[Fault]:
     """The faults, with two of one column as an exchange if each has the number that the other lacks."""
     left, kept = list(found), []
@@ -147,16 +140,12 @@ def _exchanges(found: Sequence[Fault]) -> list[Fault]:
 
 
 def _fit_each_other(a: Fault, b: Fault) -> bool:
-    places = [fault.changes[0] for fault in (a, b) if len(fault.changes) == len(fault.changes[0].places) == 1]
-    if len(places) < 2 or places[0].places[0][1] != places[1].places[0][1]:
+    places = [fit for fault in (a, b) if len(fault.changes) == 1 for fit in fault.changes[0].fit_of]
+    if len(places) != 2 or places[0][0][1] != places[1][0][1]:
         return False
-    items = [_item(fault, change.places[0]) for fault, change in zip((a, b), places)]
-    ends = [change.fits[0] for change in places]
-    return all(low <= item.high and item.low <= high for item, (low, high) in zip(items, reversed(ends)))
-
-
-def _item(fault: Fault, ref: Ref) -> Item:
-    return next(term.item for instance in fault.broken for term in instance.terms if term.item.ref == ref)
+    items = {term.item.ref: term.item for fault in (a, b) for instance in fault.broken for term in instance.terms}
+    (one, other) = (items[ref] for ref, _ in places)
+    return all(low <= item.high and item.low <= high for item, (_, (low, high)) in zip((other, one), places))
 
 
 def _refs(instance: Instance) -> list[Ref]:

@@ -23,9 +23,6 @@ MOST_LOOKED_AT = 1000  # rows that show whether a column holds numbers
 SMALLEST = 1e-300  # number whose logarithm is taken
 HEAD = 60  # rows that show what a column holds
 _FINEST = ("gpu", "device", "accelerator", "card", "worker", "proc", "rank", "task", "core", "thread", "node")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "millis": 1e-3, "milliseconds": 1e-3,
-            "micros": 1e-6, "microseconds": 1e-6, "nanos": 1e-9, "nanoseconds": 1e-9, "min": 60.0, "minutes": 60.0,
-            "h": 3600.0, "hours": 3600.0, "hrs": 3600.0, "mins": 60.0, "days": 86400.0}  # fmt: skip
 _UNDERSTOOD = ("rate", "each", "seconds", "speedup", "efficiency", "work", "global_batch", "cost", "algbw", "busbw")
 _COUNTS = ("devices", "setting", "batch", "global_batch", "batches", "epochs")  # printed exactly
 _PER = {r"(?:/|\bper) ?min": 1 / 60, r"(?:/|\bper) ?h(?:r|our)?\b": 1 / 3600, r"(?:/|\bper) ?day": 1 / 86400}
@@ -259,7 +256,7 @@ def _factor(name: str, meaning: Meaning, values: Sequence[Printed], units: Mappi
         prefix = re.search(r"\b([kmgt])(i?)b(?:/s|ps)?\b", name.lower())
         return (1024.0 if prefix[2] else 1000.0) ** ("kmgt".index(prefix[1]) + 1) if prefix else 1.0
     unit = _UNIT.search(name.lower().replace("_", " "))
-    return _SECONDS[unit[1]] if unit and quantity == "seconds" else 1.0
+    return numbers.SECONDS[unit[1]] if unit and quantity == "seconds" else 1.0
 
 
 def _devices(table: Table, label_columns: Sequence[int]) -> tuple[list[Column], dict[int, list[str]]]:

@@ -18,6 +18,7 @@ from rnn_scaling.files import input_files
 MOST_ROWS = 20_000  # a longer table is read in pieces, each checked by itself
 MOST_BYTES = 1 << 20  # of a line that are read
 MOST_CELLS = 2_000_000  # of an HTML table
+MOST_CAPTION = 1000  # characters
 _RULE = re.compile(r"[\s|:+=-]*[-=]{2}[\s|:+=-]*|[\s|:]*:?-:?[\s|:-]*")
 _CORNERS = "┌┬┐├┼┤└┴┘╔╦╗╠╬╣╚╩╝╒╤╕╞╪╡╘╧╛┏┳┓┡╇┩┣╋┫┗┻┛"
 _BOXES = str.maketrans(f"│┃║─━═{_CORNERS}", f"|||---{'+' * len(_CORNERS)}")
@@ -105,7 +106,7 @@ def of_text(source: str, lines: Iterable[tuple[int, str]]) -> Iterator[Table]:
             yield from _columns(source, block, title, caption)
             caption = ""
         else:
-            caption = block[-1][1].strip()[: numbers.LONGEST]
+            caption = block[-1][1].strip()[:MOST_CAPTION]
 
 
 def _blocks(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[str, list[tuple[int, str]]]]:
@@ -227,7 +228,7 @@ class _Html(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "caption" and self._text is not None:
-            self.caption, self._text = " ".join("".join(self._text).split())[: numbers.LONGEST], None
+            self.caption, self._text = " ".join("".join(self._text).split())[:MOST_CAPTION], None
         elif tag in ("td", "th"):
             self._end_cell()
         elif tag in ("tr", "table"):

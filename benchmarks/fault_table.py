@@ -228,16 +228,16 @@ FAULTS = (
     ),
     Fault(
         "stale gradient",
-        f"{V}/replicated.py",
-        'if options.variable_consistency == "relaxed":',
-        "if True:",
+        f"{T}/replica.py",
+        ' for device in devices if options.variable_consistency == "relaxed"]',
+        " for device in devices]",
         "batch before",
     ),
     Fault(
         "rows of other towers lost",
-        f"{T}/gradients.py",
-        "gathered.append(add(slices))",
-        "gathered.append(add(slices[:1]))",
+        f"{V}/replicated.py",
+        "functools.partial(gradients.add, slices)",
+        "functools.partial(gradients.add, slices[:1])",
         "left out|tower itself",
     ),
     Fault(

@@ -7,8 +7,6 @@ T is the longest sentence of the batch or --pad_to, B the sentences. Ids are `[T
 `[B, T]` otherwise. Positions at or after a sentence's length are padding: any id, never counted and never in the loss.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -41,44 +39,30 @@ class ImageBatch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """One side of the text.
+    """One side of the text."""
 
-    Attributes:
-      name: "src" or "tgt", as in --src_max_len.
-      vocab_size: ids are below it.
-      predicted: whether the next word is predicted at each of its words.
-      vocabulary: the name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own.
-    """
-
-    name: str
-    vocab_size: int
-    predicted: bool
-    vocabulary: str = ""
+    name: str  # "src" or "tgt", as in --src_max_len
+    vocab_size: int  # ids are below it
+    predicted: bool  # whether the next word is predicted at each of its words
+    vocabulary: str = ""  # name of the side whose vocabulary it has, as in --tgt_vocab_file; "": its own
 
 
-SeedOf = Callable[[int], Any]
-"""Number of a stream, 0 or 1 -> two int64 seed words for its random numbers."""
+SeedOf = Callable[[int], Any]  # number of a stream, 0 or 1 -> two int64 seed words for its random numbers
 
 
 class Layout(Protocol):
-    """The batches of a workload.
-
-    sides: of the text, where they are text: --src_max_len and the like say how long. labels: the parts that the loss
-    alone reads.
-    """
+    """The batches of a workload."""
 
     @property
-    def sides(self) -> tuple[Side, ...]: ...
+    def sides(
+        self,
+    ) -> tuple[Side, ...]: ...  # of text; --src_max_len and the like say how long
 
     @property
-    def labels(self) -> tuple[str, ...]: ...
+    def labels(self) -> tuple[str, ...]: ...  # the parts that the loss alone reads
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
-        """A random batch.
-
-        Args:
-          lengths: words of each sentence of each of `sides`.
-        """
+        """A random batch; `lengths`: words of each sentence of each of `sides`."""
         ...
 
     def sample_axis(self, part: Any) -> int:

@@ -51,11 +51,7 @@ def _workloads_in_words() -> str:
 class ModelConfig:
     """Model: network, kernels, sizes and precision."""
 
-    model: str = option(
-        "nmt",
-        _workloads_in_words(),
-        choices=tuple(WORKLOADS),
-    )
+    model: str = option("nmt", _workloads_in_words(), choices=tuple(WORKLOADS))
     unit_type: str = option(
         "lstm",
         f"{readers_of('unit_type')}: cell of every layer: "
@@ -66,25 +62,27 @@ class ModelConfig:
         None,
         f"{readers_of('encoder_type')}: kernel of the encoder, or of the layers of lm: "
         f"{' or '.join(f'{name} ({kernel.help})' for name, kernel in KERNELS.items())}; bi and uni mean "
-        "dynamic_rnn with that direction; the first of these that computes the cell when not given",
+        "dynamic_rnn with that direction; if not given, the first kernel that computes the cell",
         choices=(*KERNELS, "bi", "uni"),
     )
     decoder_type: str | None = option(
-        None, "nmt, nmt_attention: kernel of the decoder; as the encoder when not given", choices=tuple(KERNELS)
+        None, "nmt, nmt_attention: kernel of the decoder; if not given, the encoder's", choices=tuple(KERNELS)
     )
     direction: str = option(
-        "bi", "nmt, nmt_attention: direction of the encoder's layers, with gnmt_v2 of the first", choices=("uni", "bi")
+        "bi",
+        "nmt, nmt_attention: direction of the encoder's layers; with gnmt_v2, of the first layer only",
+        choices=("uni", "bi"),
     )
     num_encoder_layers: int = option(
         2,
-        f"{readers_of('num_encoder_layers')}: cells of the encoder, with bi 4 are 2 bidirectional layers; layers of "
-        "lm, gnmt_v2 and transformer",
+        f"{readers_of('num_encoder_layers')}: cells of the encoder (with bi, two cells make one layer); layers of lm, "
+        "gnmt_v2 and transformer",
         minimum=1,
         maximum=128,
     )
     num_decoder_layers: int = option(
         2,
-        f"{readers_of('num_decoder_layers')}: cells of the decoder, equal to those of the encoder; gnmt_v2 and "
+        f"{readers_of('num_decoder_layers')}: cells of the decoder, the same number as in the encoder; gnmt_v2 and "
         "transformer: layers, any number",
         minimum=1,
         maximum=128,
@@ -96,29 +94,29 @@ class ModelConfig:
     )
     attention_architecture: str = option(
         "standard",
-        "nmt_attention: standard (each step of the decoder reads what the one before attended to) or gnmt_v2 (the "
-        "decoder's first layer attends, the others read it; residual connections, projection with bias)",
+        "nmt_attention: standard (the decoder's top layer attends) or gnmt_v2 (the "
+        "decoder's first layer attends, the other layers read its context; residual connections, projection with bias)",
         choices=("standard", "gnmt_v2"),
     )
     normalize_attention: bool = option(
-        False, "nmt_attention: with --attention=bahdanau, a normalised score vector with a scale and a bias"
+        False, "nmt_attention: with --attention=bahdanau, normalise the score vector and add a scale and a bias"
     )
     biases_per_gate: int = option(
         1,
-        "nmt_attention: biases of an LSTM's gate; 2, whose sum acts, as cuDNN and PyTorch have",
+        "nmt_attention: number of biases per LSTM gate; with 2, as in cuDNN and PyTorch, their sum is used",
         minimum=1,
         maximum=2,
     )
-    share_embedding: bool = option(False, "nmt, nmt_attention: both sides look up one embedding")
+    share_embedding: bool = option(False, "nmt, nmt_attention: use one embedding for both sides")
     num_heads: int = option(
-        4, f"{readers_of('num_heads')}: heads of every attention; they divide num_units", minimum=1, maximum=1_024
+        4, f"{readers_of('num_heads')}: heads of every attention layer; must divide num_units", minimum=1, maximum=1_024
     )
     filter_size: int = option(
         1024, f"{readers_of('filter_size')}: inner width of a feed-forward network", minimum=1, maximum=1_048_576
     )
     num_units: int = option(
         256,
-        f"{readers_of('num_units')}: hidden size of each cell; of transformer the width of all layers and embeddings",
+        f"{readers_of('num_units')}: hidden size of each cell; for transformer, width of all layers and embeddings",
         minimum=1,
         maximum=1_048_576,
     )
@@ -130,46 +128,75 @@ class ModelConfig:
     )
     tgt_vocab_size: int = option(
         8000,
-        f"{readers_of('tgt_vocab_size')}: words in the target vocabulary; of transformer in that of both sides",
+        f"{readers_of('tgt_vocab_size')}: words in the target vocabulary; for transformer, in the shared vocabulary",
         minimum=4,
         maximum=2_147_483_647,
     )
     dropout: float = option(
         0.0,
-        f"{readers_of('dropout')}: share of each recurrent layer's inputs set to zero while training; of transformer "
-        "of its embedded words and of what each sublayer adds",
+        f"{readers_of('dropout')}: share of each recurrent layer's inputs that dropout sets to zero; for transformer, "
+        "of the embedded words and of each sublayer's output",
         minimum=0.0,
         maximum=0.99,
     )
     forget_bias: float = option(
-        1.0, f"{readers_of('forget_bias')}: of lstm and layer_norm_lstm, added to the forget gate before its sigmoid"
+        1.0, f"{readers_of('forget_bias')}, with lstm and layer_norm_lstm: added to the forget gate before its sigmoid"
     )
     time_major: bool = option(
         True, f"{readers_of('time_major')}: keep activations [time, batch, units]; false: [batch, time, units]"
     )
     data_format: str = option(
         "NHWC",
-        f"{readers_of('data_format')}: order of the axes of images and of what is made of them",
+        f"{readers_of('data_format')}: order of the axes of images and activations",
         choices=("NHWC", "NCHW"),
     )
     dataset: str | None = option(
         None,
-        f"{readers_of('dataset')}: what they are like, imagenet (1000 classes, as large as the network wants) or "
-        "cifar10 (10 classes, 32 x 32); the network's own when not given",
+        f"{readers_of('dataset')}: imagenet (1000 classes, the network's usual size) or cifar10 (10 classes, "
+        "32 x 32); if not given, the first that the network supports",
         choices=tuple(DATASETS),
     )
     compute_dtype: str = option(
         "float32",
-        "arithmetic of the towers; variables stay float32. float16 runs with dynamic loss scaling",
+        "arithmetic of the towers; variables stay float32. float16 uses loss scaling (--loss_scale)",
         choices=("float32", "bfloat16", "float16"),
     )
     accuracy: bool = option(
-        False, "count right predictions, of words or images of the training batches: accuracy in records and tables"
+        False, "report accuracy: the share of words or images of the training batches that are predicted correctly"
     )
     label_smoothing: float = option(
-        0.0, "share of each target that the loss spreads over all words or classes", minimum=0.0, maximum=0.99
+        0.0,
+        "label smoothing: share of each target that is spread evenly over all words or classes",
+        minimum=0.0,
+        maximum=0.99,
     )
-    xla: bool = option(False, "let XLA cluster and compile what it can of the step")
+    xla: bool = option(False, "let XLA compile the parts of the step that it supports")
+    forward_only: bool = option(
+        False,
+        "evaluate: each tower computes the forward pass and the loss alone, without dropout, and nothing is updated",
+    )
+    decode: bool = option(
+        False,
+        f"{readers_of('decode')}: each tower translates its source sentences, and tokens of the best translations are "
+        "counted; --tgt_max_len is the longest translation",
+    )
+    beam_size: int = option(
+        1,
+        "decode: hypotheses that are kept of each sentence; 1: greedy search",
+        minimum=1,
+        maximum=1_024,
+    )
+    length_penalty: float = option(
+        0.0,
+        "decode: a hypothesis of n words is ranked by its log probability / ((5 + n) / 6)^penalty (Wu et al. 2016)",
+        minimum=0.0,
+        maximum=10.0,
+    )
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run updates the network."""
+        return not (self.forward_only or self.decode)
 
 
 GNMT_V2: dict[str, Any] = {

@@ -8,8 +8,6 @@ With label smoothing e the target is (1 - e) onehot(label) + e / V: Szegedy et a
 N: words, U: units, V: vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,11 +23,10 @@ Gradient = Callable[..., tuple["tf.Tensor | None", ...]]  # of the loss -> of ea
 
 
 class LossOptions(NamedTuple):
-    """How a loss is computed."""
-
     accuracy: bool = False  # right predictions are counted
     label_smoothing: float = 0.0  # share of each target that is spread over all words
     tied: bool = False  # the projection is [V, U], a table of embeddings, and not [U, V]
+    differentiated: bool = True  # whether anybody asks for gradients
 
 
 PLAIN = LossOptions()
@@ -246,14 +243,16 @@ def _in_pieces(
             words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
             forward = _forward(hidden[words], cast_projection, labels[words], biases, options)
             total += tf.reduce_sum(forward.losses * weights[words])
+            correct = tuple(before + _num_correct(forward, labels[words], weights[words]) for before in correct)
+            if not options.differentiated:
+                return piece + 1, total, d_weights, d_hidden, *correct
             d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases)
             d_weights = tuple(d + tf.cast(more, tf.float32) for d, more in zip(d_weights, d_more, strict=True))
-            correct = tuple(before + _num_correct(forward, labels[words], weights[words]) for before in correct)
             return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct
 
         num_pieces = (num_words + rows - 1) // rows
         pieces = tf.TensorArray(hidden.dtype, num_pieces, infer_shape=False, element_shape=[None, hidden.shape[1]])
-        d_weights = tuple(map(tf.zeros_like, (projection, *biases)))
+        d_weights = tuple(map(tf.zeros_like, (projection, *biases))) if options.differentiated else ()
         start = (0, 0.0, d_weights, pieces, *([0.0] if options.accuracy else []))
         _, total, d_weights, pieces, *correct = tf.while_loop(
             lambda piece, *_: piece < num_pieces, body, start, parallel_iterations=1

@@ -4,8 +4,6 @@ A kernel module has `kernel_name(stack)`, what really runs, and `build(stack)`, 
 results of `rnn_scaling.models.stacks.reference(stack)`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from types import ModuleType
@@ -31,7 +29,7 @@ KERNELS = {  # of a cell's kernels the first is the default
         cells=("lstm",),
     ),
     "cudnn_gru": Kernel(
-        "one fused kernel of GRUs: cuDNN on GPUs, one MatMul a step on CPUs",
+        "one fused GRU kernel: cuDNN on GPUs, one MatMul per step on CPUs",
         gpu="rnn_scaling.models.encoders.cudnn",
         cpu="rnn_scaling.models.encoders.gru_steps",
         cells=("gru",),

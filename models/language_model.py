@@ -4,8 +4,6 @@ Items are tokens. The sentences are the target side of the text. A token is a po
 words of a sentence and its end-of-sentence word.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -15,14 +13,12 @@ from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
-from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, gemm_flops, total
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
 
 class _LanguageModel(NextWords):
-    """See `Workload`."""
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(
             config, TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
@@ -41,9 +37,7 @@ class _LanguageModel(NextWords):
     def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
         return {"embedding": batch.target_input}
 
-    def last_layer(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: TargetBatch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def last_layer(self, weights: Tensors, rows: Tensors, batch: TargetBatch, seed: tf.Tensor) -> tf.Tensor:
         dropout = self._config.dropout
         with tf.name_scope(self._config.unit_type):
             inputs = stacks.drop(rows["embedding"], dropout, seed, _INPUT_STREAM)
@@ -67,5 +61,4 @@ def stack_of(config: ModelConfig) -> stacks.RecurrentStack:
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernel for "GPU" or "CPU"."""
     return _LanguageModel(config, device_type)

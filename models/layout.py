@@ -3,8 +3,6 @@
 Letters: T words of a sentence, B samples, H and W height and width of an image, C its channels.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,22 +21,16 @@ _STREAMS = {"src": 0, "tgt": 1}  # so that a side's words are the same whatever 
 
 @dataclasses.dataclass(frozen=True)
 class TextLayout:
-    """Batches of sentences.
+    """Batches of sentences."""
 
-    Attributes:
-      sides: in the order of the batch's fields. A side gives its words and their lengths; one that is predicted gives
-        its words twice, after the begin-of-sentence word and before the end-of-sentence word.
-      type: of the batches, a NamedTuple; the names of lengths end with "_length".
-      time_major: ids are [T, B] and not [B, T].
-    """
-
+    # In the order of the batch's fields. A side gives its words and their lengths; one that is predicted gives its
+    # words twice, after the begin-of-sentence word and before the end-of-sentence word.
     sides: tuple[Side, ...]
-    type: Callable[..., Any]
-    time_major: bool
+    type: Callable[..., Any]  # of the batches, a NamedTuple; the names of lengths end with "_length"
+    time_major: bool  # ids are [T, B] and not [B, T]
     labels = ("target_output",)
 
     def batch(self, parts: Iterable[Iterable[Any]]) -> Any:
-        """A batch of what each side gives."""
         return self.type(*(part for side in parts for part in side))
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
@@ -66,6 +58,14 @@ class TextLayout:
             return tf.pad(part, [more, [0, 0]] if self.time_major else [[0, 0], more], constant_values=EOS_ID)
 
         return type(batch)._make(map(pad, batch))
+
+    def ends(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """The begin-of-sentence and the end-of-sentence word, as a batch's longest target sentence has them."""
+        before, words = (
+            part if self.time_major else tf.transpose(part) for part in (batch.target_input, batch.target_output)
+        )
+        longest = tf.argmax(batch.target_length, output_type=tf.int32)
+        return before[0, 0], words[batch.target_length[longest] - 1, longest]
 
     def sample_axis(self, part: tf.Tensor) -> int:
         return 1 if self.time_major and part.shape.rank >= 2 else 0
@@ -99,17 +99,11 @@ def _full_lengths(batch_size: int, lengths: Sequence[int]) -> list[tf.Tensor]:
 
 @dataclasses.dataclass(frozen=True)
 class ImageLayout:
-    """Batches of images with a label each.
+    """Batches of images with a label each."""
 
-    Attributes:
-      size: height and width of an image.
-      num_classes: labels are below it.
-      data_format: "NHWC" or "NCHW", the order of the images' axes.
-    """
-
-    size: int
-    num_classes: int
-    data_format: str
+    size: int  # height and width of an image
+    num_classes: int  # labels are below it
+    data_format: str  # "NHWC" or "NCHW", the order of the images' axes
     sides: tuple[Side, ...] = ()
     labels = ("labels",)
 

@@ -6,7 +6,7 @@ T: words of the longest sentence, B: sentences, U: units, V: vocabulary.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -30,7 +30,7 @@ class NextWords(abc.ABC):
         """tied: whether the projection is [V, U], a table of embeddings."""
         self._config, self._time_major = config, layout.time_major
         self.layout: Layout = layout
-        self._loss = cross_entropy.LossOptions(config.accuracy, config.label_smoothing, tied)
+        self._loss = cross_entropy.LossOptions(config.accuracy, config.label_smoothing, tied, config.trains)
 
     @abc.abstractmethod
     def last_layer(
@@ -57,6 +57,12 @@ class NextWords(abc.ABC):
         hidden = self.last_layer(weights, rows, batch, seed)
         bias = weights.get(PROJECTION_BIAS)
         return Outputs(cross_entropy.logits_of(hidden, weights[PROJECTION], bias, self._loss.tied))
+
+    def _projected(self, weights: Mapping[str, tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+        """The function of the last layer's outputs [N, U] at one position -> logits [N, V]."""
+        projection = tf.cast(weights[PROJECTION], self._config.compute_dtype)
+        bias = weights.get(PROJECTION_BIAS)
+        return lambda hidden: cross_entropy.logits_of(hidden, projection, bias, self._loss.tied)
 
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
         sentences = logits, batch.target_output, batch.target_length

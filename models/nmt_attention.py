@@ -20,8 +20,9 @@ from rnn_scaling.models.attention.scores import MEMORY
 from rnn_scaling.models.attention.step_wise import StepWise
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.next_words import PROJECTION, PROJECTION_BIAS
-from rnn_scaling.models.seq2seq import Translation, embedding_specs
+from rnn_scaling.models.seq2seq import TranslationWorkload, embedding_specs
 from rnn_scaling.models.workload import VariableSpec, Workload, gemm_flops
 
 _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
@@ -35,8 +36,10 @@ class _Network(Protocol):
         self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
     ) -> tf.Tensor: ...
 
+    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start: ...
 
-class _AttentionTranslation(Translation):
+
+class _AttentionTranslation(TranslationWorkload):
     """See `Workload`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
@@ -58,6 +61,19 @@ class _AttentionTranslation(Translation):
         target = stacks.drop(target, dropout, seed, _TARGET_STREAM)
         network_seed = stacks.fold_in(seed, _NETWORK_STREAM) if dropout else seed
         return self._network.last_layer(weights, source, target, batch, network_seed)
+
+    def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
+        """See `decoding.Decoder`."""
+        source = look_up(self.table_of("src"), batch.source)
+        first, run = self._network.start(weights, source, batch)
+        logits = self._projected(weights)
+
+        def step(words: tf.Tensor, state: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
+            embedded = tf.cast(look_up(self.table_of("tgt"), words), self._config.compute_dtype)
+            output, state = run(embedded, state, position)
+            return logits(output), state
+
+        return Start(first, step)
 
     def flops_per_item(self, lengths: Sequence[int]) -> float:
         """Of S and T words each passes its side's matrices, and each of S*T pairs costs a score and a weighing.

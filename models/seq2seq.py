@@ -13,6 +13,7 @@ import tensorflow as tf
 from rnn_scaling.models import kernels, stacks
 from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
 from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flops, total
@@ -20,7 +21,7 @@ from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flo
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
 
-class Translation(NextWords):
+class TranslationWorkload(NextWords):
     """What translation workloads share: sentence pairs, their embeddings, and words of both sides as items."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -41,6 +42,10 @@ class Translation(NextWords):
         words = [ids.shape[axis] or tf.shape(ids)[axis] for ids in (batch.source, batch.target_input)]
         source, target = tf.split(rows["embedding"], words, axis=axis)
         return source, target
+
+    def table_of(self, side: str) -> str:
+        """The embedding of "src" or "tgt"."""
+        return "embedding" if self._config.share_embedding else f"{side}_embedding"
 
     @property
     def _time_axis(self) -> int:
@@ -65,7 +70,7 @@ def embedding_specs(config: ModelConfig) -> list[VariableSpec]:
     return [VariableSpec(name, (size, config.embedding_dim), "embedding") for name, size in sizes.items()]
 
 
-class _EncoderDecoder(Translation):
+class _EncoderDecoder(TranslationWorkload):
     """See `Workload`."""
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
@@ -99,6 +104,22 @@ class _EncoderDecoder(Translation):
             cells = self._decoder.weights_of(decoder_cells(config), weights)
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
         return outputs
+
+    def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
+        """See `decoding.Decoder`."""
+        config, dtype = self._config, self._config.compute_dtype
+        source = look_up(self.table_of("src"), batch.source)
+        cells = self._encoder.weights_of(encoder_cells(config), weights)
+        _, state = self._encode(cells, source, batch.source_length, None, tf.constant([0, 0]))
+        rounded = {name: tf.cast(w, dtype) for name, w in weights.items()}
+        cells = self._decoder.weights_of(decoder_cells(config), rounded)
+        logits = self._projected(weights)
+
+        def step(words: tf.Tensor, states: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
+            states = self._decoder.step_all(tf.cast(look_up(self.table_of("tgt"), words), dtype), states, cells)
+            return logits(states[-1][-1]), states
+
+        return Start(self._decoder.states_of(state, dtype), step)
 
     def flops_per_item(self, lengths: Sequence[int]) -> float:
         """A source word passes the encoder's matrices, a target word the decoder's and the projection."""

@@ -74,6 +74,18 @@ class RecurrentStack:
         following: State = self.cell.step(x, state, weights, self.forget_bias)
         return following
 
+    def states_of(self, state: State, dtype: str | tf.DType) -> tuple[State, ...]:
+        """That of each cell, [B, U], of the stack's [cells, B, U]."""
+        return tuple(zip(*(tf.unstack(tf.cast(s, dtype), self.num_cells) for s in state)))
+
+    def step_all(self, x: tf.Tensor, states: Sequence[State], weights: Weights) -> tuple[State, ...]:
+        """One step of one cell after the other, each of which reads what the one before it gave."""
+        following: list[State] = []
+        for state, of_cell in zip(states, weights, strict=True):
+            following.append(self.step(x, state, of_cell))
+            x = following[-1][-1]
+        return tuple(following)
+
     def named(self, kernel: str) -> str:
         """A kernel that computes several cells, for the record: with the cell's name where it is not the LSTM."""
         return kernel if self.unit_type == "lstm" else f"{kernel} ({unit_types.UNIT_TYPES[self.unit_type].title})"

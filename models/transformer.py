@@ -20,6 +20,7 @@ from rnn_scaling.models.attention import multi_head, scores
 from rnn_scaling.models.attention.multi_head import Weights, Words
 from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import PROJECTION, NextWords
 from rnn_scaling.models.seq2seq import counts_of_pairs
@@ -27,6 +28,8 @@ from rnn_scaling.models.workload import Counts, Outcome, Outputs, VariableSpec, 
 
 _TABLE = "embedding"
 Drop = Callable[[tf.Tensor], tf.Tensor]
+Attention = Callable[[str, Words, Weights], tf.Tensor]
+"""(a layer's name, its words, the attention's weights) -> what the words attend to, [N, D]"""
 
 
 class _Transformer(NextWords):
@@ -56,33 +59,83 @@ class _Transformer(NextWords):
         def drop(x: tf.Tensor) -> tf.Tensor:
             return stacks.drop(x, config.dropout, seed, next(streams))
 
-        source_words, target_words = (ids.shape[1] or tf.shape(ids)[1] for ids in (batch.source, batch.target_input))
-        rounded = {name: tf.cast(w, self._dtype) if w.shape.rank == 2 else w for name, w in weights.items()}
+        target_words = batch.target_input.shape[1] or tf.shape(batch.target_input)[1]
+        rounded = self._rounded(weights)
         with tf.name_scope("encoder"):
-            padding = scores.mask(batch.source_length, source_words)[:, None, None]
-            x = Words(drop(embedded(rows["source"], source_words)), source_words, padding)
-            memory = self.layers("encoder", rounded, x, drop)
+            memory = self._encoded(rounded, rows["source"], batch, drop)
         with tf.name_scope("decoder"):
             x = Words(drop(embedded(rows["target"], target_words)), target_words, multi_head.causal_mask(target_words))
             x = self.layers("decoder", rounded, x, drop, memory)
         return tf.reshape(tf.cast(x.rows, self._dtype), [-1, target_words, config.num_units])
 
+    def _rounded(self, weights: Weights) -> Weights:
+        return {name: tf.cast(w, self._dtype) if w.shape.rank == 2 else w for name, w in weights.items()}
+
+    def _encoded(self, weights: Weights, rows: tf.Tensor, batch: Batch, drop: Drop) -> Words:
+        """The source's words after the encoder, from their rows of the table."""
+        num_words = batch.source.shape[1] or tf.shape(batch.source)[1]
+        padding = scores.mask(batch.source_length, num_words)[:, None, None]
+        return self.layers("encoder", weights, Words(drop(embedded(rows, num_words)), num_words, padding), drop)
+
     def layers(self, side: str, weights: Weights, x: Words, drop: Drop, memory: Words | None = None) -> Words:
         """What the layers of the "encoder", or of the "decoder" with the encoder's words as memory, make of words."""
-        config = self._config
+        num_heads = self._config.num_heads
+        attentions: dict[str, Attention] = {"attention": lambda name, x, w: multi_head.attention(x, w, num_heads)}
+        if memory is not None:
+            attentions["memory"] = lambda name, x, w: multi_head.attention(x, w, num_heads, memory)
+        return self._layers(side, weights, x, drop, attentions)
+
+    def _layers(self, side: str, weights: Weights, x: Words, drop: Drop, attentions: Mapping[str, Attention]) -> Words:
+        """The layers of a side: attentions, by what their weights are called, and a feed-forward network each."""
 
         def add(x: Words, added: tf.Tensor, weights: Weights) -> Words:
             return x._replace(rows=multi_head.layer_norm(x.rows + drop(tf.cast(added, tf.float32)), weights))
 
-        for name in _layer_names(config, side):
-            w = _part(weights, f"{name}/attention/")
-            x = add(x, multi_head.attention(x, w, config.num_heads), w)
-            if memory is not None:
-                w = _part(weights, f"{name}/memory/")
-                x = add(x, multi_head.attention(x, w, config.num_heads, memory), w)
+        for name in _layer_names(self._config, side):
+            for part, attend in attentions.items():
+                w = _part(weights, f"{name}/{part}/")
+                x = add(x, attend(name, x, w), w)
             w = _part(weights, f"{name}/feed_forward/")
             x = add(x, multi_head.feed_forward(x, w), w)
         return x
+
+    def start(self, weights: Weights, look_up: LookUp, batch: Batch, search: Search) -> Start:
+        """See `decoding.Decoder`. Each layer keeps the keys and values of the words before, [N, H, T, D/H]."""
+        num_heads, width, max_words = self._config.num_heads, self._config.num_units, search.max_words
+        rounded, table = self._rounded(weights), weights[_TABLE]
+
+        def keep(x: tf.Tensor) -> tf.Tensor:  # drops nothing
+            return x
+
+        encoded = self._encoded(rounded, tf.gather(table, tf.reshape(batch.source, [-1])), batch, keep)
+        names = _layer_names(self._config, "decoder")
+        memories = {n: multi_head.heads(encoded, rounded[f"{n}/memory/input"], num_heads) for n in names}
+        places, steps = multi_head.positions(max_words, width), tf.range(max_words, dtype=tf.int64)
+        logits = self._projected({PROJECTION: table})
+
+        def step(words: tf.Tensor, kept: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
+            now, following = tf.cast(position, tf.int64), {}
+            past = tf.where(steps <= now, 0.0, tf.float32.min)
+
+            def attend_to_past(name: str, x: Words, w: Weights) -> tf.Tensor:
+                query, *new = multi_head.heads(x._replace(num_words=1), w["input"], num_heads)
+                keys, values = (tf.where((steps == now)[:, None], *each) for each in zip(new, kept[name], strict=True))
+                following[name] = keys, values
+                return multi_head.product(multi_head.attend(query, keys, values, past), w["output"])
+
+            def attend_to_memory(name: str, x: Words, w: Weights) -> tf.Tensor:
+                (query,) = multi_head.heads(x, w["query"], num_heads)
+                keys, values = memories[name]
+                return multi_head.product(multi_head.attend(query, keys, values, encoded.masked), w["output"])
+
+            attentions = {"attention": attend_to_past, "memory": attend_to_memory}
+            # The hypotheses of a sentence are as its words: one copy of the memory serves them all.
+            x = Words(tf.gather(table, words) * width**0.5 + places[position], search.num_beams, past)
+            x = self._layers("decoder", rounded, x, keep, attentions)
+            return logits(tf.cast(x.rows, self._dtype)), following
+
+        empty = tf.zeros([tf.shape(batch.source)[0], num_heads, max_words, width // num_heads], self._dtype)
+        return Start(dict.fromkeys(names, (empty, empty)), step)
 
     def counts(self, batch: Batch) -> Counts:
         return counts_of_pairs(batch)

@@ -8,8 +8,6 @@ A new cell is one file and one line. A cell module has
   every kernel that claims the cell must agree with it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from types import ModuleType
@@ -17,21 +15,11 @@ from types import ModuleType
 
 @dataclasses.dataclass(frozen=True)
 class UnitType:
-    """One cell on paper.
-
-    Attributes:
-      module: where its step is.
-      help: what it is, in a few words.
-      title: its name in sentences.
-      matrices: its products with x [B, D] and with h [B, U] have `matrices * U` columns each.
-      reads: options that not every cell reads.
-    """
-
-    module: str
-    help: str
-    title: str
-    matrices: int
-    reads: tuple[str, ...] = ()
+    module: str  # where its step is
+    help: str  # in a few words
+    title: str  # its name in sentences
+    matrices: int  # its products with x [B, D] and with h [B, U] have `matrices * U` columns each
+    reads: tuple[str, ...] = ()  # options that not every cell reads
 
 
 UNIT_TYPES = {

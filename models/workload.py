@@ -1,7 +1,5 @@
 """What the core trains and counts: it knows variables, batches, losses and items, and nothing of what they mean."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import zlib
@@ -15,24 +13,19 @@ import tensorflow as tf
 from rnn_scaling.models.batch import Layout
 
 INITIAL_RANGE = 0.1
+Tensors = Mapping[str, tf.Tensor]  # by the names of their variables
 
 
 @dataclasses.dataclass(frozen=True)
 class VariableSpec:
-    """One float32 variable.
-
-    Attributes:
-      name: of the variable.
-      shape: its sizes.
-      kind: an "embedding" is trained and looked up by rows, a "dense" one is trained and read whole; a "moving" one is
-        no gradient's, the towers themselves give it its next value.
-      initial: its first values, a name of `INITIAL` or the number that all of them are.
-    """
+    """One float32 variable."""
 
     name: str
     shape: tuple[int, ...]
+    # An "embedding" is trained and looked up by rows, a "dense" one is trained and read whole; a "moving" one is no
+    # gradient's, the towers themselves give it its next value.
     kind: str
-    initial: str = "uniform"
+    initial: str = "uniform"  # its first values, a name of `INITIAL` or the number that all of them are
 
 
 class Counts(NamedTuple):
@@ -47,38 +40,31 @@ class Outcome(NamedTuple):
     """What the forward pass of one tower's batch gives."""
 
     loss_sum: tf.Tensor  # over the batch's `loss_items`; a float32 scalar
-    moving: Mapping[str, tf.Tensor] = MappingProxyType({})  # next values of the moving variables, by name
-    correct: tf.Tensor | None = (
-        None  # of `loss_items`, how many were predicted right; a float32 scalar; None: not asked
-    )
+    moving: Tensors = MappingProxyType({})  # next values of the moving variables, by name
+    correct: tf.Tensor | None = None  # how many of `loss_items` were predicted right, a float32 scalar; None: not asked
 
 
 class Outputs(NamedTuple):
     """What a network makes of one tower's batch, before its loss is computed."""
 
     logits: tf.Tensor  # of classes or words, the last axis, in any floating type; samples as in the layout's parts
-    moving: Mapping[str, tf.Tensor] = MappingProxyType({})  # as of an `Outcome`
+    moving: Tensors = MappingProxyType({})  # as of an `Outcome`
 
 
 class Workload(Protocol):
-    """A network with its data; batches are of the type that `layout` makes.
-
-    variables: that are trained, in a fixed order. moving: averages that each tower keeps for itself and that no loss
-    depends on, such as a batch normalisation's. kernels: what really runs, by name in the record's `resolved`.
-    """
+    """A network with its data; batches are of the type that `layout` makes."""
 
     layout: Layout
-    variables: tuple[VariableSpec, ...]
+    variables: tuple[VariableSpec, ...]  # that are trained, in a fixed order
+    # Averages that each tower keeps for itself and that no loss depends on, such as a batch normalisation's.
     moving: tuple[VariableSpec, ...]
-    kernels: Mapping[str, str]
+    kernels: Mapping[str, str]  # what really runs, by name in the record's `resolved`
 
     def lookups(self, batch: Any) -> dict[str, tf.Tensor]:
         """The ids that are looked up in each embedding, by its name."""
         ...
 
-    def forward(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
-    ) -> Outcome:
+    def forward(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outcome:
         """The loss of a batch, and what else its forward pass gives.
 
         Args:
@@ -88,9 +74,7 @@ class Workload(Protocol):
         """
         ...
 
-    def outputs(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
-    ) -> Outputs:
+    def outputs(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outputs:
         """The forward pass up to what the loss is computed from."""
         ...
 
@@ -145,21 +129,17 @@ def _uniform(shape: tuple[int, ...], generator: np.random.Generator, limit: floa
     return (generator.random(shape, np.float32) * 2.0 - 1.0) * np.float32(limit)
 
 
-def _glorot_uniform(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    return _uniform(shape, generator, math.sqrt(6.0 / sum(_fan_in_out(shape))))
-
-
-def _he_normal(shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    return generator.standard_normal(shape, np.float32) * np.float32(math.sqrt(2.0 / _fan_in_out(shape)[0]))
+def _normal(shape: tuple[int, ...], generator: np.random.Generator, deviation: float) -> np.ndarray:
+    return generator.standard_normal(shape, np.float32) * np.float32(deviation)
 
 
 INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]] = {
     "uniform": lambda shape, generator: _uniform(shape, generator, INITIAL_RANGE),
     "zeros": lambda shape, generator: np.zeros(shape, np.float32),
     "ones": lambda shape, generator: np.ones(shape, np.float32),
-    "glorot_uniform": _glorot_uniform,
-    "he_normal": _he_normal,
-    "unit_rows": lambda shape, generator: generator.standard_normal(shape, np.float32) * np.float32(shape[-1] ** -0.5),
+    "glorot_uniform": lambda shape, generator: _uniform(shape, generator, math.sqrt(6.0 / sum(_fan_in_out(shape)))),
+    "he_normal": lambda shape, generator: _normal(shape, generator, math.sqrt(2.0 / _fan_in_out(shape)[0])),
+    "unit_rows": lambda shape, generator: _normal(shape, generator, shape[-1] ** -0.5),
 }
 
 
@@ -172,5 +152,4 @@ def initial_value(spec: VariableSpec, seed: int) -> np.ndarray:
 
 
 def first_values(specs: Iterable[VariableSpec], seed: int) -> dict[str, np.ndarray]:
-    """The initial value of each variable, by name."""
     return {spec.name: initial_value(spec, seed) for spec in specs}

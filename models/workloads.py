@@ -3,8 +3,6 @@
 A new workload is one file, whose `build(config, device_type)` returns a `models.workload.Workload`, and one line here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
@@ -16,40 +14,24 @@ from rnn_scaling.models.unit_types import UNIT_TYPES
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One workload on paper.
-
-    Attributes:
-      module: where `build` is.
-      help: what it is, in a few words.
-      unit: what is counted, as in words/s.
-      items: which these are.
-      samples: what a batch holds, as in "32 sentence pairs a step".
-      flops_a_sample: flat options -> FLOPs of forward and backward of the longest sample; as `Workload.flops_per_item`
-        says of its items, but without TensorFlow.
-      reads: options that not every workload reads.
-      image_sizes: height and width in pixels by the dataset of images, the default one first; empty: its data are text.
-      smallest_image: height and width that the layers need, where a dataset has smaller ones; otherwise 0.
-      batch_sizes: of images, by the presets that there are of them.
-      needs_keras: whether its module imports Keras, which other runs do without.
-      has_moving: whether each tower keeps averages, as a batch normalisation does.
-    """
-
-    module: str
-    help: str
-    unit: str
-    items: str
-    samples: str
+    module: str  # where `build` is
+    help: str  # what it is, in a few words
+    unit: str  # what is counted, as in words/s
+    items: str  # which these are
+    samples: str  # what a batch holds, as in "32 sentence pairs a step"
+    # Flat options -> FLOPs of forward and backward of the longest sample; as `Workload.flops_per_item` says of its
+    # items, but without TensorFlow.
     flops_a_sample: Callable[[Mapping[str, Any]], float]
-    reads: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # options that not every workload reads
+    # Height and width in pixels by the dataset of images, the default one first; empty: its data are text.
     image_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    smallest_image: int = 0
-    batch_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    needs_keras: bool = False
-    has_moving: bool = False
+    smallest_image: int = 0  # height and width that the layers need, where a dataset has smaller ones; otherwise 0
+    batch_sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)  # of images, by presets
+    needs_keras: bool = False  # whether its module imports Keras, which other runs do without
+    has_moving: bool = False  # whether each tower keeps averages, as a batch normalisation does
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """Names of its datasets of images."""
         return tuple(self.image_sizes)
 
 
@@ -165,7 +147,7 @@ WORKLOADS = {
         "translation, a recurrent encoder-decoder",
         *_PAIRS,
         _nmt_flops,
-        (*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
+        (*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
     ),
     "nmt_attention": Entry(
         "rnn_scaling.models.nmt_attention",
@@ -174,7 +156,7 @@ WORKLOADS = {
         _attention_flops,
         (
             *("attention", "attention_architecture", "normalize_attention", "biases_per_gate"),
-            *(*_TRANSLATION, *_TARGET_SIDE, *_RECURRENT),
+            *(*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
         ),
     ),
     "transformer": Entry(
@@ -184,7 +166,7 @@ WORKLOADS = {
         _transformer_flops,
         (
             *("num_heads", "filter_size", "num_encoder_layers", "num_decoder_layers", "num_units", "dropout"),
-            *(*_SOURCE_TEXT, *_TARGET_SIDE),
+            *(*_SOURCE_TEXT, "decode", *_TARGET_SIDE),
         ),
     ),
     "lm": Entry(
@@ -247,6 +229,14 @@ def images_of(workload: str, dataset: str | None) -> tuple[int, int]:
     """(height and width, number of classes) of the images of a workload, of `dataset` or of its own."""
     name = dataset or WORKLOADS[workload].datasets[0]
     return WORKLOADS[workload].image_sizes[name], DATASETS[name]
+
+
+TRANSLATED = "words of the best translations, the end of each among them"  # what a run counts that decodes
+
+
+def unit_of(options: Mapping[str, Any]) -> str:
+    """What a run of these flat options counts: what its workload does, and tokens where it decodes."""
+    return "tokens" if options.get("decode") else WORKLOADS[options["model"]].unit
 
 
 def load(name: str) -> ModuleType:

@@ -25,9 +25,6 @@ class ItemsPerSecond(keras.callbacks.Callback):
     finished the batch. What lies between two epochs (validation, other callbacks) belongs to no batch. Each epoch's
     logs get `items_per_second`, its items over its seconds, and `median_items_per_second` over its batches; both
     leave out the warm-up, and are NaN in an epoch that is all warm-up. A second `fit` gets a record of its own.
-
-    Attributes:
-      record: of the last `fit` that has ended.
     """
 
     def __init__(
@@ -63,7 +60,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
         self._recorder = recorder or self._new_recorder()
         self._has_started, self._next, self._first = False, 0, 0
         self._samples_done, self._mean_loss = 0, 0.0  # in this epoch
-        self.record: Any = None
+        self.record: Any = None  # of the last `fit` that has ended
 
     def _new_recorder(self) -> Recorder:
         devices, batch_size = self._num_devices, self._batch_size
@@ -107,14 +104,14 @@ class ItemsPerSecond(keras.callbacks.Callback):
         self._recorder.step(samples * self._items_a_sample, loss)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Adds the epoch's rates to its logs.
-
-        Raises:
-          ValueError: if `fit` had another number of batches than `num_samples` and `batch_size` say.
-        """
+        """Adds the epoch's rates to its logs; ValueError if `fit` had another number of batches than was said."""
         expected = math.ceil(self._num_samples / self._batch_size)
         if self._next != expected:
-            self._finish(error := self._other_size(expected))
+            error = ValueError(
+                f"model.fit had {self._next} batches in an epoch; expected {expected} of "
+                f"num_samples={self._num_samples} and batch_size={self._batch_size}: give both as model.fit has them"
+            )
+            self._finish(error)
             raise error
         first = max(self._first, self._warmup)
         seconds, items = self._recorder.step_s[first:], self._recorder.step_items[first:]
@@ -133,12 +130,6 @@ class ItemsPerSecond(keras.callbacks.Callback):
 
     def _samples(self, batch: int) -> int:
         return max(1, min(self._batch_size, self._num_samples - batch * self._batch_size))
-
-    def _other_size(self, expected: int) -> ValueError:
-        return ValueError(
-            f"model.fit had {self._next} batches in an epoch; expected {expected} of num_samples={self._num_samples} "
-            f"and batch_size={self._batch_size}: give both as model.fit has them"
-        )
 
 
 def _next_file(result_file: str | os.PathLike[str]) -> Path:

@@ -4,13 +4,11 @@ What a user may choose, the help text, which options a choice reads and what a s
 tables. They hold module paths, so that what a module imports loads only when it is chosen.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,14 +116,14 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "replicated": UpdateMode(
         "rnn_scaling.training.variable_update.replicated",
-        "a copy a device, gradients all-reduced",
+        "one copy per device, gradients all-reduced",
         reads=_REPLICATED,
         is_swept=True,
     ),
     "mirrored": UpdateMode("rnn_scaling.training.variable_update.mirrored", "tf.distribute.MirroredStrategy"),
     "keras_slicing": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
-        "one copy of the variables, one batch cut in slices, one loss over the outputs of all",
+        "one copy of the variables, one batch divided into slices, one loss over all outputs",
         reads=("slice_on", "param_server_device", "sparse_gradients"),
         step="sliced_step",
         has_global_batch=True,
@@ -156,7 +154,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "horovod": UpdateMode(
         "rnn_scaling.training.variable_update.horovod",
-        "replicated, with Horovod's sums over workers",
+        "replicated, with Horovod's all-reduce over workers",
         reads=("sparse_gradients",),
         engine="horovod",
         alone="distributed_independent",
@@ -164,7 +162,7 @@ VARIABLE_UPDATES: Mapping[str, UpdateMode] = {
     ),
     "distributed_parameter_server": UpdateMode(
         "rnn_scaling.training.variable_update.parameter_server",
-        "parameter_server, the variables on processes of their own",
+        "parameter_server, with the variables on separate processes",
         reads=("partition_large_variables", "staged_vars", *_STALE_AND_SPARSE),
         engine="grpc_cluster",
         has_servers=True,
@@ -262,7 +260,7 @@ ENGINES = {
     ),
     "alone": Choice("rnn_scaling.training.engines.local"),
 }
-STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step")
+STEPS = _modules("rnn_scaling.training", "towers", "scheduled_step", "sliced_step", "inference_step")
 REPORTS: Mapping[str, ReportFile] = {
     "table": ReportFile("rnn_scaling.reports.table", "the tables", file="table.md"),
     "csv": ReportFile("rnn_scaling.reports.csv_table", "every row with its 95 % intervals", file="table.csv"),
@@ -340,15 +338,8 @@ def has_servers(mode: Any) -> bool:
     return mode in VARIABLE_UPDATES and VARIABLE_UPDATES[mode].has_servers
 
 
-class OptionReader(Protocol):
-    """A row of a table, here or elsewhere, that says which options it reads."""
-
-    @property
-    def reads(self) -> tuple[str, ...]: ...
-
-
-def readers(table: Mapping[str, OptionReader]) -> dict[str, tuple[str, ...]]:
-    """Option -> the choices of the table that read it, for the options that not all of them read."""
+def readers(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Option -> the choices of the table, here or elsewhere, whose `reads` name it."""
     options = dict.fromkeys(option for choice in table.values() for option in choice.reads)
     return {option: tuple(name for name, choice in table.items() if option in choice.reads) for option in options}
 

@@ -35,13 +35,18 @@ _STARTED = time.perf_counter()
 
 @entry.command
 def main(words: Sequence[str]) -> int:
+    return run(words, USAGE, "train")
+
+
+def run(words: Sequence[str], usage: str, command: str, defaults: Mapping[str, Any] | None = None) -> int:
+    """One run of the command line; its exit status. defaults: options that the command sets where the words do not."""
     from rnn_scaling.cluster.launch import ClusterError
     from rnn_scaling.settings import config as configs
     from rnn_scaling.settings import flags, naming
 
-    flags.answer(words, USAGE, configs.GROUPS, "train")
+    flags.answer(words, usage, configs.GROUPS, command)
     try:
-        config, launch = configuration(words)
+        config, launch = configuration(words, defaults)
         _keep_memory(config)
         if config.frameworks.framework != naming.OURS:
             from rnn_scaling.trainers import starting

@@ -27,19 +27,21 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 TESTS = Path(__file__).parent
 # What loads TensorFlow, opens a browser, runs commands as processes or takes long: all that --quick leaves out. Longest
-# first: so two processes, which take file by file, come to their ends together.
+# first: so two processes, which take file by file, come to their ends together. Files that compute and files that wait
+# for other processes take turns: then both cores have work.
 SLOW = (
     "training/test_variable_update.py",
     "test_faults.py",
+    "data/test_sources.py",
     "training/test_cluster.py",
-    "training/test_servers.py",
-    "test_train.py",
-    "inspection/test_step_counts.py",
-    "models",
-    "test_hostile_files.py",
-    "browser",
-    "commands",
+    "verification/test_network_check.py",
     "test_launchers.py",
+    "inspection/test_step_counts.py",
+    "test_train.py",
+    "models",
+    "training/test_servers.py",
+    "commands",
+    "browser",
     "training",
     "trainers",
     "verification",
@@ -47,6 +49,7 @@ SLOW = (
     "links",
     "inspection/test_inspection.py",
     "reports/test_graph_view.py",
+    "test_hostile_files.py",
     "test_keras.py",
     "cluster/test_failures.py",
 )

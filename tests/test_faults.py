@@ -19,7 +19,7 @@ from rnn_scaling.records import record
 from tests.support.faults import alive, children, wait_until
 from tests.support.forked import TINY, LocalCluster
 
-HEARTBEAT_S = 8  # where a rank is frozen; elsewhere no rank that is merely slow may count as lost
+HEARTBEAT_S = 4  # where a rank is frozen; elsewhere no rank that is merely slow may count as lost
 ENDLESS = [*TINY, "--num_batches=1000000", "--cluster_timeout=60"]
 COLLECTIVE, SERVERS, ASYNC = (
     f"--variable_update={mode}"
@@ -132,7 +132,7 @@ def take_meeting_port():
 @pytest.mark.parametrize(
     ("fault", "rank", "words", "line"),
     [
-        (sleep, 1, ["--cluster_timeout=5"], "rank 1 of 2 did not join within 5 s (--cluster_timeout)"),
+        (sleep, 1, ["--cluster_timeout=2"], "rank 1 of 2 did not join within 2 s (--cluster_timeout)"),
         (take_engine_port, 1, [], "rank 1 (host 127.0.0.1, process "),
         (take_meeting_port, 0, [], "port "),
         (differ_in_flags, 1, [], "rank 1 (host 127.0.0.1): --seed=7, but rank 0 has --seed=1; "),

@@ -15,7 +15,7 @@ from rnn_scaling.importers import mlperf
 from rnn_scaling.records import record
 from rnn_scaling.reports.numbers import plain
 from rnn_scaling.settings.config import OPTIONS
-from tests.support.forked import NOBODY, TINY, Trainer, as_built
+from tests.support.forked import NOBODY, TINY, Trainer, as_built, as_built_and_telling
 from tests.support.paths import ROOT
 
 
@@ -303,7 +303,7 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
 
 
 def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
-    make_tfrecords.main([f"--out={tmp_path}", "--images=2", "--files=1", "--width=40"])
+    make_tfrecords.write(str(tmp_path), 2, 1, 10, 40, 1)
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-9])
     flags = ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={tmp_path}", "--batch_size=2", "--optimizer=sgd"]
@@ -331,7 +331,7 @@ ITS_CLOCK_RUNS = ("warm-up", "measuring")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(tmp_path, number):
     words = [*LONG, f"--result_file={tmp_path}/run.json", f"--mlperf_log={tmp_path}/mlperf.log"]
-    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built,))
+    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built_and_telling,))
     trainer.wait_for(*ITS_CLOCK_RUNS)
     trainer.send_signal(number)
     done = trainer.end(timeout_s=60)
@@ -357,7 +357,7 @@ def test_kill_leaves_a_record_that_says_so(tmp_path):
     folder = tmp_path / "of_the_record"
     folder.mkdir()
     words = [*LONG, f"--result_file={folder}/run.json"]
-    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built,))
+    trainer = Trainer(words, tmp_path, environment(), prepare=(as_built_and_telling,))
     trainer.wait_for(*ITS_CLOCK_RUNS)
     trainer.send_signal(signal.SIGKILL)
     assert trainer.end(timeout_s=60).returncode == -signal.SIGKILL

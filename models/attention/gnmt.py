@@ -24,6 +24,7 @@ from rnn_scaling.models import kernels, stacks
 from rnn_scaling.models.attention import layers, scores
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.decoding import Start, State
 from rnn_scaling.models.workload import VariableSpec
 
 _FIRST_RESIDUAL = 2  # the third layer
@@ -66,13 +67,7 @@ class Gnmt:
             encoder_seed = decoder_seed = seed
 
         with tf.name_scope("encoder"):
-            x = tf.cast(source, dtype)
-            for layer, (stack, run) in enumerate(zip(self._encoder, self._encode, strict=True)):
-                cells = layers.weights_of(stack, _encoder_cells(layer, stack), weights)
-                y = stacks.drop(x, rate, encoder_seed, layer) if layer else x
-                y, _ = run(cells, y, batch.source_length, None, seed)
-                x = x + y if layer >= _FIRST_RESIDUAL else y
-            memory = x
+            memory = self._read(weights, source, batch, encoder_seed)
         with tf.name_scope("decoder"):
             x, context = tf.cast(target, dtype), None
             for layer, (stack, run) in enumerate(zip(self._decoder, self._decode, strict=True)):
@@ -83,6 +78,38 @@ class Gnmt:
                 x = x + y if layer >= _FIRST_RESIDUAL else y
                 context = self._contexts(weights, x, memory, batch) if context is None else context
         return x
+
+    def _read(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+        """The outputs of the encoder, laid out as the source is."""
+        x = tf.cast(source, self._config.compute_dtype)
+        for layer, (stack, run) in enumerate(zip(self._encoder, self._encode, strict=True)):
+            cells = layers.weights_of(stack, _encoder_cells(layer, stack), weights)
+            y = stacks.drop(x, self._config.dropout, seed, layer) if layer else x
+            y, _ = run(cells, y, batch.source_length, None, seed)
+            x = x + y if layer >= _FIRST_RESIDUAL else y
+        return x
+
+    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start:
+        """As `step_wise.StepWise.start`."""
+        memory = self._read(weights, source, batch, tf.constant([0, 0]))
+        rounded = {name: tf.cast(w, memory.dtype) for name, w in weights.items()}
+        cells = [layers.weights_of(s, [_decoder_cell(n)], rounded)[0] for n, s in enumerate(self._decoder)]
+        memory = stacks.swap_time_and_batch(memory) if self._config.time_major else memory
+        masked = scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1])
+        attend = scores.attention_of(self._config, rounded, memory, masked)
+
+        def step(words: tf.Tensor, states: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
+            x, context, following = words, None, []
+            for layer, (stack, state) in enumerate(zip(self._decoder, states, strict=True)):
+                read = x if context is None else tf.concat([x, context], axis=1)
+                following.append(stack.step(read, state, cells[layer]))
+                y = following[-1][-1]
+                x = x + y if layer >= _FIRST_RESIDUAL else y
+                context = attend(x) if context is None else context
+            return x, tuple(following)
+
+        batch_size = tf.shape(memory)[0]
+        return Start(tuple(s.states_of(stacks.zero_state(s, batch_size), s.dtype)[0] for s in self._decoder), step)
 
     def _contexts(
         self, weights: Mapping[str, tf.Tensor], queries: tf.Tensor, memory: tf.Tensor, batch: Batch

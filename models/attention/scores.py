@@ -75,6 +75,26 @@ def contexts(
     return tf.matmul(tf.cast(tf.nn.softmax(scores + masked[:, None]), memory.dtype), memory)
 
 
+def attention_of(
+    config: ModelConfig, weights: Weights, memory: tf.Tensor, masked: tf.Tensor
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The function of K queries a sentence [B K, U] -> their contexts [B K, D]; arguments as of `contexts`."""
+    keys, luong = _keys(weights, memory), config.attention == "luong"
+    v = None if luong else _v(config, weights)[:, None]
+
+    def attend(queries: tf.Tensor) -> tf.Tensor:
+        queries = tf.reshape(queries, [tf.shape(keys)[0], -1, queries.shape[1]])
+        if v is None:
+            scores = tf.matmul(queries, keys, transpose_b=True)
+        else:
+            hidden = tf.tanh(_rows(queries, weights[QUERY])[:, :, None] + keys[:, None])  # [B, K, S, U]
+            scores = tf.reshape(tf.matmul(tf.reshape(hidden, [-1, v.shape[0]]), v), tf.shape(hidden)[:3])
+        shares = tf.nn.softmax(tf.cast(scores, tf.float32) + masked[:, None])
+        return tf.reshape(tf.matmul(tf.cast(shares, memory.dtype), memory), [-1, memory.shape[2]])
+
+    return attend
+
+
 def _keys(weights: Weights, memory: tf.Tensor) -> tf.Tensor:
     """[B, S, U]; what is added to every query is added to them."""
     keys = _rows(memory, weights[MEMORY])

@@ -24,6 +24,7 @@ from rnn_scaling.models.attention import layers, scores
 from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain, repeated
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.decoding import Start, State
 from rnn_scaling.models.encoders.block_lstm import lstm_step, lstm_step_gradient
 from rnn_scaling.models.workload import VariableSpec
 
@@ -74,16 +75,41 @@ class StepWise:
           target: [T, B, E], or [B, T, E].
         """
         config = self._config
-        seed_of_encoder = stacks.fold_in(seed, _ENCODER_STREAM) if config.dropout else seed
         with tf.name_scope("encoder"):
-            cells = layers.weights_of(self._encoder, seq2seq.encoder_cells(config), weights)
-            memory, state = self._encode(cells, source, batch.source_length, None, seed_of_encoder)
+            memory, masked, state = self._read(weights, source, batch, seed)
         with tf.name_scope("decoder"):
-            memory = stacks.swap_time_and_batch(memory) if config.time_major else memory
             target = target if config.time_major else stacks.swap_time_and_batch(target)
-            masked = scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1])
             outputs = self._decode(weights, tf.cast(target, self._dtype), memory, masked, state, seed)
         return outputs if config.time_major else stacks.swap_time_and_batch(outputs)
+
+    def _read(
+        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, seed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, stacks.State]:
+        """The memory [B, S, D], what masks its padding, and the encoder's last state; arguments as of `last_layer`."""
+        seed = stacks.fold_in(seed, _ENCODER_STREAM) if self._config.dropout else seed
+        cells = layers.weights_of(self._encoder, seq2seq.encoder_cells(self._config), weights)
+        memory, state = self._encode(cells, source, batch.source_length, None, seed)
+        memory = stacks.swap_time_and_batch(memory) if self._config.time_major else memory
+        return memory, scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1]), state
+
+    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start:
+        """As of a `decoding.Decoder`, of embedded words, up to the projection; other arguments as of `last_layer`."""
+        memory, masked, state = self._read(weights, source, batch, tf.constant([0, 0]))
+        rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items()}
+        cells = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), rounded)
+        attend = scores.attention_of(self._config, rounded, memory, masked)
+        feeds_output = self._config.attention == "luong"
+
+        def step(words: tf.Tensor, before: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
+            states, fed = before
+            context = fed if feeds_output else attend(states[-1][-1])
+            states = self._decoder.step_all(tf.concat([words, context], axis=1), states, cells)
+            h = states[-1][-1]
+            output = tf.tanh(tf.concat([attend(h) if feeds_output else context, h], axis=1) @ rounded[_OUTPUT])
+            return output, (states, output if feeds_output else fed)
+
+        first = tf.zeros([tf.shape(memory)[0], self._fed_dim], self._dtype)
+        return Start((self._decoder.states_of(state, self._dtype), first), step)
 
     def _decode(
         self,
@@ -119,9 +145,9 @@ class StepWise:
             fed = tf.tanh(combine(t, tf.concat([attend(t, x), tf.cast(x, tf.float32)], axis=1)))
             return tuple(following), fed, (fed,)
 
-        first = zip(*(tf.unstack(tf.cast(s, self._state_dtype), self._decoder.num_cells) for s in state))
+        first = self._decoder.states_of(state, self._state_dtype)
         widths = (self._fed_dim,) if feeds_output else (self._memory_dim, self._config.num_units)
-        results = _run_loop(step, tuple(first), tf.zeros([batch, self._fed_dim]), num_steps, widths, products)
+        results = _run_loop(step, first, tf.zeros([batch, self._fed_dim]), num_steps, widths, products)
         if feeds_output:
             return tf.cast(results[0], self._dtype)
         rows = tf.reshape(tf.cast(tf.concat(results, axis=2), self._dtype), [-1, rounded[_OUTPUT].shape[0]])

@@ -15,8 +15,6 @@ many products, which cuDNN does not compute.
 B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.workload import VariableSpec
@@ -25,7 +23,6 @@ STATE = ("h",)
 
 
 def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
-    """kernel, recurrent_kernel and bias."""
     return (
         VariableSpec("kernel", (input_dim, 3 * num_units), "dense"),
         VariableSpec("recurrent_kernel", (num_units, 3 * num_units), "dense"),

@@ -14,8 +14,6 @@ so this one, does not.
 B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.workload import VariableSpec

@@ -9,8 +9,6 @@ Source: Zaremba et al., "Recurrent Neural Network Regularization", arXiv:1409.23
 BasicLSTMCell, whose forget bias it has.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.workload import VariableSpec

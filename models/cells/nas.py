@@ -11,8 +11,6 @@ Source: Zoph and Le, "Neural Architecture Search with Reinforcement Learning", a
 B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.workload import VariableSpec

@@ -12,8 +12,6 @@ Where our own operators were built and can be taken (models/extension), they are
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -37,7 +35,6 @@ class LstmStep(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    """What runs, for the record."""
     if _is_packed(stack):
         return packed_lstm.kernel_name(stack)
     return "MatMul loop + LSTMBlockCellGrad" if stack.dtype == "bfloat16" else "BlockLSTM + LSTMBlockCellGrad"

@@ -21,8 +21,6 @@ T: steps, B: sentences, D: width of the input, U: units.
 Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM and CUDNN_GRU.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import tensorflow as tf

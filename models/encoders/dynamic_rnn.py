@@ -4,8 +4,6 @@ twenty small ops a step.
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from collections.abc import Iterator
@@ -47,7 +45,6 @@ class _PaddedCell(_Cell):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    """What runs, for the record."""
     return stack.named("tf.compat.v1.nn.dynamic_rnn")
 
 

@@ -10,8 +10,6 @@ is computed in float32 from weights, inputs and to outputs rounded to float16.
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,7 +29,6 @@ class _GruForward(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    """What runs, for the record."""
     return "fused GRU steps"
 
 

@@ -6,8 +6,6 @@ while the product's sums are still in the caches. Dtypes as in `block_lstm`, whi
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -17,7 +15,6 @@ from rnn_scaling.models.extension import operators
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    """What runs, for the record."""
     return "packed LSTM"
 
 

@@ -1,7 +1,5 @@
 """Compiles kernels.c for this Python's TensorFlow: `./run.sh setup-kernels`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -28,10 +26,8 @@ def build() -> Path:
     compiler = shutil.which(os.environ.get("CC", "gcc"))
     if compiler is None:
         raise RuntimeError("building kernels needs gcc; on Debian and Ubuntu: apt-get install gcc libc6-dev")
-    source, framework = (
-        Path(__file__).with_name("kernels.c"),
-        Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2"),
-    )
+    source = Path(__file__).with_name("kernels.c")
+    framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         made = Path(folder, file.name)
         command = [compiler, *FLAGS, f"-isystem{tf.sysconfig.get_include()}", str(source), "-o", str(made)]

@@ -3,8 +3,6 @@
 Each runs on one thread, so that they take the place of TensorFlow's only where it has one thread an operator too.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

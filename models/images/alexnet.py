@@ -7,8 +7,6 @@ Sources: Krizhevsky, One weird trick for parallelizing convolutional neural netw
 Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig
@@ -61,5 +59,4 @@ _BODIES: dict[str | None, Body] = {"imagenet": _imagenet_body, "cifar10": cifar1
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network for the images of --dataset."""
     return layering.build(_BODIES[config.dataset], config)

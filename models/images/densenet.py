@@ -9,8 +9,6 @@ tf_cnn_benchmarks' users report (364,772 and 2,259,652). The paper's keep all ch
 Source: Huang, Liu, van der Maaten, Weinberger, Densely Connected Convolutional Networks, arXiv:1608.06993.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig
@@ -23,11 +21,7 @@ FIRST_CHANNELS = 16
 
 
 def body(depth: int, growth: int) -> Body:
-    """The layers below the logits.
-
-    Raises:
-      ValueError: if `depth` is not 3n + 4.
-    """
+    """The layers below the logits. Raises ValueError if `depth` is not 3n + 4."""
     layers_a_block, rest = divmod(depth - 4, NUM_BLOCKS)
     if rest or not layers_a_block:
         raise ValueError(f"expected {NUM_BLOCKS}n + 4 layers, got {depth}")
@@ -49,7 +43,6 @@ def body(depth: int, growth: int) -> Body:
 
 
 def _activated(layers: Layers, x: tf.Tensor, channels: int, window: int) -> tf.Tensor:
-    """Batch normalisation, relu, convolution."""
     return layers.convolution(tf.nn.relu(layers.batch_normalization(x)), channels, window, biased=True)
 
 

@@ -6,8 +6,6 @@ The mean over all positions is the 7 x 7 pooling there.
 Source: Szegedy and others, Going Deeper with Convolutions, arXiv:1409.4842, table 1.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import Step, chain, convolution, fork, max_pool
 

@@ -7,8 +7,6 @@ Source: Szegedy, Ioffe, Vanhoucke, Alemi, Inception-v4, Inception-ResNet and the
 Learning, arXiv:1602.07261, figures 3 to 9.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import average_pool, chain, dropout, fork, max_pool
 from rnn_scaling.models.images.steps import normalized as conv
@@ -30,11 +28,7 @@ MODULE_A = fork(
     chain(conv(64, 1), conv(96, 3)),
     chain(conv(64, 1), conv(96, 3), conv(96, 3)),
 )
-_REDUCTION_A = fork(
-    _HALVE,
-    conv(384, 3, 2, "VALID"),
-    chain(conv(192, 1), conv(224, 3), conv(256, 3, 2, "VALID")),
-)
+_REDUCTION_A = fork(_HALVE, conv(384, 3, 2, "VALID"), chain(conv(192, 1), conv(224, 3), conv(256, 3, 2, "VALID")))
 MODULE_B = fork(
     chain(_MEAN, conv(128, 1)),
     conv(384, 1),

@@ -3,10 +3,8 @@
 The models are built without a value for any weight: a step gives the layers its tensors, and no second copy exists.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -15,7 +13,7 @@ import tensorflow as tf
 from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.images.network import ImageClassifier, LayerProduct
-from rnn_scaling.models.workload import VariableSpec, Workload
+from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
 _APPLICATIONS: dict[str, Callable[..., Any]] = {
     "inception3": keras.applications.InceptionV3,
@@ -42,9 +40,7 @@ class KerasNetwork:
         self.moving = tuple(_spec(weight, "moving") for weight in self._model.non_trainable_variables)
         self.products = tuple(_products(self._model))
 
-    def logits(
-        self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
+    def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         values = [(variable, weights[variable.path]) for variable in self._model.variables]
         # Not stateless_call: it would give the variables values of their own when it ends.
         with keras.StatelessScope(values, initialize_variables=False) as scope:
@@ -91,11 +87,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     """Keras' layer as one operator instead of seventeen; statistics are float32 under any policy."""
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """The normalized activations.
-
-        Args:
-          inputs: [B, H, W, C], or [B, C, H, W] where `axis` is 1.
-        """
+        """The normalized activations; `inputs`: [B, H, W, C], or [B, C, H, W] where `axis` is 1."""
         if not training:
             return super().call(inputs, training=training, mask=mask)
         ones = tf.ones(inputs.shape[self.axis])

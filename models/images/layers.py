@@ -7,11 +7,9 @@ B images, H rows, W columns, C channels, F features. Activations are [B, H, W, C
 NCHW; a kernel is [h, w, in, out] under both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -19,19 +17,15 @@ from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.images.network import ImageClassifier, LayerProduct
 from rnn_scaling.models.stacks import drop
-from rnn_scaling.models.workload import VariableSpec, Workload
+from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
 DECAY = 0.9  # of the moving averages of a batch normalisation, a step
 EPSILON = 1e-5  # added to the variance before its root
+Window = int | tuple[int, int]  # rows and columns; a number for both
 
 
 class Layers:
-    """Computes layers of a network on values, and counts what it computes.
-
-    Attributes:
-      moving: next values of the moving averages, by name.
-      products: of all layers so far.
-    """
+    """Computes layers of a network on values, and counts what it computes."""
 
     def __init__(
         self, data_format: str, images: tf.Tensor, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None
@@ -44,8 +38,8 @@ class Layers:
         self._channel_axis = data_format.index("C")
         self._scope = ""
         self._dropped = 0
-        self.moving: dict[str, tf.Tensor] = {}
-        self.products: list[LayerProduct] = []
+        self.moving: dict[str, tf.Tensor] = {}  # next values of the moving averages, by name
+        self.products: list[LayerProduct] = []  # of all layers so far
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -57,25 +51,12 @@ class Layers:
         self._scope = before
 
     def channels(self, x: tf.Tensor) -> int:
-        """C of activations."""
         return int(x.shape[self._channel_axis])
 
     def convolution(
-        self,
-        x: tf.Tensor,
-        channels: int,
-        window: int | tuple[int, int],
-        *,
-        stride: int = 1,
-        padding: str = "SAME",
-        biased: bool = False,
+        self, x: tf.Tensor, channels: int, window: Window, stride: int = 1, padding: str = "SAME", biased: bool = False
     ) -> tf.Tensor:
-        """`x` convolved with a window.
-
-        Args:
-          window: rows and columns; a number for both.
-          padding: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone.
-        """
+        """`x` convolved: "SAME" keeps ceil(H / stride) rows, "VALID" has windows inside the image alone."""
         window = window if isinstance(window, tuple) else (window, window)
         kernel = self._variable("kernel", (*window, self.channels(x), channels), "he_normal")
         y = tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, padding, self._data_format)
@@ -85,19 +66,6 @@ class Layers:
             bias = self._variable("bias", (channels,), "zeros")
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
         return y
-
-    def normalized_convolution(
-        self,
-        x: tf.Tensor,
-        channels: int,
-        window: int | tuple[int, int],
-        *,
-        stride: int = 1,
-        padding: str = "SAME",
-        scaled: bool = True,
-    ) -> tf.Tensor:
-        """A convolution without bias and its batch normalisation; arguments as of these."""
-        return self.batch_normalization(self.convolution(x, channels, window, stride=stride, padding=padding), scaled)
 
     def batch_normalization(self, x: tf.Tensor, scaled: bool = True) -> tf.Tensor:
         """(x - mean) / sqrt(variance + EPSILON) * gamma + beta, with the batch's own statistics of each channel.
@@ -111,7 +79,8 @@ class Layers:
         shape = (self.channels(x),)
         gamma = self._variable("gamma", shape, "ones") if scaled else tf.ones(shape)
         beta = self._variable("beta", shape, "zeros")
-        mean, variance = self._moving("moving_mean", shape, "zeros"), self._moving("moving_variance", shape, "ones")
+        mean = self._variable("moving_mean", shape, "zeros", "moving")
+        variance = self._variable("moving_variance", shape, "ones", "moving")
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=x,
             scale=gamma,
@@ -135,11 +104,9 @@ class Layers:
         return tf.transpose(y, [0, 3, 1, 2]) if self._data_format == "NCHW" else y
 
     def max_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
-        """The largest value of each square window."""
         return tf.nn.max_pool2d(x, window, stride, padding, self._data_format)
 
     def average_pool(self, x: tf.Tensor, window: int, stride: int, padding: str) -> tf.Tensor:
-        """The mean of each square window."""
         return tf.nn.avg_pool2d(x, window, stride, padding, self._data_format)
 
     def pad(self, x: tf.Tensor, size: int) -> tf.Tensor:
@@ -148,7 +115,6 @@ class Layers:
         return self._made_of(x, tf.pad(x, paddings))
 
     def every_second(self, x: tf.Tensor) -> tf.Tensor:
-        """Every second row and column."""
         return x[:, :, ::2, ::2] if self._data_format == "NCHW" else x[:, ::2, ::2]
 
     def pad_channels(self, x: tf.Tensor, channels: int) -> tf.Tensor:
@@ -159,7 +125,6 @@ class Layers:
         return tf.pad(x, paddings)
 
     def join(self, *parts: tf.Tensor) -> tf.Tensor:
-        """The channels of all parts."""
         return tf.concat(parts, self._channel_axis)
 
     def spatial_mean(self, x: tf.Tensor) -> tf.Tensor:
@@ -196,11 +161,8 @@ class Layers:
     def _channels_last(self, x: tf.Tensor) -> tf.Tensor:
         return tf.transpose(x, [0, 2, 3, 1]) if self._data_format == "NCHW" else x
 
-    def _variable(self, name: str, shape: tuple[int, ...], initial: str) -> tf.Tensor:
-        return self._value_of(VariableSpec(self._scope + name, shape, "dense", initial))
-
-    def _moving(self, name: str, shape: tuple[int, ...], initial: str) -> tf.Tensor:
-        return self._value_of(VariableSpec(self._scope + name, shape, "moving", initial))
+    def _variable(self, name: str, shape: tuple[int, ...], initial: str, kind: str = "dense") -> tf.Tensor:
+        return self._value_of(VariableSpec(self._scope + name, shape, kind, initial))
 
 
 Body = Callable[[Layers, tf.Tensor], tf.Tensor]  # layers, images -> [B, F], what the logits are computed from
@@ -227,19 +189,8 @@ class LayeredNetwork:
         self.moving = tuple(spec for spec in specs if spec.kind == "moving")
         self.products = tuple(layers.products)
 
-    def logits(
-        self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        """What the network says of images.
-
-        Args:
-          weights: variables and moving averages by name.
-          images: [B, H, W, 3] or [B, 3, H, W], in the type of the arithmetic.
-          seed: [2] int; draws the dropout.
-
-        Returns:
-          Logits [B, num_classes] in float32, and the moving averages' next values by name.
-        """
+    def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """See `Network`; the logits are float32."""
         layers, logits = self._run(images, lambda spec: weights[spec.name], seed)
         return logits, layers.moving
 

@@ -5,8 +5,6 @@ Images of ImageNet are 28 x 28, as in tf_cnn_benchmarks, models/lenet_model.py.
 Source: LeCun, Bottou, Bengio, Haffner, Gradient-Based Learning Applied to Document Recognition, 1998.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import chain, convolution, dense, max_pool
 

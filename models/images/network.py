@@ -16,25 +16,19 @@ from rnn_scaling.models import cross_entropy
 from rnn_scaling.models.batch import ImageBatch, Layout
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import ImageLayout
-from rnn_scaling.models.workload import Counts, Outcome, Outputs, VariableSpec
+from rnn_scaling.models.workload import Counts, Outcome, Outputs, Tensors, VariableSpec
 
 
 class Network(Protocol):
-    """A family's module makes one in its `build` and returns `ImageClassifier(network, config)`.
+    """A family's module makes one in its `build` and returns `ImageClassifier(network, config)`."""
 
-    image_size: height and width. num_classes: labels are below it. variables, moving: as of a `Workload`. products: of
-    all layers.
-    """
-
-    image_size: int
-    num_classes: int
-    variables: tuple[VariableSpec, ...]
+    image_size: int  # height and width
+    num_classes: int  # labels are below it
+    variables: tuple[VariableSpec, ...]  # as of a `Workload`, and so `moving`
     moving: tuple[VariableSpec, ...]
-    products: tuple[LayerProduct, ...]
+    products: tuple[LayerProduct, ...]  # of all layers
 
-    def logits(
-        self, weights: Mapping[str, tf.Tensor], images: tf.Tensor, seed: tf.Tensor
-    ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
+    def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         """The forward pass of a training step.
 
         Args:
@@ -50,16 +44,13 @@ class Network(Protocol):
 
 
 class LayerProduct(NamedTuple):
-    """A convolution or a matrix product of a network.
+    """A convolution or a matrix product of a network."""
 
-    positions: of its output, height x width; 1 of a matrix. shape: [height, width, inputs, outputs] or [inputs,
-    outputs] of its weights, each of which is a multiply-add a position; [height, width, channels, 1] where each channel
-    has a window of its own. of_images: whether images are its input.
-    """
-
-    positions: int
+    positions: int  # of its output, height x width; 1 of a matrix
+    # [height, width, inputs, outputs] or [inputs, outputs] of its weights, each of which is a multiply-add a position;
+    # [height, width, channels, 1] where each channel has a window of its own.
     shape: tuple[int, ...]
-    of_images: bool = False
+    of_images: bool = False  # whether images are its input
 
 
 def flops(products: Iterable[LayerProduct]) -> float:
@@ -70,9 +61,7 @@ def flops(products: Iterable[LayerProduct]) -> float:
     nobody needs. A convolution's padding counts as its pixels do. Left out is what is no product: normalisation,
     activations, pooling, softmax, the update.
     """
-    return sum(
-        (4.0 if product.of_images else 6.0) * product.positions * math.prod(product.shape) for product in products
-    )
+    return sum((4.0 if p.of_images else 6.0) * p.positions * math.prod(p.shape) for p in products)
 
 
 class ImageClassifier:
@@ -89,18 +78,12 @@ class ImageClassifier:
     def lookups(self, batch: ImageBatch) -> dict[str, tf.Tensor]:
         return {}
 
-    def forward(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: ImageBatch, seed: tf.Tensor
-    ) -> Outcome:
+    def forward(self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: tf.Tensor) -> Outcome:
         logits, moving = self.outputs(weights, rows, batch, seed)
-        correct = None
-        if self._accuracy:
-            correct = tf.reduce_sum(self.correct(logits, batch))
+        correct = tf.reduce_sum(self.correct(logits, batch)) if self._accuracy else None
         return Outcome(tf.reduce_sum(self.losses(logits, batch)), moving, correct)
 
-    def outputs(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: ImageBatch, seed: tf.Tensor
-    ) -> Outputs:
+    def outputs(self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: tf.Tensor) -> Outputs:
         return Outputs(*self._network.logits(weights, tf.cast(batch.images, self._dtype), seed))
 
     def losses(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:

@@ -5,8 +5,6 @@ The layers are those of tf_cnn_benchmarks, models/overfeat_model.py. Images are 
 Source: Sermanet, Eigen, Zhang, Mathieu, Fergus, LeCun, OverFeat, arXiv:1312.6229, table 1.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import chain, convolution, dense, dropout, max_pool
 

@@ -8,8 +8,6 @@ Sources: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, arXi
 Mappings in Deep Residual Networks, arXiv:1603.05027. v2 has the layers of tf_cnn_benchmarks, models/resnet_model.py.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.config import ModelConfig
@@ -21,11 +19,7 @@ STAGE_CHANNELS = (16, 32, 64)
 
 
 def body(num_layers: int, is_v2: bool = False) -> Body:
-    """The layers below the logits.
-
-    Raises:
-      ValueError: if `num_layers` is not 6n + 2.
-    """
+    """The layers below the logits. Raises ValueError if `num_layers` is not 6n + 2."""
     blocks, rest = divmod(num_layers - 2, 6)
     if rest or not blocks:
         raise ValueError(f"expected 6n + 2 layers, got {num_layers}")
@@ -69,7 +63,7 @@ def _shortcut(layers: Layers, x: tf.Tensor, channels: int) -> tuple[tf.Tensor, i
 
 def _normalized(layers: Layers, name: str, x: tf.Tensor, channels: int, stride: int) -> tf.Tensor:
     with layers.scope(name):
-        return layers.normalized_convolution(x, channels, 3, stride=stride)
+        return layers.batch_normalization(layers.convolution(x, channels, 3, stride=stride))
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

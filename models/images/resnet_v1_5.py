@@ -6,8 +6,6 @@ Sources: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, arXi
 others, Accurate, Large Minibatch SGD, arXiv:1706.02677, section 5.1.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.models.images.layers import Layers, builder
@@ -16,7 +14,6 @@ STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # channels of the 3 x 3 convol
 
 
 def body(layers: Layers, images: tf.Tensor) -> tf.Tensor:
-    """The layers below the logits."""
     x = tf.nn.relu(_normalized(layers, "first", images, 64, 7, 2))
     x = layers.max_pool(x, 3, 2, "SAME")
     for stage, (channels, blocks) in enumerate(STAGES):
@@ -38,11 +35,10 @@ def bottleneck(layers: Layers, x: tf.Tensor, channels: int, stride: int) -> tf.T
 
 def _normalized(layers: Layers, name: str, x: tf.Tensor, channels: int, window: int, stride: int) -> tf.Tensor:
     with layers.scope(name):
-        if stride == 1 or window == 1:
-            return layers.normalized_convolution(x, channels, window, stride=stride)
-        return layers.normalized_convolution(
-            layers.pad(x, window // 2), channels, window, stride=stride, padding="VALID"
-        )
+        is_padded = stride > 1 and window > 1
+        x = layers.pad(x, window // 2) if is_padded else x
+        padding = "VALID" if is_padded else "SAME"
+        return layers.batch_normalization(layers.convolution(x, channels, window, stride=stride, padding=padding))
 
 
 build = builder(body)

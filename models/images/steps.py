@@ -4,21 +4,16 @@ A chain numbers its steps and a fork its branches, which gives variables names s
 A layer without arguments is a method of `Layers`, such as `Layers.flatten`.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import tensorflow as tf
 
-from rnn_scaling.models.images.layers import Body, Layers
+from rnn_scaling.models.images.layers import Body, Layers, Window
 
 Step = Body
-Window = int | tuple[int, int]  # rows and columns; a number for both
 
 
 def chain(*steps: Step) -> Step:
-    """One step after the other."""
-
     def run(layers: Layers, x: tf.Tensor) -> tf.Tensor:
         for number, step in enumerate(steps):
             with layers.scope(f"layer_{number}"):
@@ -54,9 +49,8 @@ def normalized(channels: int, window: Window, stride: int = 1, padding: str = "S
     """A convolution, a batch normalisation without gamma, and relu."""
 
     def run(layers: Layers, x: tf.Tensor) -> tf.Tensor:
-        return tf.nn.relu(
-            layers.normalized_convolution(x, channels, window, stride=stride, padding=padding, scaled=False)
-        )
+        y = layers.convolution(x, channels, window, stride=stride, padding=padding)
+        return tf.nn.relu(layers.batch_normalization(y, scaled=False))
 
     return run
 

@@ -3,8 +3,6 @@
 Source: tf_cnn_benchmarks, models/trivial_model.py.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import chain, dense
 

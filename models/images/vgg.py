@@ -5,8 +5,6 @@ The 16 and 19 layers are in keras_applications.py. Those have no dropout; this o
 Source: Simonyan, Zisserman, Very Deep Convolutional Networks for Large-Scale Image Recognition, arXiv:1409.1556.
 """
 
-from __future__ import annotations
-
 from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import chain, convolution, dense, dropout, max_pool
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -53,16 +54,12 @@ Rates = Mapping[Key, float]  # items/s of each row
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """A number, or a part of the ideal, as a function of the rates of the rows with these keys.
-
-    `interval` is that of the share where it is one ratio, whose interval is made on the scale of logarithms. `missing`
-    has the options of runs without which it is not known.
-    """
+    """A number, or a part of the ideal, as a function of the rates of the rows with these keys."""
 
     value: Callable[[Rates], float]
     keys: frozenset[Key] = frozenset()
-    interval: Interval | None = None
-    missing: tuple[Mapping[str, Any], ...] = ()
+    interval: Interval | None = None  # of a share that is one ratio, made on the scale of logarithms
+    missing: tuple[Mapping[str, Any], ...] = ()  # options of runs without which it is not known
 
     def __sub__(self, share: Share) -> Share:
         interval = None
@@ -85,18 +82,14 @@ ONE, NOTHING = Share(lambda rates: 1.0), Share(lambda rates: 0.0)
 
 @dataclasses.dataclass(frozen=True)
 class LossPart:
-    """One share of the loss: `points` in percentage points of efficiency, `value` as the same share of the ideal.
-
-    Both are None where a run is missing, and `commands` then supply it, if our trainer makes it. `is_told`: it can be
-    told apart from 0. `may_be_load`: its interval excludes 0, but other processes may have used that much.
-    """
+    """One share of the loss; `value` and `points` are None where a run is missing."""
 
     name: str
-    value: Interval | None
-    points: Interval | None
-    commands: tuple[str, ...] = ()
-    is_told: bool = False
-    may_be_load: bool = False
+    value: Interval | None  # as a share of the ideal, in items/s
+    points: Interval | None  # the same in percentage points of efficiency
+    commands: tuple[str, ...] = ()  # that supply a missing run, if our trainer makes it
+    is_told: bool = False  # it can be told apart from 0
+    may_be_load: bool = False  # its interval excludes 0, but other processes may have used that much
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,7 +183,9 @@ class _Attributor:
         parts = tuple(self._part(name, level) for name, level in levels.items())
         known = [level for level in levels.values() if not level.missing]
         told = [levels[part.name] for part in parts if part.is_told]
-        residual, rest = (_without(loss, some) if len(some) < len(levels) else NOTHING for some in (known, told))
+        residual, rest = (
+            functools.reduce(operator.sub, some, loss) if len(some) < len(levels) else NOTHING for some in (known, told)
+        )
         residual_points, loss_points = self._points(residual), self._points(loss)
         return Attribution(
             row=self._row,
@@ -301,10 +296,6 @@ class _Attributor:
     def _items(self, points: Interval) -> Interval:
         """The same share of the ideal, in items/s."""
         return points.scaled(self._ideal.value / ALL)
-
-
-def _without(loss: Share, parts: Sequence[Share]) -> Share:
-    return functools.reduce(lambda share, part: share - part, parts, loss)
 
 
 def _rate(row: Row) -> Interval:

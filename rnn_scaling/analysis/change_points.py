@@ -42,10 +42,7 @@ def robust_scale(values: np.ndarray) -> float:
 
 
 def noise(y: np.ndarray) -> float:
-    """Noise of a series whose level may change, as n times the variance of a mean of n values.
-
-    The smaller of two estimates, which jumps and slow changes spoil.
-    """
+    """n times the variance of a mean of n values: the smaller of two estimates, which jumps and slow changes spoil."""
     return min(_noise_of_differences(y), noise_of_residuals(y - _fitted(y, 2), 3))
 
 

@@ -31,14 +31,16 @@ class ClockCaution:
 
 
 def clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:
-    """All that a record's `environment.clocks` shows which makes its GPUs unequal or slow."""
+    """All that a record's `environment.clocks` shows which makes its GPUs unequal or slow; nothing for CPUs."""
+    if clocks is None or not clocks.samples or any(device.name is None for device in clocks.devices):
+        return []
     return [*differing(clocks), *held_down(clocks)]
 
 
-def differing(clocks: Clocks | None) -> list[ClockCaution]:
+def differing(clocks: Clocks) -> list[ClockCaution]:
     """GPUs of the same name whose median clocks under load, highest clocks or power limits differ by over 1 %."""
     unlike = []
-    devices = _devices(clocks)
+    devices = clocks.devices
     for name in dict.fromkeys(device.name for device in devices):
         alike = [i for i, device in enumerate(devices) if device.name == name]
         for field, (title, unit, verb) in _QUANTITIES.items():
@@ -58,13 +60,12 @@ def differing(clocks: Clocks | None) -> list[ClockCaution]:
     return unlike
 
 
-def held_down(clocks: Clocks | None) -> list[ClockCaution]:
+def held_down(clocks: Clocks) -> list[ClockCaution]:
     """What held clocks down in at least 5 % of a GPU's samples under load, by reason."""
     reasons = []
-    devices = _devices(clocks)
     for bit, reason in throttling.REASONS.items():
         shares: dict[int, float] = {}
-        for i, device in enumerate(devices):
+        for i, device in enumerate(clocks.devices):
             loaded = _under_load(clocks, i)
             share = sum(bool((reading.reasons or 0) & bit) for reading in loaded) / max(1, len(loaded))
             if share >= NOTICEABLE:
@@ -87,26 +88,19 @@ def medians(clocks: Clocks | None) -> dict[str, list[float]]:
     return {kind: values for kind, values in known.items() if values}
 
 
-def _devices(clocks: Clocks | None) -> tuple[ClockedDevice, ...]:
-    """The GPUs of a record; none for CPUs, and none where there is no sample."""
-    if clocks is None or not clocks.samples or any(device.name is None for device in clocks.devices):
-        return ()
-    return clocks.devices
-
-
 def _index(device: ClockedDevice, i: int) -> int:
     return i if device.index is None else device.index
 
 
-def _under_load(clocks: Clocks | None, i: int) -> list[ClockReading]:
+def _under_load(clocks: Clocks, i: int) -> list[ClockReading]:
     """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
-    readings = [sample.devices[i] for sample in clocks.samples] if clocks else []
+    readings = [sample.devices[i] for sample in clocks.samples]
     return [
         reading for reading in readings if not (reading.reasons or 0) & throttling.IDLE and reading.utilisation != 0
     ]
 
 
-def _median(clocks: Clocks | None, i: int, field: str) -> float | None:
+def _median(clocks: Clocks, i: int, field: str) -> float | None:
     values = [value for reading in _under_load(clocks, i) if (value := getattr(reading, field)) is not None]
     return statistics.median(values) if values else None
 

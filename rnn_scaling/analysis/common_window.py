@@ -16,10 +16,7 @@ WINDOW = "from a barrier after the warm-up to the end of the last rank; each ran
 
 
 def join(ranks: Sequence[Rank], warmup: int) -> Batches:
-    """The batches that all of these ranks have ended, `warmup` of them before the second barrier.
-
-    Items are summed; the loss is the mean of the ranks' losses, by what each is a mean over.
-    """
+    """The batches that all of these ranks have ended, `warmup` of them before the second barrier."""
     steps = min((len(rank.seconds) for rank in ranks), default=0)
     correct = [rank.correct for rank in ranks if rank.correct is not None]
     towers = steps if all(rank.tower_items for rank in ranks) else 0
@@ -45,6 +42,7 @@ def _ends(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:
 
 
 def _loss(ranks: Sequence[Rank], k: int) -> float | None:
+    """The mean of the ranks' losses, by what each is a mean over."""
     losses = [rank.loss[k] for rank in ranks]
     if any(loss is None for loss in losses):
         return None

@@ -31,17 +31,13 @@ WIDE = math.log(10)  # half an interval's width, as a share of the number, from 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scatter:
-    """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with.
-
-    Intervals that hold the same object, or one of the same `pool`, have its degrees once. `note`: whose it is.
-    `spread`: how many times the runs of one configuration differ at most.
-    """
+    """A standard deviation of log rates between processes, and the degrees of freedom that it was estimated with."""
 
     deviation: float
     degrees: float
-    note: str = ""
-    pool: Scatter | None = None
-    spread: float = 1.0
+    note: str = ""  # whose it is
+    pool: Scatter | None = None  # intervals that hold the same object, or one of the same pool, have its degrees once
+    spread: float = 1.0  # how many times the runs of one configuration differ at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +83,7 @@ class Interval:
         """The interval of a rate, or a ratio, that logs printed with few digits.
 
         What was rounded may have been anything between two bounds, the same in every run: it is added to both ends.
-
-        Args:
-          rounding: by how much the number's logarithm may be off for that.
+        `rounding`: by how much the number's logarithm may be off for that.
         """
         if not rounding:  # of nearly all runs, and there may be thousands
             return self
@@ -151,8 +145,7 @@ def within_interval(step_s: Sequence[float], items: Sequence[float]) -> Interval
 def over_processes(rates: Sequence[float], shared: Scatter | None = None) -> Interval:
     """The geometric mean of rates, one a process, with Student's t interval of their logarithms.
 
-    Args:
-      shared: what these processes scatter by, as `shared_scatters` gives it; by default their own (k - 1 degrees).
+    `shared`: what these processes scatter by, as `shared_scatters` gives it; by default their own (k - 1 degrees).
     """
     logs = _logs(rates)
     k = len(logs)
@@ -207,10 +200,7 @@ def within_half_width(step_s: Numbers, items: Numbers) -> float | None:
 
 
 def ratio(numerator: Interval, denominator: Interval) -> Interval:
-    """numerator / denominator of two independent rates: a speedup, or a change.
-
-    The difference of logarithms, with Welch's degrees of freedom or those of the scatter that both share.
-    """
+    """numerator / denominator of two independent rates, with Welch's degrees of freedom or their shared scatter's."""
     value = numerator.value / denominator.value
     both = [numerator, denominator]
     processes = numerator.processes + denominator.processes
@@ -289,14 +279,11 @@ def scatter(values: Sequence[float]) -> float:
 
 
 def welch(errors: Sequence[float], terms: Sequence[Interval]) -> tuple[float, float]:
-    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946).
-
-    Terms that share a scatter, or its pool, are one estimate, with its degrees once.
-    """
+    """Standard error and degrees of freedom of a sum of independent terms (Welch 1947, Satterthwaite 1946)."""
     variance = math.fsum(error**2 for error in errors)
     if not variance:
         return 0.0, min(term.degrees for term in terms)
-    estimates: dict[int, list[float]] = {}  # variance and degrees of each estimate of a scatter
+    estimates: dict[int, list[float]] = {}  # variance and degrees of each estimate of a scatter, which terms may share
     for error, term in zip(errors, terms):
         shared = term.scatter.pool or term.scatter if term.scatter else term
         estimates.setdefault(id(shared), [0.0, term.degrees])[0] += error**2

@@ -4,8 +4,6 @@ Counted is what crosses a device's edge: the gradient that leaves it, and the su
 An all-reduce may move more, or less with many devices (docs/modes.md).
 """
 
-from __future__ import annotations
-
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.registry import VARIABLE_UPDATES
 from rnn_scaling.settings.naming import TRAINER
@@ -15,11 +13,7 @@ SHARES = {"bfloat16": 0.5, "float16": 0.5, GATHERED: 0.25}  # of float32, by --c
 
 
 def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
-    """Bytes that leave and reach one device in a step, on average; None where the record does not tell.
-
-    Args:
-      num_devices: of all workers.
-    """
+    """Bytes that leave and reach one of all workers' devices in a step, on average; None where it is not recorded."""
     mode, counted = VARIABLE_UPDATES.get(str(run.config.get("variable_update"))), run.parameters
     if mode is None or TRAINER in run.config:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,26 +25,17 @@ ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size
 
 @dataclasses.dataclass(frozen=True)
 class Rows(Sequence[Row]):
-    """One row for each configuration and machine, with its one-device baseline, grouped by machine.
+    """One row for each configuration and machine, with its one-device baseline, grouped by machine."""
 
-    Attributes:
-      rows: as `Row` describes them; `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval.
-      left_out: a line for each file of the folder that is no good record.
-      machines: the machine of each row, by name. Rows of several are never one, nor each other's baseline.
-    """
-
-    rows: tuple[Row, ...]
-    left_out: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
+    rows: tuple[Row, ...]  # `row.metric(METRICS["speedup"])` is one of `analysis.metrics` with its interval
+    left_out: tuple[str, ...] = ()  # a line for each file of the folder that is no good record
+    machines: tuple[str, ...] = ()  # of each row, by name; rows of several are never one, nor each other's baseline
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> Any:
         return self.rows[index]
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
 
     def to_records(self) -> list[dict[str, Any]]:
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""

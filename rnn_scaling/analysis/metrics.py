@@ -187,15 +187,51 @@ def _accuracy(measured: Measured) -> Interval | None:
     return over_processes(shares)
 
 
-def _gib(peaks: Sequence[int | None]) -> Interval | None:
-    """Bytes, one a process, as GiB; None where one is not known."""
-    known = [peak / GIB for peak in peaks if peak]
-    if not known or len(known) < len(peaks):
+def _is_inference(measured: Measured) -> bool:
+    return any(run.config.get("decode") or run.config.get("forward_only") for run in measured.runs)
+
+
+def _sentences_per_second(measured: Measured) -> Interval | None:
+    """Of all towers, where nothing is trained."""
+    rates: list[float | None] = []
+    for run in measured.runs if _is_inference(measured) else ():
+        if run.unit == "images":
+            return None
+        samples, taken = run.resolved.tower_batch_sizes, run.throughput.seconds if run.throughput else None
+        rates.append(sum(samples) * run.batches.measured / taken if samples and taken else None)
+    return _of_processes(rates)
+
+
+def _latency(share: float) -> Compute:
+    """The seconds of a batch that this share of the batches stays within; None of fewer batches than can tell."""
+
+    def compute(measured: Measured) -> Interval | None:
+        import numpy as np
+
+        latencies: list[float | None] = []
+        for run in measured.runs if _is_inference(measured) else ():
+            seconds = run.batches.seconds[run.batches.warmup :]
+            is_told = len(seconds) * (1 - share) >= 1 - 1e-9
+            latencies.append(float(np.quantile(seconds, share)) if is_told else None)
+        return _of_processes(latencies)
+
+    return compute
+
+
+def _of_processes(values: Sequence[float | None]) -> Interval | None:
+    """The mean over processes; None where one is not known."""
+    known = [value for value in values if value]
+    if not known or len(known) < len(values):
         return None
     from rnn_scaling.analysis.confidence import over_processes
 
     mean = over_processes(known)
     return mean if mean.ends else dataclasses.replace(mean, kind="one process gives no interval")
+
+
+def _gib(peaks: Sequence[int | None]) -> Interval | None:
+    """Bytes, one a process, as GiB; None where one is not known."""
+    return _of_processes([peak / GIB if peak else None for peak in peaks])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -215,6 +251,11 @@ METRICS = {
         Metric(*("speedup", "speedup", "", 1, 2, _speedup), header="Speedup ratio", ideal=float, always=True),
         Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
         Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)", compared=False),
+        Metric("sentences_per_second", "sentences/s", "sentences/s", 1, 1, _sentences_per_second, compared=False),
+        *(
+            Metric(f"latency_p{p}_s", f"latency p{p}", "ms", 1e3, 2, _latency(p / 100), compared=False)
+            for p in (50, 95, 99)
+        ),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
@@ -226,7 +267,7 @@ METRICS = {
     )
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
-ACCURACY = METRICS["accuracy"]
+ACCURACY, LATENCY = METRICS["accuracy"], METRICS["latency_p50_s"]
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
 CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)

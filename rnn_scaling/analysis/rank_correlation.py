@@ -1,9 +1,4 @@
-"""Spearman's rank correlation with its 95 % interval, and whether it tells that one number follows another.
-
-docs/statistics.md has the formula and the simulated coverage.
-"""
-
-from __future__ import annotations
+"""Spearman's rank correlation with its 95 % interval: docs/statistics.md has the formula and its simulated coverage."""
 
 import math
 from collections.abc import Sequence
@@ -21,10 +16,7 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Interval:
     """The correlation of the ranks of pairs, ties with their mean rank; 0 where all x or all y are equal.
 
     The interval is Fisher's z with the standard error of Bonett and Wright. A perfect order would have no width, so it
-    is taken as 1 - 1/(2n).
-
-    Raises:
-      ValueError: if there are fewer than FEWEST pairs.
+    is taken as 1 - 1/(2n). A ValueError says that there are fewer than FEWEST pairs.
 
     Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
@@ -23,7 +23,7 @@ from rnn_scaling.analysis.confidence import (
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Compute, Measured, Metric, common_unit
-from rnn_scaling.models.workloads import WORKLOADS, Entry
+from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
@@ -153,6 +153,8 @@ class Row:
     @property
     def items(self) -> str:
         """What is counted, in a few words."""
+        if self.config.get("decode"):
+            return TRANSLATED
         return self._workload.items if self._workload else "what its trainer counts"
 
     @property
@@ -241,10 +243,7 @@ def _size(record: RunRecord) -> tuple[Key, tuple[int, int]] | None:
 
 
 def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
-    """The options that two runs of the same work have in common; with `changes`, of the same work but for these.
-
-    Options that the configuration does not read count as their defaults.
-    """
+    """The options that runs of the same work, but for `changes`, have in common; unread ones are as by default."""
     changed = {**config, **changes}
     ignored = unread_options(changed)
     return tuple(
@@ -268,10 +267,10 @@ def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
 
 def series_key(row: Row) -> Key:
     """What the rows of one series have in common: all of a row's key but what grows along the series."""
-    return _without(row.key, scale.axis(row.config))
+    return without(row.key, {scale.axis(row.config)})
 
 
-def _without(key: Key, *names: str) -> Key:
+def without(key: Key, names: Collection[str]) -> Key:
     return tuple(item for item in key if item[0] not in names)
 
 
@@ -284,11 +283,11 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     for row in alone:
         if row.baseline:
             baselines.setdefault(_work(row), []).append((row.facts, row))
-    with_one = [
-        (row, None if row.baseline else separation.on_one_device(row.facts, baselines.get(_work(row), [])))
-        for row in alone
-    ]
-    return [row if one is None else dataclasses.replace(row, one_device=one) for row, one in with_one]
+    for i, row in enumerate(alone):
+        if not row.baseline:
+            one = separation.on_one_device(row.facts, baselines.get(_work(row), []))
+            alone[i] = dataclasses.replace(row, one_device=one)
+    return alone
 
 
 def _rows(records: Sequence[RunRecord]) -> list[Row]:
@@ -310,7 +309,7 @@ def _rows(records: Sequence[RunRecord]) -> list[Row]:
 
 
 def _work(row: Row) -> Key:
-    return _without(row.key[: len(row.key) - len(row.facts)], *scale.AXES)
+    return without(row.key[: len(row.key) - len(row.facts)], scale.AXES)
 
 
 def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:

@@ -74,19 +74,13 @@ def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
 
 def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names; those that several have with the options that only some of these tell, or that differ among them."""
-    same: dict[str, list[Mapping[str, Any]]] = {}
+    longer = []
     for name, own in zip(names, options):
-        same.setdefault(name, []).append(own)
-    apart: dict[str, list[str]] = {name: [] for name in same}
-    for name, several in same.items():
-        if len(several) == 1:
-            continue
-        differing = dict.fromkeys(option for own in several for option in own)
-        apart[name] = [option for option in differing if len({repr(own.get(option)) for own in several}) > 1]
-    return [
-        ", ".join([name, *(f"{option}={own[option]}" for option in apart[name] if option in own)])
-        for name, own in zip(names, options)
-    ]
+        several = [same for other, same in zip(names, options) if other == name]
+        every = dict.fromkeys(option for same in several for option in same)
+        apart = [option for option in every if len({repr(same.get(option)) for same in several}) > 1]
+        longer.append(", ".join([name, *(f"{option}={own[option]}" for option in apart if option in own)]))
+    return longer
 
 
 def option_names(rows: Sequence[Row]) -> list[str]:

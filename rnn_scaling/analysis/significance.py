@@ -43,10 +43,7 @@ def judged(change: Interval, paired: bool = False) -> Comparison:
 
 
 def gate(comparison: Comparison, max_regression: float) -> str:
-    """Whether a change passes: "ok", "regression" or "cannot judge".
-
-    `max_regression`: the largest slow-down that passes, as a share (0.05: 5 %).
-    """
+    """ "ok", "regression" or "cannot judge"; `max_regression`: the largest slow-down that passes (0.05: 5 %)."""
     low, high = comparison.ratio.ends or (0.0, math.inf)
     if low >= 1 - max_regression:
         return "ok"

@@ -1,7 +1,4 @@
-"""Statements: what holds of a report, a comparison or a check, as data without a word of English.
-
-Whoever knows a fact returns a `Statement`; `reports/wording.py` turns it into a sentence, and JSON gives it as it is.
-"""
+"""What holds of a report, a comparison or a check, as data that `reports/wording.py` turns into sentences."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

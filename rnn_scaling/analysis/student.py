@@ -37,21 +37,11 @@ def t_cdf(t: float, degrees: float) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def t_detectable(probability: float, power: float, degrees: float) -> float:
-    """The effect, in true standard errors, for which a t statistic exceeds the quantile of `probability` with `power`.
-
-    The noncentral t as a normal with an estimated scale, averaged over the scale's distribution.
-    """
-    critical = t_quantile(probability, degrees)
-    weights, s = _scales(degrees)
-    normal, effect = NormalDist(), critical + t_quantile(power, degrees)
-    for _ in range(20):
-        x = effect - critical * s
-        reached = float(weights @ [normal.cdf(place) for place in x])
-        step = (power - reached) / float(weights @ np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi))
-        effect += step
-        if abs(step) < 1e-7 * effect:
-            break
-    return effect
+    """The effect, in true standard errors, that takes a t statistic above `probability`'s quantile with `power`."""
+    # The noncentral t is a normal with an estimated scale, averaged over the scale's distribution.
+    critical, normal = t_quantile(probability, degrees), NormalDist()
+    weights, scales = _scales(degrees)
+    return _root(lambda effect: float(weights @ [normal.cdf(x) for x in effect - critical * scales]), power, 1.0)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -16,11 +16,7 @@ FILES = Path("/proc/self/fd")
 
 
 def wait_for_server(address: str, timeout_s: float) -> None:
-    """Returns once something accepts connections at an address.
-
-    Raises:
-      OSError: if nothing does in time; it has the reason of the last attempt.
-    """
+    """Returns once something accepts connections there; OSError with the last reason if nothing does in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         left_s = max(RETRY_S, deadline - time.monotonic())
@@ -35,11 +31,7 @@ def wait_for_server(address: str, timeout_s: float) -> None:
 
 
 def cut(address: str) -> int:
-    """Shuts this process's TCP connections to an address down, as if the peer had died.
-
-    Returns:
-      How many there were; 0 where the system does not tell.
-    """
+    """Shuts this process's TCP connections to an address down, as if the peer had died; returns how many it found."""
     host, port = ports.split(address)
     try:
         hosts = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}

@@ -42,11 +42,7 @@ class Fenced:
 def network() -> Iterator[Fenced]:
     """A network that lasts as long as the block and the programs that were started into it."""
     maker = subprocess.Popen(
-        [*PROGRAM, __file__, "make"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        [*PROGRAM, __file__, "make"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert maker.stdin and maker.stdout
     opened: list[int] = []

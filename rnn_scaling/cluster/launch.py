@@ -58,13 +58,10 @@ class Launch:
         return ports.is_loopback(ports.split(self.meeting)[0])
 
     def engine_address(self, timeout_s: float = 60.0) -> str:
-        """HOST:PORT at which this process's engine shall listen and the other ranks reach it.
+        """HOST:PORT at which this process's engine listens and the other ranks reach it.
 
-        Args:
-          timeout_s: how long rank 0's host may have no address yet; a pod that is being made has none.
-
-        Raises:
-          ClusterError: if no port is free, or no way leads to rank 0.
+        Rank 0's host may have no address for up to `timeout_s`, as a pod that is being made. Raises ClusterError if no
+        port is free, or no way leads to rank 0.
         """
         if self.addresses:
             return self.addresses[self.rank]
@@ -79,7 +76,7 @@ class Launch:
 
 
 def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, str]:
-    """(rank, size, launcher) of a process that needs no meeting, torchrun's among them; (0, 1, "") of one alone.
+    """(rank, size, launcher) of a process that needs no meeting, such as torchrun's; (0, 1, "") of one alone.
 
     Raises:
       ClusterError: if the variables are malformed or contradict each other.
@@ -91,13 +88,10 @@ def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, st
 
 
 def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str = "") -> Launch | None:
-    """Which process of a launcher's this is; None: one alone.
+    """Which process of a launcher's this is; None: one alone. Raises ClusterError as `place` does.
 
     Args:
       coordinator_address: HOST:PORT of the meeting, instead of the one that the launcher tells.
-
-    Raises:
-      ClusterError: if the variables are malformed or contradict each other.
     """
     if coordinator_address:
         _checked_address("--coordinator_address", coordinator_address)

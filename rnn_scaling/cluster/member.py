@@ -30,20 +30,14 @@ CONNECT_S = 5.0  # of one attempt to reach rank 0
 
 
 class Member:
-    """This process among the ranks of its run.
-
-    Attributes:
-      failed: set when the run has failed, here or anywhere.
-      failure: then one line that names the rank, its host and the cause.
-      lost: rank and line of each whose loss the run survives.
-    """
+    """This process among the ranks of its run."""
 
     def __init__(
         self, launch: Launch, hello: Hello, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()
     ) -> None:
-        self.failed = threading.Event()
-        self.failure = ""
-        self.lost: tuple[tuple[int, str], ...] = ()
+        self.failed = threading.Event()  # set when the run has failed, here or anywhere
+        self.failure = ""  # then one line that names the rank, its host and the cause
+        self.lost: tuple[tuple[int, str], ...] = ()  # rank and line of each whose loss the run survives
         self._launch, self._hello, self._survives = launch, hello, survives
         self._timeout_s, self._heartbeat_s, self._silence_s = timeout_s, heartbeat_s, max(timeout_s, heartbeat_s)
         self._meeting: Rendezvous | None = None
@@ -51,17 +45,14 @@ class Member:
         self._selector = selectors.DefaultSelector()
         self._peers: tuple[Peer, ...] = ()
         self._rank_0 = "rank 0"
+        self._last_words = b""  # what `abort` tells the others, which is kept until there is a channel
         self._waits: dict[str, threading.Event] = {}
         self._passed: set[str] = set()
         self._lock = threading.Lock()  # over the first failure
         self._is_leaving, self._is_closed = False, threading.Event()
 
     def join(self) -> tuple[Peer, ...]:
-        """Waits until all ranks are there and agree on flags and versions.
-
-        Raises:
-          ClusterError: if they do not come within `timeout_s`, or disagree.
-        """
+        """Waits until all ranks are there and agree; ClusterError if they disagree, or are late by `timeout_s`."""
         deadline = time.monotonic() + self._timeout_s
         welcome = self._waits["welcome"] = threading.Event()
         if self._launch.rank == 0:
@@ -72,6 +63,8 @@ class Member:
         self._channel = wire.Channel(connection, self._selector)
         self._channel.longest = wire.LONGEST
         threading.Thread(target=self._run, args=(self._channel,), name="member", daemon=True).start()
+        if self._last_words:
+            self._send(self._last_words)
         try:
             self._wait("welcome", welcome)
         except ClusterError:
@@ -80,20 +73,16 @@ class Member:
         return self._peers
 
     def barrier(self, name: str, timeout_s: float = math.inf) -> None:
-        """Returns at all ranks at the same moment, but for the time a message takes.
-
-        Raises:
-          ClusterError: as soon as the run has failed.
-        """
+        """Returns at all ranks at once, but for the time of a message; ClusterError once the run has failed."""
         self._meet(name, {"timeout_s": float(timeout_s)})
 
-    def gather(self, name: str, value: Any, timeout_s: float = math.inf) -> list[Any] | None:
+    def gather(self, name: str, value: Any) -> list[Any] | None:
         """Brings a value of each rank to rank 0, and waits for all as `barrier` does.
 
         Returns:
           At rank 0 the values in the order of ranks, None for a rank that was lost; elsewhere None.
         """
-        self._meet(name, {"timeout_s": float(timeout_s), "value": value})
+        self._meet(name, {"timeout_s": math.inf, "value": value})
         return self._meeting.gathered.pop(name) if self._meeting else None
 
     def report(self, values: Any) -> None:
@@ -107,10 +96,10 @@ class Member:
     def abort(self, line: str) -> None:
         """Ends the run at all ranks because of an error here; returns once rank 0 knows, after two seconds at most.
 
-        An error that another rank's death has caused comes before its cause is known: who suspects that, waits for
-        `failed` first.
+        Where another rank's death may have caused the error, wait for `failed` first.
         """
-        self._send(wire.encode("abort", line=line))
+        self._last_words = wire.encode("abort", line=line)
+        self._send(self._last_words)
         if self._channel is not None:
             self.failed.wait(LAST_WORDS_S)
         self._fail(f"{self._me()} ended: {line}")

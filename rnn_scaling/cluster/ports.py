@@ -44,11 +44,7 @@ def of_job(job: str) -> int:
 
 
 def free(ports: range = ENGINE_PORTS) -> int:
-    """A port on which nothing listens at any address of this machine; processes that ask at once get different ones.
-
-    Raises:
-      OSError: if none of `ports` is free.
-    """
+    """A port that is free at all addresses of this machine, another for each process that asks; OSError if none is."""
     start = os.getpid() * 7919  # a prime, so that neighbours start far apart
     for k in range(len(ports)):
         port = ports[(start + k) % len(ports)]
@@ -59,14 +55,10 @@ def free(ports: range = ENGINE_PORTS) -> int:
 
 
 def host_for_others(meeting: str, rank: int) -> str:
-    """The host by which other ranks reach this process.
+    """The host by which other ranks reach this process; OSError if no way leads to the meeting.
 
-    Returns:
-      For rank 0 the meeting's host, which all others use already; for others the address of the interface that leads
-      there. No packet is sent.
-
-    Raises:
-      OSError: if the meeting's host has no known address or no way leads there.
+    For rank 0 it is the meeting's host, which all others use already; for others the address of the interface that
+    leads there. No packet is sent.
     """
     host, port = split(meeting)
     if rank == 0 or is_loopback(host):

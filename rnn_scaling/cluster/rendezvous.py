@@ -6,8 +6,6 @@ meeting -> member   refused or seen, welcome, beat, pass, lost, failed
 A hello, and the answer to it, proves that its sender has the job's token. Who does not prove it hears nothing.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import math
@@ -30,18 +28,41 @@ BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
 
 
-class Rendezvous:
-    """The meeting point of all ranks; lives in rank 0's process.
+class _Connection(wire.Channel):
+    """Somebody who has connected; `peer` once it has said which rank it is."""
 
-    Attributes:
-      reports: what each rank has reported, in the order in which it came.
-      gathered: by name of what was gathered, each rank's value; None for one that was lost.
-    """
+    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, address: str) -> None:
+        """`address`: of its host; empty: rank 0's own end."""
+        super().__init__(connection, selector)
+        self.address = address
+        self.peer: Peer | None = None
+        self.since = self.heard_at
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it may be anybody's."""
+        return self.peer is None and bool(self.address)
+
+
+@dataclasses.dataclass
+class _Gathering:
+    """A barrier where somebody waits: what each rank brought, and when the patience of one ends."""
+
+    values: dict[int, Any] = dataclasses.field(default_factory=dict)
+    keeps_values: bool = False
+    deadline: float = math.inf
+    timeout_s: float = math.inf
+
+
+class Rendezvous:
+    """The meeting point of all ranks; lives in rank 0's process."""
 
     def __init__(self, launch: Launch, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()) -> None:
         """Starts to listen."""
-        self.reports: defaultdict[int, list[Any]] = defaultdict(list)
-        self.gathered: dict[str, list[Any]] = {}
+        self.reports: defaultdict[int, list[Any]] = defaultdict(list)  # of each rank, in the order in which they came
+        self.gathered: dict[
+            str, list[Any]
+        ] = {}  # by name of a gathering, each rank's value; None for one that was lost
         self._launch, self._timeout_s, self._heartbeat_s, self._survives = launch, timeout_s, heartbeat_s, survives
         self._listener = listen(launch)
         self._listener.setblocking(False)
@@ -227,7 +248,6 @@ class Rendezvous:
         self._tell_all(wire.encode("welcome", peers=everyone))
 
     def _come(self, peer: Peer, message: wire.Message) -> None:
-        """Somebody waits at a barrier."""
         name, timeout_s = wire.field(message, "name", str), wire.field(message, "timeout_s", float)
         for rank in sorted(self._left):
             self._fail(f"{self._joined[rank][0]} left before '{name}', where {peer} waits")
@@ -300,32 +320,6 @@ class Rendezvous:
             connection.close()
             if connection.peer is not None and self._live.get(connection.peer.rank) is connection:
                 del self._live[connection.peer.rank]
-
-
-class _Connection(wire.Channel):
-    """Somebody who has connected; `peer` once it has said which rank it is."""
-
-    def __init__(self, connection: socket.socket, selector: selectors.BaseSelector, address: str) -> None:
-        """`address`: of its host; empty: rank 0's own end."""
-        super().__init__(connection, selector)
-        self.address = address
-        self.peer: Peer | None = None
-        self.since = self.heard_at
-
-    @property
-    def is_stranger(self) -> bool:
-        """Whether it may be anybody's."""
-        return self.peer is None and bool(self.address)
-
-
-@dataclasses.dataclass
-class _Gathering:
-    """A barrier where somebody waits: what each rank brought, and when the patience of one ends."""
-
-    values: dict[int, Any] = dataclasses.field(default_factory=dict)
-    keeps_values: bool = False
-    deadline: float = math.inf
-    timeout_s: float = math.inf
 
 
 def listen(launch: Launch) -> socket.socket:

@@ -20,7 +20,7 @@ def read(environ: Mapping[str, str]) -> str:
     """The token of this process's job; "" without one. The variable with the token comes first.
 
     Raises:
-      ValueError: if it cannot be read, others can read it, or it can be guessed; the token is not in the message.
+      ValueError: if it cannot be read, others can read it, or it can be guessed; the text never has the token.
     """
     name, token, path = VARIABLE, environ.get(VARIABLE), environ.get(FILE_VARIABLE)
     if token is None and path is not None:

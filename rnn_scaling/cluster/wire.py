@@ -56,12 +56,7 @@ def texts(message: Message, name: str) -> dict[str, str]:
 
 
 def first(connection: socket.socket, deadline: float) -> Message:
-    """The first message from a connection, and no byte of what follows.
-
-    Raises:
-      Rubbish: if something else comes.
-      OSError: if nothing comes in time, or the connection ends.
-    """
+    """The first message, and no byte of what follows. Raises Rubbish, or OSError if none comes in time."""
     line = b""
     while not line.endswith(b"\n"):
         connection.settimeout(max(0.01, deadline - time.monotonic()))
@@ -91,25 +86,21 @@ class Channel:
         self._lock = threading.Lock()
         self._to_send: collections.deque[memoryview] = collections.deque()
         self._received = bytearray()
-        self._is_open, self._waits_to_write = True, False
+        self.is_open, self._waits_to_write = True, False
         selector.register(connection, selectors.EVENT_READ, self)
 
     def send(self, line: bytes) -> None:
         """Sends it, now or as soon as there is room. What a closed connection is sent is lost without an error."""
         with self._lock:
-            if self._is_open:
+            if self.is_open:
                 self._to_send.append(memoryview(line))
                 self._flush()
 
     def flush(self) -> None:
         """Goes on with what waits to be sent."""
         with self._lock:
-            if self._is_open:
+            if self.is_open:
                 self._flush()
-
-    @property
-    def is_open(self) -> bool:
-        return self._is_open
 
     @property
     def has_sent_all(self) -> bool:
@@ -139,8 +130,8 @@ class Channel:
     def close(self) -> None:
         """Closes it at once; what waits to be sent is lost."""
         with self._lock:
-            if self._is_open:
-                self._is_open = False
+            if self.is_open:
+                self.is_open = False
                 self._to_send.clear()
                 self._selector.unregister(self._connection)
                 self._connection.close()

@@ -14,10 +14,10 @@ from rnn_scaling.settings import flags
 USAGE = """\
 Finds numbers in tables of scaling results that contradict other numbers of the same table by more than rounding:
 speedups that are not the ratio of their rates, efficiencies that are not speedup / devices, totals that are not the
-sum of their parts, exchanged numbers, rates of one device printed as totals, and points that no machine reaches.
+sum of their parts, swapped numbers, rates of one device printed as totals, and points far out of line.
 
     ./run.sh audit README.md results.csv             each finding with the rows of its table
-    ./run.sh audit docs                              every such document in a folder
+    ./run.sh audit docs                              every document in a folder
     ./run.sh audit results/default --format=json     a folder of run records
 
 It reads tables in Markdown, HTML, CSV, TSV, JSON, JSON Lines and plain columns, and this suite's records and reports.
@@ -40,7 +40,9 @@ class AuditOptions:
         choices=("text", "markdown", "json"),
     )
     max_numbers: int = option(
-        500_000, "numbers of a file that are checked; if it has more, the output says so (exit status 2)", minimum=1
+        500_000,
+        "maximum of numbers checked per file; if a file has more, the output says so (exit status 2)",
+        minimum=1,
     )
 
 

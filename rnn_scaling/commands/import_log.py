@@ -29,11 +29,7 @@ class ImportOptions:
     """Import."""
 
     files: tuple[Path, ...] = flags.positional("output of another benchmark", shown="FILE", several=True)
-    format: str = option(
-        "auto",
-        "format of every file (auto: detect it)",
-        choices=("auto", *registry.IMPORTERS),
-    )
+    format: str = option("auto", "format of every file (auto: detect it)", choices=("auto", *registry.IMPORTERS))
     output: str = option(
         "markdown",
         "csv and json have every row, markdown the first 100 rows of a table",
@@ -44,7 +40,6 @@ class ImportOptions:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Reads the files and prints their tables; returns the exit status."""
     options = flags.read(words, USAGE, ImportOptions, "import_log")
     from rnn_scaling.importers import any_format, checked, rendering, tables
 

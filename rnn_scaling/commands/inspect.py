@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models import kernels
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS
-from rnn_scaling.sweeps.conduct import ConductOptions, conduct
-from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import interleave, plan
+from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
+from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
@@ -41,11 +39,7 @@ and what is on each device. The records, inspect.md (everything, with the place 
 Exit status: 0 counted, 1 a run failed, counts differ between repeats, or the folder cannot be written, 2 the flags
 conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
-DEFAULTS: Mapping[str, Sequence[Any]] = {
-    "variable_update": ["replicated"],
-    "num_warmup_batches": [2],
-    "num_batches": [3],
-}
+DEFAULTS: dict[str, list[Any]] = {"variable_update": ["replicated"], "num_warmup_batches": [2], "num_batches": [3]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +61,13 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "inspect")
     (own, how), lists = sweep_options.split(words, groups)
-    runs = plan({**DEFAULTS, **lists}, num_gpus=visible_gpus(), num_cores=len(available_cores()))
-    out = Path(own.out)
-    jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    done = conduct(jobs, out, how, again=["inspect", *words], trainer=SuiteTrainer(trainer, how.launch))
+    runs = plan({**DEFAULTS, **lists}, **machine_size())
+    out, runner = Path(own.out), SuiteTrainer(trainer, how.launch)
+    done = conduct_sweep(runs, own.repeats, out, how, again=["inspect", *words], trainer=runner)
     if done.exit_status is not None:
         return done.exit_status
     from rnn_scaling.reports import counts_report  # loads numpy, which a wrong flag need not wait for
 
     failed = done.print_failures()
-    whole = counts_report.report(out, {job.label: done.records[job.label] for job in jobs})
+    whole = counts_report.report(out, done.records)
     return entry.EXIT_OK if whole and not failed else entry.EXIT_FAILED

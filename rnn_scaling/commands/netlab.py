@@ -25,6 +25,5 @@ Exit status: 0 done, 1 the run failed, 2 the flags conflict or this machine lack
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = ranks.TRAINER) -> int:
-    """Runs one configuration in namespaces; returns the exit status."""
     flags.answer(ranks.split(words)[0], USAGE, run.GROUPS, "netlab")
     return run.run(words, trainer)

@@ -33,26 +33,24 @@ or holds records of other flags, 130 interrupted."""
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     flags.answer(words, USAGE, recommend.GROUPS, "recommend")
-    options, result = recommend.find(words, trainer)
-    if result.advice is None:
-        return result.exit_status or entry.EXIT_OK
+    options, advice, outcome = recommend.find(words, trainer)
+    if advice is None:
+        return outcome.exit_status or entry.EXIT_OK
     from rnn_scaling.reports import recommendation
 
-    text, out, name = recommendation.RENDER[options.format](result.advice), Path(options.out), result.advice.name
+    text, out, name = recommendation.RENDER[options.format](advice), Path(options.out), advice.name
     if options.format == "text":
         tell(text)
     else:
         print(text, end="", flush=True)
     try:
-        if result.num_records:
-            write_text(recommendation.markdown(result.advice), out / f"{name}.md")
-            write_text(recommendation.to_json(result.advice), out / f"{name}.json")
+        if outcome.records:
+            write_text(recommendation.markdown(advice), out / f"{name}.md")
+            write_text(recommendation.to_json(advice), out / f"{name}.json")
             entry.note(f"wrote {out / name}.md and {name}.json next to the records")
     except OSError as e:
         return entry.fail(f"--out={options.out}: {e.strerror or e}")
-    if result.exit_status is not None:
-        return result.exit_status
-    is_answered = result.advice.command and not any(
-        statement.kind == "batch-failed" for statement in result.advice.statements
-    )
+    if outcome.exit_status is not None:
+        return outcome.exit_status
+    is_answered = advice.command and not any(statement.kind == "batch-failed" for statement in advice.statements)
     return entry.EXIT_OK if is_answered else entry.EXIT_FAILED

@@ -57,7 +57,6 @@ def main(
 
 
 def _report(made: sweep.Made) -> int:
-    """Writes the report and prints failures; returns the exit status."""
     from rnn_scaling.reports import report_files
 
     try:

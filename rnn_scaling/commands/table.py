@@ -2,6 +2,7 @@
 
 COMMANDS = {
     "train": ("rnn_scaling.train", "one run, measured"),
+    "decode": ("rnn_scaling.commands.decode", "one run that translates, greedily or with beam search"),
     "local-cluster": ("rnn_scaling.commands.local_cluster", "one run of several processes on this machine"),
     "sweep": ("rnn_scaling.commands.sweep", "many runs: every flag of the trainer takes a list"),
     "verify": ("rnn_scaling.commands.verify", "compares a mode with serial training; gives a certificate"),
@@ -11,6 +12,7 @@ COMMANDS = {
     "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and an exit status for CI"),
     "audit": ("rnn_scaling.commands.audit", "finds impossible numbers in tables of scaling results"),
     "import_log": ("rnn_scaling.commands.import_log", "reads logs of other tools into the same tables"),
+    "make_tfrecords": ("rnn_scaling.commands.make_tfrecords", "makes a small set of images to train on"),
     "inspect": ("rnn_scaling.commands.inspect", "counts the operators and kernels of a step"),
     "threads": ("rnn_scaling.commands.threads", "how many dispatch threads keep the devices busy?"),
     "links": ("rnn_scaling.commands.links", "bandwidth and latency of memory, copies and all-reduces"),

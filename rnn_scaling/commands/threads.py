@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.settings.thread_pools import pool_sizes
-from rnn_scaling.sweeps.conduct import ConductOptions, conduct
-from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import Run, interleave, is_read, plan
+from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
+from rnn_scaling.sweeps.plan import Run, is_read, plan
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
@@ -62,20 +60,18 @@ class ThreadsOptions:
 
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
-    """Sweeps the threads and says what they bound; returns the exit status."""
     groups = [ThreadsOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "threads")
     (own, how), lists = sweep_options.split(words, groups)
     runs, defaults = plan_threads(lists)
-    out = Path(own.out)
-    jobs = [Job(run, out, run.label) for run in interleave(runs, own.repeats)]
-    done = conduct(jobs, out, how, again=["threads", *words], trainer=SuiteTrainer(trainer, how.launch))
+    out, runner = Path(own.out), SuiteTrainer(trainer, how.launch)
+    done = conduct_sweep(runs, own.repeats, out, how, again=["threads", *words], trainer=runner)
     if done.exit_status is not None:
         return done.exit_status
     from rnn_scaling.reports import threads_report  # loads numpy and matplotlib, which a wrong flag need not wait for
 
     failed = done.print_failures()
-    whole = threads_report.report(out, [done.records[job.label] for job in jobs], defaults)
+    whole = threads_report.report(out, list(done.records.values()), defaults)
     return entry.EXIT_OK if whole and not failed else entry.EXIT_FAILED
 
 
@@ -88,11 +84,11 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
         for number in given
         if not 1 <= number <= most
     ]
-    num_gpus, num_cores = visible_gpus(), len(available_cores())
+    machine = machine_size()
     read = {name: values for name, values in DEFAULTS.items() if is_read(name, lists)}
     others = {**read, **{name: values for name, values in lists.items() if name != THREADS}}
     try:
-        bases = plan(others, num_gpus=num_gpus, num_cores=num_cores)
+        bases = plan(others, **machine)
     except flags.FlagErrors as e:
         raise flags.FlagErrors([*wrong, *e.lines]) from None
     if wrong:
@@ -100,7 +96,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
     runs, defaults = [], {}
     for base in bases:
         devices = base.config.devices.num_devices
-        defaults[devices] = pool_sizes(base.config, num_cores)[0]
+        defaults[devices] = pool_sizes(base.config, machine["num_cores"])[0]
         for number in dict.fromkeys(given or thread_counts(devices, defaults[devices])):
             measure = dataclasses.replace(base.config.measure, inter_op_parallelism_threads=number)
             config = dataclasses.replace(base.config, measure=measure)

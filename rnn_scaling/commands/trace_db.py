@@ -80,7 +80,6 @@ class TraceDbOptions:
 
 
 def look(options: TraceDbOptions) -> tuple[str, list[str]]:
-    """Returns the text of the summary and the problems of the file."""
     with opened(options.file) as db:
         layout = layout_of(db)
         if layout is None:
@@ -90,8 +89,7 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
         if span is None:
             raise TraceDbError(options.file, "; ".join(["no event with a time in this file", *db.problems]))
         window = _window(options, span)
-        summarised = summary.summarize(db, layout, span, window, min(options.top, 1000))
-        found = report.document(summarised, str(options.file), db.problems)
+        found = summary.summarize(db, layout, str(options.file), span, window, min(options.top, 1000))
     text = (
         input_files.json_text(found, default=str) if options.format == "json" else report.markdown(found, options.top)
     )

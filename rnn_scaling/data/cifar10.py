@@ -6,8 +6,6 @@
 3. Pixels become float32 in [-1, 1].
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from rnn_scaling.data import cifar10_files, image_files, pipeline

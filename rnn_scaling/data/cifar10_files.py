@@ -4,8 +4,6 @@ An image has 3,073 bytes: its label, then 1,024 of red, of green and of blue, ro
 `data_batch_1.bin` to `data_batch_5.bin` hold 10,000 images each.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

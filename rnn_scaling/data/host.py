@@ -5,8 +5,6 @@ comparison of the two shows the cost of the way alone. With a global batch that 
 are others, of the same shapes.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf
@@ -25,8 +23,7 @@ class _AsDrawn:
         feed, batches = self._feed, []
         for device, batch_size, batch in zip(feed.devices, feed.own_batch_sizes, self._source.next_batches(step)):
             with tf.device(device):
-                known = not feed.options.random_lengths
-                batches.append(feed.layout.as_drawn(batch, batch_size, feed.max_lengths) if known else batch)
+                batches.append(feed.layout.as_drawn(batch, batch_size, feed.max_lengths))
         return batches
 
 
@@ -38,8 +35,9 @@ def build(feed: Feed) -> Source:
 
     @pipeline.as_written
     def batch_of(index: tf.Tensor) -> Any:
-        return synthetic.draw(feed, batch_size, step=index // num_towers, tower=first + index % num_towers)
+        return synthetic.draw(feed, index // num_towers, first + index % num_towers, batch_size)
 
     with tf.device(pipeline.host_of(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=feed.options.num_parallel_calls)
-    return _AsDrawn(pipeline.to_towers(dataset, feed), feed)
+    source = pipeline.to_towers(dataset, feed)
+    return source if feed.options.random_lengths else _AsDrawn(source, feed)

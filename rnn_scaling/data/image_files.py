@@ -1,7 +1,5 @@
 """The files of images in a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rnn_scaling.data.corpus import DataError
@@ -9,11 +7,7 @@ from rnn_scaling.settings.run_options import DataOptions
 
 
 def files(options: DataOptions) -> list[str]:
-    """The files to train on, in the order of their names.
-
-    Raises:
-      DataError: if there is none.
-    """
+    """The files to train on, in the order of their names. Raises DataError if there is none."""
     folder, pattern = options.data_dir, options.file_pattern
     try:
         paths = sorted(str(path) for path in Path(folder).iterdir() if path.match(pattern))

@@ -8,8 +8,6 @@ towers share one global batch, together they see the same sentences.
 Letters: T words of a sentence, B sentences of a tower, G of all towers.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf
@@ -26,23 +24,16 @@ class _KnownAnswer:
     def __init__(self, feed: Feed, layout: TextLayout) -> None:
         self._feed, self._layout, self._reverses = feed, layout, feed.options.data_source == "reverse"
 
-    def next_batches(self, step: tf.Tensor) -> list[Any]:
-        feed, batches = self._feed, []
-        first = sum(feed.batch_sizes[: feed.first_tower])
-        for device, batch_size in zip(feed.devices, feed.own_batch_sizes):
-            with tf.device(device):
-                words = self._words(step)[first : first + batch_size]
-                batches.append(self._layout.batch(self._part(side, words) for side in self._layout.sides))
-            first += batch_size
-        return batches
-
-    def _words(self, step: tf.Tensor) -> tf.Tensor:
-        """[G, T - 1] of the global batch: every tower draws all of it, which costs little next to training."""
+    def batch(self, step: tf.Tensor, tower: int, batch_size: int) -> Any:
+        """A tower's part of the global batch: every tower draws all of it, which costs little next to training."""
         feed = self._feed
-        shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]
+        shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]  # [G, T - 1]
         vocabulary = min(side.vocab_size for side in self._layout.sides)
         seed = synthetic.seed_pair(feed.seed, step, 0)
-        return tf.random.stateless_uniform(shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64)
+        words = tf.random.stateless_uniform(shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64)
+        first = sum(feed.batch_sizes[:tower])
+        own = words[first : first + batch_size]
+        return self._layout.batch(self._part(side, own) for side in self._layout.sides)
 
     def _part(self, side: Side, words: tf.Tensor) -> list[tf.Tensor]:
         """What a side gives to a batch, of its words [B, T - 1]."""
@@ -60,4 +51,4 @@ def build(feed: Feed) -> Source:
     """Sentences of which both sides have `feed.max_lengths` words, the end-of-sentence word included."""
     if not isinstance(feed.layout, TextLayout):
         raise ValueError(f"expected a workload of text, got batches of {type(feed.layout).__name__}")
-    return _KnownAnswer(feed, feed.layout)
+    return synthetic.DrawnSource(feed, _KnownAnswer(feed, feed.layout).batch)

@@ -9,8 +9,6 @@ of both, hold the words that the text has at least twice, most frequent first, s
 arguments make the same bytes with every version of Python.
 """
 
-from __future__ import annotations
-
 import argparse
 import bisect
 import collections
@@ -81,7 +79,6 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Writes the files."""
     parser = argparse.ArgumentParser(prog="python -m rnn_scaling.data.make_corpus", description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="folder of the files; made if it is missing")
     parser.add_argument("--pairs", type=int, default=2000, help="sentence pairs")

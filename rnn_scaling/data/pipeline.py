@@ -3,8 +3,6 @@
 Towers are those of all workers. Each worker runs the whole pipeline and keeps what is its own.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What every data source is given, and what it hands to the training step."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Protocol
 
@@ -11,27 +9,16 @@ from rnn_scaling.settings.run_options import DataOptions
 
 @dataclasses.dataclass(frozen=True)
 class Feed:
-    """What batches are wanted, and where.
-
-    Attributes:
-      options: of the data.
-      layout: of the workload's batches.
-      batch_sizes: samples of each tower of all workers a step.
-      split: cut the towers' batches from one global batch (strong scaling).
-      seed: of what is random and the shuffling.
-      devices: a device for each tower of this worker.
-      first_tower: number of the first of these among the towers of all workers.
-      first_step: number of the first step that is run; a pipeline leaves out the batches of those before.
-    """
+    """What batches are wanted, and where."""
 
     options: DataOptions
     layout: Layout
-    batch_sizes: tuple[int, ...]
-    split: bool
-    seed: int
-    devices: tuple[str, ...]
-    first_tower: int = 0
-    first_step: int = 0
+    batch_sizes: tuple[int, ...]  # samples of each tower of all workers a step
+    split: bool  # cut the towers' batches from one global batch (strong scaling)
+    seed: int  # of what is random and the shuffling
+    devices: tuple[str, ...]  # one for each tower of this worker
+    first_tower: int = 0  # number of the first of these among the towers of all workers
+    first_step: int = 0  # that is run; a pipeline leaves out the batches of those before
 
     @property
     def own(self) -> slice:

@@ -1,7 +1,6 @@
-"""Random batches: what the sources device, constant and host share."""
+"""Random batches: what the sources that make them share."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +12,22 @@ from rnn_scaling.models.layout import TextLayout
 _DRAW_BITS = 20
 
 
-def draw(feed: Feed, batch_size: int, *, step: tf.Tensor, tower: int | tf.Tensor) -> Any:
+class DrawnSource:
+    """A `Source` whose batches are made on their towers' devices, by `batch_of(step, tower, batch_size)`."""
+
+    def __init__(self, feed: Feed, batch_of: Callable[[tf.Tensor, int, int], Any]) -> None:
+        self._feed, self._batch_of = feed, batch_of
+
+    def next_batches(self, step: tf.Tensor) -> list[Any]:
+        batches = []
+        towers = zip(self._feed.devices, self._feed.own_batch_sizes)
+        for tower, (device, batch_size) in enumerate(towers, self._feed.first_tower):
+            with tf.device(device):
+                batches.append(self._batch_of(step, tower, batch_size))
+        return batches
+
+
+def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -> Any:
     """The batch of one tower at one step: a pure function of the feed's seed, `step` and `tower`.
 
     The number of towers changes nothing, and neither does the kind of device.

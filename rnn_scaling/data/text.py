@@ -19,11 +19,9 @@ What is done to the files, in this order, all of it in tf.data's C++ ops:
    to `pad_to` words.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,17 +36,13 @@ _LINES_PER_CALL = 128
 
 
 def build(feed: Feed) -> Source:
-    """Sentences of the files that the feed's options name.
-
-    Raises:
-      corpus.DataError: if the files break a rule of `corpus.check`.
-    """
+    """Sentences of the files that the feed's options name. Raises DataError if they break a rule of `corpus.check`."""
     layout = feed.layout
     if not isinstance(layout, TextLayout):
         raise ValueError(f"expected a workload of text, got batches of {type(layout).__name__}")
     checked = corpus.check(feed.options, layout.sides)
     with tf.device(pipeline.host_of(feed.devices[0])):
-        tables = [_table(side.vocabulary, feed.options.unk_id) for side in checked.sides]
+        tables = [_table(side.words, feed.options.unk_id) for side in checked.sides]
         dataset = _full_batches(_lines(feed), feed)
 
         @pipeline.as_written
@@ -60,12 +54,12 @@ def build(feed: Feed) -> Source:
             return layout.batch(parts)
 
         dataset = pipeline.own_batches(dataset, feed).map(to_batch, num_parallel_calls=feed.options.num_parallel_calls)
-    return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_lines)
+    return pipeline.to_towers(dataset, feed, keep=tables, num_samples=checked.num_pairs)
 
 
-def _table(vocab: corpus.Vocabulary, unk_id: int) -> tf.lookup.StaticHashTable:
-    keys = tf.constant(vocab.words, tf.string)
-    values = tf.range(len(vocab.words), dtype=tf.int64)
+def _table(words: Sequence[bytes], unk_id: int) -> tf.lookup.StaticHashTable:
+    keys = tf.constant(words, tf.string)
+    values = tf.range(len(words), dtype=tf.int64)
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default_value=unk_id)
 
 

@@ -11,8 +11,6 @@ classes; others, such as bounding boxes, are not read. Files are named train-000
 4. Pixels become float32 in [-1, 1], and classes count from 0.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -133,7 +131,7 @@ def _fault_of(record: tf.Tensor, num_classes: int) -> str:
             record, {name: tf.io.VarLenFeature(dtype) for name, dtype in _FEATURES.items()}
         )
     except tf.errors.OpError:
-        return "is no tf.train.Example of an image"
+        return "is no tf.train.Example of an image; leave it out"
     encoded, labels = (found[name].values.numpy().tolist() for name in _FEATURES)
     if len(encoded) != 1:
         return f"has no {ENCODED}; expected a JPEG"

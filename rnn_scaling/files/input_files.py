@@ -10,7 +10,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 DEFAULT_MB = 128  # JSON takes ten times its size in memory
@@ -27,7 +27,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 # In the text of JSON: what may be the escape of a character without a picture, or be one.
 _SUSPECT = re.compile(r"\\[bfru]|[^\t\n\r\x20-\x7e]")
-_BUFFER_BYTES, _PIECE_BYTES = 1 << 16, 1 << 20
+_BUFFER_BYTES = 1 << 16
 _limit_mb = [DEFAULT_MB]  # the user's word for this process
 
 
@@ -129,21 +129,15 @@ class _Limited(io.FileIO):
         super().__init__(number, "rb")
         self._path, self._limit, self._read = path, limit, 0
 
-    def readinto(self, buffer: Any) -> int | None:  # what every buffered read ends in, but read()
+    # These call readinto; those of FileIO do not.
+    read, readall = io.RawIOBase.read, io.RawIOBase.readall  # type: ignore[assignment]
+
+    def readinto(self, buffer: Any) -> int | None:
         got = super().readinto(buffer)
         self._read += got or 0
         if self._read > self._limit:
             _refuse_size(self._path, self._read, self._limit)
         return got
-
-    def readall(self) -> bytes:
-        return b"".join(self._pieces())
-
-    def _pieces(self) -> Iterator[bytes]:
-        size = os.fstat(self.fileno()).st_size  # a larger buffer would be cleared for each of many small files
-        piece = bytearray(min(_PIECE_BYTES, max(size + 1, _BUFFER_BYTES)))
-        while got := self.readinto(piece):
-            yield bytes(piece[:got])
 
     def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
         self._read = 0  # read again from there

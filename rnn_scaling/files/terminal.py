@@ -147,12 +147,10 @@ class Board:
         postfix: str | None = None,
         redraw: bool = True,
     ) -> None:
-        """Moves the bar, if there is one.
+        """Moves the bar, if there is one, to a position of `total`; what is None stays as it is.
 
         Args:
-          position: of `total`; None: as before.
-          description: text before the bar; None: as before.
-          postfix: text behind it; None: as before.
+          description, postfix: texts before the bar and behind it.
           redraw: False draws it ten times a second at most, for calls that cost time.
         """
         if self._bar is None:

@@ -25,35 +25,24 @@ def formats_of(path: Path) -> list[str]:
     raise LogError(str(path), 1, f"no line of a known format ({known}); for tables use the audit")
 
 
-def read(path: Path, format: str = "auto") -> tuple[list[ImportedLog], list[LogError]]:
-    """Reads one file in the given format, or in every format that it seems to hold.
+def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[ImportedLog], list[str]]:
+    """Reads files in the given format, or each in every format that it seems to hold.
 
     Returns:
-      What was read, and the formats that could not be.
+      What was read, and for each format that could not be read a sentence.
     """
-    names = formats_of(path) if format == "auto" else [format]
-    logs, errors = [], []
-    for name in names:
-        try:
-            logs.append(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
-        except LogError as e:
-            errors.append(e)
-    return logs, errors
-
-
-def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[ImportedLog], list[str]]:
-    """Reads several files; arguments as in `read`."""
     logs, errors = [], []
     for path in paths:
         try:
-            more, wrong = read(path, format)
-        except LogError as e:
-            more, wrong = [], [e]
+            for name in formats_of(path) if format == "auto" else [format]:
+                try:
+                    logs.append(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
+                except LogError as e:
+                    errors.append(str(e))
+        except LogError as e:  # of no known format
+            errors.append(str(e))
         except OSError as e:
-            more, wrong = [], []
             errors.append(f"{path}: {e.strerror or e}")
-        logs += more
-        errors += [str(e) for e in wrong]
     return mlperf_system.join(logs), errors
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import ImportedRow
-from rnn_scaling.importers.points import Cell, ScalingRow
+from rnn_scaling.importers.points import ScalingRow
 
 APART = 0.05  # relative: runs on one device whose rates differ by more are named
 MOST_REMARKS = 8
@@ -156,12 +156,9 @@ def _differences(row: ScalingRow, one: ScalingRow) -> list[str]:
 
 
 def _sizes(row: ScalingRow) -> str:
-    def text(cell: Cell | None) -> str:
-        return "unknown" if cell is None else cell.text
-
-    return (
-        text(row.batch_size) if row.batch_size or not row.global_batch_size else f"{text(row.global_batch_size)} global"
-    )
+    if row.batch_size is None and row.global_batch_size is not None:
+        return f"{row.global_batch_size.text} global"
+    return row.batch_size.text if row.batch_size else "unknown"
 
 
 def _spread(baseline: Sequence[ScalingRow]) -> str:

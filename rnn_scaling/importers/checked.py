@@ -37,18 +37,11 @@ def _table(rows: Sequence[ScalingRow]) -> tables.Table:
     """The rows as a table of texts."""
     fields = [name for name in _FIELDS if any(getattr(row, name) for row in rows)]
     header = ("series", "devices", *(_FIELDS[name] for name in fields))
-    texts = tuple(
-        (
-            row.line,
-            (
-                row.series,
-                str(row.devices or ""),
-                *(cell.text if (cell := getattr(row, name)) else "" for name in fields),
-            ),
-        )
-        for row in rows
-    )
-    return tables.Table(rows[0].source, 0, header, texts)
+    texts = []
+    for row in rows:
+        cells = [getattr(row, name) for name in fields]
+        texts.append((row.line, (row.series, str(row.devices or ""), *(cell.text if cell else "" for cell in cells))))
+    return tables.Table(rows[0].source, 0, header, tuple(texts))
 
 
 def as_table(faults: Sequence[Finding], comparisons: int) -> Table:

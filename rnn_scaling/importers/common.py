@@ -19,7 +19,6 @@ MAX_ROWS = 100_000  # rows of one log that are kept
 LARGEST = 1e30  # no number of a log is larger; sums and ratios of smaller ones cannot overflow
 MAX_KINDS = 20  # kinds of problems that are listed
 MAX_REMARKS = 10  # sentences about what stands out in one log
-_NO_COLUMN = ("source", "line", "extra", "rate_unit")  # of a row's fields
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # Open MPI "[1,0]<stdout>:", PRRTE "[prterun-host-7@1,0]<stdout>: ", Horovod's Gloo "[0]<stdout>:", MPICH and Intel
 # "[0] ", Slurm's srun --label "0: ".
@@ -120,15 +119,6 @@ def finish(
     return ImportedLog(format, source, kept, tuple(notes), faults, tuple(kept_remarks))
 
 
-def scaling_table(source: str, title: str, rows: Iterable[ScalingRow]) -> ScalingTable:
-    """The rows of a log; its columns are the fields that some row has."""
-    rows = tuple(rows)
-    names = [field.name for field in dataclasses.fields(ScalingRow) if field.name not in _NO_COLUMN]
-    columns = [name for name in names if any(getattr(row, name) not in (None, "") for row in rows)]
-    extra = dict.fromkeys(name for row in rows for name in row.extra)
-    return ScalingTable(source, title, (*columns, *extra), rows)
-
-
 def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Lines with their number from 1, without end of line and colour codes.
 
@@ -164,11 +154,7 @@ def by_rank(lines: Iterable[str], longest: int = 4000) -> Iterator[tuple[int, in
 
 
 def positive(text: str, what: str) -> float:
-    """A number above zero, between 1 / LARGEST and LARGEST.
-
-    Raises:
-      ValueError: with `what` and the text, for anything else.
-    """
+    """A number between 1 / LARGEST and LARGEST. Raises ValueError with `what` and the text, for anything else."""
     return _number(text, what, 1 / LARGEST, "above 0")
 
 

@@ -1,7 +1,7 @@
 """CUDA samples' bandwidthTest: copies host to device, device to host and within the device.
 
 Format: NVIDIA/cuda-samples, Samples/1_Utilities/bandwidthTest (until CUDA 12.8),
-printResultsReadable and printResultsCSV.
+printResultsReadable; its --csv form is not read.
 """
 
 import dataclasses
@@ -13,17 +13,11 @@ from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish,
 
 FORMAT = "bandwidth_test"
 _DETECT = re.compile(r"\[CUDA Bandwidth Test\]|\b(Host to Device|Device to Host|Device to Device) Bandwidth, \d")
-_DETECT_CSV = re.compile(r"\bbandwidthTest-[HD]2[HD]\S*, Bandwidth = ")
 _DEVICE = re.compile(r"\s*Device (\d+): (.+)")
 _KIND = re.compile(r"\s*(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+) Device\(s\).*")
-_MEMORY = re.compile(r"\s*(PINNED|PAGEABLE) Memory Transfers.*")
+_MEMORY = re.compile(r"\s*(PINNED|PAGEABLE) Memory Transfers(?:.*Bandwidth\(([MG]B/s)\))?.*")  # write-combined
 _UNIT = re.compile(r".*Transfer Size \(Bytes\)\s+Bandwidth\(([MG]B/s)\).*")
 _ROW = re.compile(r"\s*(\d+)\s+(\S+)\s*")
-_CSV = re.compile(
-    r"\s*bandwidthTest-([HD]2[HD])(?:-(Pinned|Paged))?(-WriteCombined)?, Bandwidth = (\S+) ([MG]B/s), Time = \S+ s, "
-    r"Size = (\d+) bytes, NumDevsUsed = (\d+).*"
-)
-_SHORT = {"H2D": "Host to Device", "D2H": "Device to Host", "D2D": "Device to Device"}
 COLUMNS = ("Device", "Copy", "Host memory", "Size (B)", "Bandwidth", "Unit", "Devices")
 
 
@@ -40,8 +34,8 @@ class _State:
 
 
 def detect(head: str) -> bool:
-    """The program's first line, a heading of its results, or a line of its --csv form."""
-    return "Bandwidth" in head and bool(_DETECT.search(head) or _DETECT_CSV.search(head))
+    """The program's first line, or a heading of its results."""
+    return "Bandwidth" in head and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
@@ -76,30 +70,15 @@ def _read(text: str, state: _State, rows: list[tuple]) -> None:
         if state.count < 1:
             raise ValueError(f"expected a number of devices above 0, got {match[2]}")
     elif match := _MEMORY.fullmatch(text):
-        state.memory = match[1].lower()
-        _set_unit(text, state)
+        state.memory, state.unit = match[1].lower(), match[2] or state.unit
     elif match := _UNIT.fullmatch(text):
-        _set_unit(text, state)
+        state.unit = match[1]
     elif state.kind and state.unit and (match := _ROW.fullmatch(text)):
         state.rows_since += 1
         size, rate = int(positive(match[1], "a size")), positive(match[2], f"a bandwidth in {state.unit}")
         rows.append((", ".join(state.devices) or None, state.kind, state.memory, size, rate, state.unit, state.count))
-    elif match := _CSV.fullmatch(text):
-        rows.append(_csv_row(match, state))
     elif state.rows_since and text.strip() and not text.startswith(" "):
         state.kind = ""  # a heading's numbers end with the next text
-
-
-def _csv_row(match: re.Match[str], state: _State) -> tuple:
-    rate, size = positive(match[4], f"a bandwidth in {match[5]}"), int(positive(match[6], "a size"))
-    count = int(positive(match[7], "a number of devices"))
-    memory = {"Pinned": "pinned", "Paged": "pageable"}.get(match[2] or "", "")
-    return (", ".join(state.devices) or None, _SHORT.get(match[1], match[1]), memory, size, rate, match[5], count)
-
-
-def _set_unit(text: str, state: _State) -> None:
-    if match := _UNIT.fullmatch(text):
-        state.unit = match[1]
 
 
 def _notes(rows: list[tuple]) -> list[str]:

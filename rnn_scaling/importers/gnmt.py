@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive, scaling_table
-from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
+from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive
+from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact, parse_cell
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
@@ -68,23 +68,22 @@ def detect(head: str) -> bool:
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads one row a run. Raises LogError if no TRAIN line is there."""
     problems = Problems()
-    runs, settings, count = [_GnmtRun()], {}, 0
+    runs, settings, count = [_GnmtRun()], dict[str, str](), 0
     for line, rank, text in by_rank(lines):
-        if "TRAIN [" in text:
-            try:
+        try:
+            if "TRAIN [" in text:
+                count += 1
                 runs = _train(line, rank, text, runs)
-            except ValueError as e:
-                problems.add(line, f"{e}; line left out", "bad number")
-            count += 1
-            if problems.too_many(line, count, "TRAIN lines"):
-                break
-        elif match := _EPOCH.search(text):
-            _total(match, runs[-1], line, problems)
-        elif "batch" in text:
-            for name, value in _OPTION.findall(text):
-                settings[name.replace("_", "-")] = value
-            if global_batch := _GLOBAL_BATCH.search(text):
-                settings["train-global-batch-size"] = global_batch[1]
+            elif match := _EPOCH.search(text):
+                runs[-1].totals[int(match[1])] = positive(match[2], "Tok/s of an epoch")
+            elif "batch" in text:
+                settings |= {name.replace("_", "-"): value for name, value in _OPTION.findall(text)}
+                if match := _GLOBAL_BATCH.search(text):
+                    settings["train-global-batch-size"] = match[1]
+        except ValueError as e:
+            problems.add(line, f"{e}; line left out", "bad number")
+        if problems.too_many(line, count, "TRAIN lines"):
+            break
         runs[-1].settings = dict(settings)
     runs = [run for run in runs if run.steps]
     rows, remarks = [], []
@@ -93,7 +92,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         rows += [row] if row else []
         remarks += said
     epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
-    table = scaling_table(source, "GNMT", rows)
+    table = ScalingTable("GNMT", tuple(rows))
     nothing = "no TRAIN line of GNMT in this file"
     return finish(FORMAT, source, [table, epochs] if runs else [], NOTES, problems, nothing, remarks)
 
@@ -116,13 +115,6 @@ def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list
         runs = [*runs, _GnmtRun()]
     runs[-1].steps.setdefault(rank, []).append(step)
     return runs
-
-
-def _total(match: re.Match[str], run: _GnmtRun, line: int, problems: Problems) -> None:
-    try:
-        run.totals[int(match[1])] = positive(match[2], "Tok/s of an epoch")
-    except ValueError as e:
-        problems.add(line, f"{e}; line left out", "bad number")
 
 
 def _row(run: _GnmtRun, source: str, problems: Problems) -> tuple[ScalingRow | None, list[str]]:
@@ -205,16 +197,8 @@ def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:
         for epoch in dict.fromkeys(step.epoch for step in steps):
             own = [step for step in steps if step.epoch == epoch]
             means = [parse_cell(text) for text in (own[-1].mean_s, own[-1].mean_rate)]
-            rows.append(
-                (
-                    epoch,
-                    rank,
-                    own[-1].of,
-                    len(own),
-                    *(cell.value if cell else None for cell in means),
-                    run.totals.get(epoch),
-                )
-            )
+            shown = [cell.value if cell else None for cell in means]
+            rows.append((epoch, rank, own[-1].of, len(own), *shown, run.totals.get(epoch)))
     return rows
 
 
@@ -224,4 +208,4 @@ def _size(text: str | None) -> Cell | None:
 
 def _rounded(value: float) -> Cell:
     """A mean of steps that were printed to about four digits, as a number to be read."""
-    return Cell(value, 0, f"{value:.0f}")
+    return Cell(value, 1.0, f"{value:.0f}")

@@ -135,9 +135,9 @@ class _HorovodReader(RankReader[_HorovodStream]):
         text += f"its rate is {devices} * the mean of {stream.count} iterations"
         self.problems.add(line, text, "cut short")
         # The iterations were printed to 0.1; so is their mean.
-        rate = Cell(devices * stream.mean, 1 - math.ceil(math.log10(devices)), f"{devices * stream.mean:.1f}")
+        rate = Cell(devices * stream.mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{devices * stream.mean:.1f}")
         spread = 1.96 * devices * math.sqrt(stream.squares / stream.count)
-        self.cut.append(_row(self.source, line, stream, devices, rate, Cell(spread, 1, f"{spread:.1f}")))
+        self.cut.append(_row(self.source, line, stream, devices, rate, Cell(spread, 0.1, f"{spread:.1f}")))
 
 
 def _row(

@@ -80,9 +80,11 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     still_open = sum(bool(tensor.open) for tensor in trace.tensors.values())
     if still_open:
         notes.append(f"{still_open} tensors were in an activity at the end of the file; it is not counted.")
+    if trace.cycles:
+        notes.append(f"{trace.cycles} cycles of Horovod's background thread were marked.")
     tables = [trace.activities(), trace.per_tensor(), trace.ranks_table()] if trace.by_activity else []
     nothing = "no activity that began and ended in this timeline"
-    return finish(FORMAT, source, tables, [*notes, *trace.notes()], problems, nothing)
+    return finish(FORMAT, source, tables, notes, problems, nothing)
 
 
 class _Trace:
@@ -117,7 +119,8 @@ class _Trace:
         elif phase in ("B", "E", "X"):
             tensor = self._tensor(pid, line)
             if tensor is not None:
-                {"B": self._begin, "E": self._finish, "X": self._ready}[phase](tensor, event, ts, line)
+                take = {"B": self._begin, "E": self._finish, "X": self._ready}[phase]
+                take(tensor, str(event.get("name", "")), ts, line)
 
     def _name(self, pid: Any, event: Mapping[str, Any]) -> None:
         args = event.get("args")
@@ -136,8 +139,7 @@ class _Trace:
             self.tensors[pid] = _Tensor(f"pid {pid}")
         return self.tensors[pid]
 
-    def _begin(self, tensor: _Tensor, event: Mapping[str, Any], ts: float, line: int) -> None:
-        name = str(event.get("name", ""))
+    def _begin(self, tensor: _Tensor, name: str, ts: float, line: int) -> None:
         known = name in self.by_activity or len(self.by_activity) < 200
         activity = self.by_activity.setdefault(name, _Activity()) if known else None
         if activity is None or len(tensor.open) > 20:
@@ -150,7 +152,7 @@ class _Trace:
         if name.startswith("NEGOTIATE_"):
             tensor.ready = []
 
-    def _finish(self, tensor: _Tensor, event: Mapping[str, Any], ts: float, line: int) -> None:
+    def _finish(self, tensor: _Tensor, _: str, ts: float, line: int) -> None:
         if not tensor.open:
             self.problems.add(line, f"{tensor.name}: an activity ends that did not begin", "end without begin")
             return
@@ -171,8 +173,7 @@ class _Trace:
         elif not tensor.open:
             tensor.operations += 1
 
-    def _ready(self, tensor: _Tensor, event: Mapping[str, Any], ts: float, line: int) -> None:
-        name = str(event.get("name", ""))
+    def _ready(self, tensor: _Tensor, name: str, ts: float, line: int) -> None:
         if name.isdigit() and len(name) < 8:
             tensor.ready.append((ts, int(name)))
 
@@ -211,6 +212,3 @@ class _Trace:
         rows = [(rank, r.ticks, r.last, r.late / r.last if r.last else None) for rank, r in sorted(self.ranks.items())]
         columns = ("Rank", "Times ready", "Times the last one", "Mean time behind the first one when last (us)")
         return Table("Ranks in negotiation", columns, tuple(rows))
-
-    def notes(self) -> list[str]:
-        return [f"{self.cycles} cycles of Horovod's background thread were marked."] if self.cycles else []

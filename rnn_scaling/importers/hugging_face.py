@@ -6,8 +6,8 @@ Format: huggingface/transformers, `speed_metrics` of trainer_utils.py; newer ver
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed, scaling_table
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed
+from rnn_scaling.importers.points import ScalingRow, ScalingTable
 
 FORMAT = "hugging_face"
 UNIT = "samples/s"
@@ -30,5 +30,5 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
                 problems.add(line, str(e))
         if problems.too_many(line, len(rows), "rows"):
             break
-    table = scaling_table(source, "Hugging Face Trainer", rows)
+    table = ScalingTable("Hugging Face Trainer", tuple(rows))
     return finish(FORMAT, source, [table], NOTES, problems, "no train_samples_per_second in this file")

@@ -2,8 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rnn_scaling import registry
@@ -61,13 +60,6 @@ class Seen(NamedTuple):
     step: int
     total: int | None
     rate: float | None
-
-
-class LogReader(NamedTuple):
-    """Reads logs. read: a ValueError says why the log tells nothing; watch: -> what a line says of how far a run is."""
-
-    read: Callable[[Path, Terms], LogReading]
-    watch: Callable[[Terms], Callable[[str], Seen | None]]
 
 
 def names() -> list[str]:

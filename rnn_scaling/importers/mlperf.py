@@ -11,8 +11,8 @@ from typing import Any
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered, scaling_table
-from rnn_scaling.importers.points import Cell, ScalingRow, exact
+from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered
+from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
@@ -104,7 +104,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     for run in started:
         _check(run, problems)
     rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
-    reached = scaling_table(source, "MLPerf runs that reached their target", rows)
+    reached = ScalingTable("MLPerf runs that reached their target", tuple(rows))
     every = Table(TITLE, COLUMNS, tuple(_row(run) for run in started))
     return finish(FORMAT, source, (reached, every), [*NOTES, *_notes(started)], problems, nothing)
 
@@ -157,7 +157,7 @@ def _event(event: Mapping[str, Any], line: int, runs: list[_MlperfRun], problems
         run.quality = finite(value)
     elif key in _SETTINGS and not (run.stop is not None and key in run.settings):
         run.settings[key] = value
-    _report(run, _rates(key, value))
+    _report(run, key, value)
     _progress(run, key, metadata)
 
 
@@ -166,13 +166,6 @@ def _time_ms(event: Mapping[str, Any]) -> float:
     if ms is None or ms < 0:
         raise ValueError(f"expected time_ms in milliseconds since 1970, got {str(event['time_ms'])[:40]}")
     return ms
-
-
-def _report(run: _MlperfRun, rates: Mapping[str, float]) -> None:
-    """Adds rates to the means of the run."""
-    for name, rate in rates.items():
-        count, mean = run.reports.get(name, (0, 0.0))
-        run.reports[name] = count + 1, mean + (rate - mean) / (count + 1)
 
 
 def _stop(run: _MlperfRun, ms: float, metadata: Mapping[str, Any], line: int, problems: Problems) -> None:
@@ -184,17 +177,18 @@ def _stop(run: _MlperfRun, ms: float, metadata: Mapping[str, Any], line: int, pr
         run.repeats += 1  # another rank's line; the first one counts
 
 
-def _rates(key: str, value: Any) -> dict[str, float]:
-    """The rates that an event reports, by names of _REPORTS. Raises ValueError for one that is no positive number."""
+def _report(run: _MlperfRun, key: str, value: Any) -> None:
+    """Adds the rates of an event to the means of the run. Raises ValueError for one that is no positive number."""
     if key != _TRACKED and key not in _RATE_KEYS:
-        return {}
+        return
     named = value if isinstance(value, dict) else {key: value}
-    values = {name: named[name] for name in _RATE_KEYS if name in named}
-    before = f"{_TRACKED} " if key == _TRACKED else ""
-    rates = {before + name: finite(each) or 0.0 for name, each in values.items()}
-    if any(rate <= 0 for rate in rates.values()):
-        raise ValueError(f"expected a throughput above 0, got {str(list(values.values()))[:40]}")
-    return rates
+    rates = {name: named[name] for name in _RATE_KEYS if name in named}
+    if any((finite(rate) or 0.0) <= 0 for rate in rates.values()):
+        raise ValueError(f"expected a throughput above 0, got {str(list(rates.values()))[:40]}")
+    for name, rate in rates.items():
+        report = f"{_TRACKED} {name}" if key == _TRACKED else name
+        count, mean = run.reports.get(report, (0, 0.0))
+        run.reports[report] = count + 1, mean + (rate - mean) / (count + 1)
 
 
 def _progress(run: _MlperfRun, key: str, metadata: Mapping[str, Any]) -> None:
@@ -255,10 +249,8 @@ def _series(settings: Mapping[str, Any]) -> str:
 
 def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
     batch = finite(run.settings.get("global_batch_size"))
-    extra: dict[str, Cell] = {}
-    for name, number in (("trained samples", run.samples), ("epochs", run.epochs), ("last quality", run.quality)):
-        if number is not None:
-            extra[name] = exact(number)
+    reached = {"trained samples": run.samples, "epochs": run.epochs, "last quality": run.quality}
+    extra = {name: exact(number) for name, number in reached.items() if number is not None}
     return ScalingRow(
         source,
         run.line,
@@ -268,7 +260,7 @@ def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
         rate=exact(run.rate[1]) if run.reports else None,
         rate_unit="samples/s",
-        extra={"time to target (s)": Cell(run.seconds or 0.0, 3, f"{run.seconds:.3f}"), **extra},
+        extra={"time to target (s)": Cell(run.seconds or 0.0, 1e-3, f"{run.seconds:.3f}"), **extra},
     )
 
 

@@ -16,14 +16,8 @@ FORMAT = "mlperf_system"
 MOST_CHARACTERS = 1 << 20  # a description has some 40 lines
 COLUMNS = ("System", "Submitter", "Nodes", "Accelerators a node", "Accelerators", "Accelerator", "Framework")
 _KEYS = (
-    "system_name",
-    "submitter",
-    "number_of_nodes",
-    "accelerators_per_node",
-    "",
-    "accelerator_model_name",
-    "framework",
-)
+    "system_name", "submitter", "number_of_nodes", "accelerators_per_node", "", "accelerator_model_name", "framework",
+)  # fmt: skip
 _DETECT = re.compile(r'"accelerators_per_node"\s*:')
 NOTES = ("Accelerators = number_of_nodes x accelerators_per_node.",)
 

@@ -28,7 +28,8 @@ class _NcclRun:
     operation: str = ""
     ranks: dict[int, int] = dataclasses.field(default_factory=dict)
     repeated_ranks: int = 0
-    columns: tuple[str, ...] = ()
+    leading: tuple[str, ...] = ()  # columns before those of the two halves, out of place and in place
+    half: tuple[str, ...] = ()
     average: float | None = None
     is_own: bool = False  # of the suite's own links, whose times are medians
 
@@ -65,57 +66,55 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 def _read(text: str, line: int, runs: list[_NcclRun], problems: Problems) -> list[Measurement]:
     run = runs[-1]
-    bare = text.lstrip("# ")
     if match := _CONFIG.fullmatch(text):
-        if run.columns:  # numbers came before: another program starts
+        if run.leading:  # numbers came before: another program starts
             runs.append(_NcclRun(operation=run.operation))
     elif match := _RANK.fullmatch(text):
-        if run.columns:
+        if run.leading:
             runs.append(_NcclRun(operation=run.operation))
         run = runs[-1]
         run.repeated_ranks += int(match[1]) in run.ranks
         run.ranks[int(match[1])] = int(match[2] or 0)
     elif _HEADER.fullmatch(text):
-        run.columns = _columns(bare.split())
+        run.leading, run.half = _columns(text.lstrip("# ").split())
     elif match := _AVERAGE.fullmatch(text):
         run.average = positive(match[1], "an average bus bandwidth") if float(match[1]) else 0.0
     elif match := _BOUNDS.fullmatch(text):
         problems.add(line, f"{match[1]} out of bounds values: the operation's results are wrong")
-    elif run.columns and _ROW.fullmatch(text):
+    elif run.leading and _ROW.fullmatch(text):
         return _row(text, line, run)
     elif "_perf" in text and (name := operation_of(text)):
-        if run.columns and "concluded" not in text:
+        if run.leading and "concluded" not in text:
             runs.append(_NcclRun())
         runs[-1].operation = name
         runs[-1].is_own = text.rstrip().endswith("(rnn_scaling.links): medians")
     return []
 
 
-def _columns(words: list[str]) -> tuple[str, ...]:
-    """The columns that a header names, without the time stamp."""
+def _columns(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns that a header names, without the time stamp: the leading ones, and those of a half."""
     words = [word for word in words if word != "timestamp"]
     first = next((i for i, word in enumerate(words) if word in ("time", "cputime")), len(words))
-    half, other = words[first:][: (len(words) - first) // 2], words[first:][(len(words) - first) // 2 :]
-    if half != other or not {"algbw", "busbw"} <= set(half) or words[:3] != ["size", "count", "type"]:
+    half = words[first:][: (len(words) - first) // 2]
+    if words[first:] != half * 2 or not {"algbw", "busbw"} <= set(half) or words[:3] != ["size", "count", "type"]:
         raise ValueError(f"expected size, count, type and twice time, algbw, busbw, got {' '.join(words)[:80]}")
-    return tuple(words)
+    return tuple(words[:first]), tuple(half)
 
 
 def _row(text: str, line: int, run: _NcclRun) -> list[Measurement]:
     """The out-of-place and the in-place half of one line of numbers."""
     words = _TIMESTAMP.sub("", text.rstrip()).split()
-    columns = run.columns
-    first = next(i for i, name in enumerate(columns) if name in ("time", "cputime"))
-    halves = [columns[first:][: (len(columns) - first) // 2]] * 2
+    first, size = len(run.leading), len(run.half)
+    columns = (*run.leading, *run.half, *run.half)
     places = ["out of place", "in place"]
-    if len(words) == len(columns) - len(halves[0]):  # no out-of-place numbers: blanks
-        halves, places = halves[1:], places[1:]
+    if len(words) == first + size:  # no out-of-place numbers: blanks
+        places = places[1:]
     elif len(words) != len(columns):
         raise ValueError(f"expected {len(columns)} columns ({' '.join(columns)}), got {len(words)}")
-    named = dict(zip(columns[:first], words))
+    named = dict(zip(run.leading, words))
     made = []
-    for i, (half, place) in enumerate(zip(halves, places)):
-        values = dict(zip(half, words[first + i * len(half) :]))
+    for i, place in enumerate(places):
+        values = dict(zip(run.half, words[first + i * size :]))
         if set(values.values()) == {"N/A"}:  # not measured: the suite's own links has no in-place half
             continue
         made.append(_measurement(named, values, place, line, run))
@@ -142,9 +141,9 @@ def _whole(text: str) -> int:
 
 def _notes(runs: list[_NcclRun]) -> list[str]:
     texts = []
-    if any(run.columns and not run.ranks for run in runs):
+    if any(run.leading and not run.ranks for run in runs):
         texts.append("No 'Rank' lines: the number of ranks is not known, busbw could not be checked.")
-    if any(run.columns and not run.operation for run in runs):
+    if any(run.leading and not run.operation for run in runs):
         texts.append("The log does not name the operation (releases before 2025): busbw could not be checked there.")
     if any(run.repeated_ranks for run in runs):
         texts.append(

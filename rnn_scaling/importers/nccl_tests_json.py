@@ -16,7 +16,7 @@ from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation
 from rnn_scaling.importers.points import Cell
 
 FORMAT = "nccl_tests_json"
-DECIMALS = 6  # printf's "%lf"
+STEP = 1e-6  # of printf's "%lf"
 _DETECT = re.compile(r'\A\s*\{\s*"version"\s*:\s*\d+\s*,.*?"(nccl_version|args)"\s*:', re.S)
 
 
@@ -115,4 +115,4 @@ def _whole(value: Any) -> int:
 
 def _cell(value: Any, what: str) -> Cell:
     number = not_negative(value, what)
-    return Cell(number, DECIMALS, f"{number:g}")
+    return Cell(number, STEP, f"{number:g}")

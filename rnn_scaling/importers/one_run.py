@@ -10,7 +10,7 @@ from pathlib import Path
 from rnn_scaling import registry
 from rnn_scaling.importers import any_format, line_clock, log_formats, pattern, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, LogError, numbered, read_lines
-from rnn_scaling.importers.log_formats import LogReader, LogReading, Seen, Terms
+from rnn_scaling.importers.log_formats import LogReading, Seen, Terms
 from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
@@ -115,9 +115,6 @@ def _searches(terms: Terms) -> list[Callable[[str], re.Match[str] | None]]:
     bars = [name for name in wanted if name in registry.IMPORTERS and registry.IMPORTERS[name].counts_steps]
     searches = [registry.load(registry.IMPORTERS, name).BAR.regex.match for name in bars]
     return [*searches, *([printed_numbers.compiled(user_pattern).search] if user_pattern else [])]
-
-
-READER = LogReader(read, watch)
 
 
 def _value(text: str | None) -> float:

@@ -96,10 +96,9 @@ def _notes(matrices: list[_Matrix]) -> list[str]:
         "and written.",
         "Bidirectional bandwidth is the sum of both directions.",
     ]
-    for matrix in matrices:
-        if "Connectivity" in matrix.title and any(0 in row[1:] for row in matrix.rows):
-            notes.append("Pairs without peer access copy through host memory, also in the matrices called P2P=Enabled.")
-            break
+    connected = [row for matrix in matrices if "Connectivity" in matrix.title for row in matrix.rows]
+    if any(0 in row[1:] for row in connected):
+        notes.append("Pairs without peer access copy through host memory, also in the matrices called P2P=Enabled.")
     return notes
 
 

@@ -1,7 +1,6 @@
 """Points of a scaling measurement as logs print them: the rows that every importer of rates makes."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 from rnn_scaling.audit import numbers
@@ -14,16 +13,13 @@ class Cell:
     """One number as printed."""
 
     value: float  # "88 %" is 0.88
-    digits: int  # decimals of `value` that were printed, negative where the last printed digit is tens
+    step: float  # what its last printed digit counts
     text: str  # what the source has
-    unit: str = ""  # what follows the number there
-    # What the last printed digit counts, if that is no power of ten ("1.5 h" in seconds: 360), else 0.
-    step: float = 0.0
 
     @property
     def half_ulp(self) -> float:
         """Half a unit of the last printed digit."""
-        return 0.5 * (self.step or 10.0**-self.digits) + abs(self.value) * FLOAT_SLACK
+        return 0.5 * self.step + abs(self.value) * FLOAT_SLACK
 
     @property
     def low(self) -> float:
@@ -58,11 +54,9 @@ class ScalingRow:
 
 @dataclasses.dataclass(frozen=True)
 class ScalingTable:
-    """Points of one source under a title; columns are the fields that some row has."""
+    """Points of one source under a title."""
 
-    source: str
     title: str
-    columns: tuple[str, ...]
     rows: tuple[ScalingRow, ...]
 
 
@@ -71,15 +65,14 @@ def parse_cell(text: str) -> Cell | None:
     number = numbers.parse(text)
     if number is None:
         return None
-    value, step = (number.value / 100, number.step / 100) if number.unit == "%" else (number.value, number.step)
-    digits = round(-math.log10(step))
-    return Cell(value, digits, number.text, number.unit, 0.0 if math.isclose(10.0**-digits, step) else step)
+    whole = 100 if number.unit == "%" else 1
+    return Cell(number.value / whole, number.step / whole, number.text)
 
 
 def exact(value: float) -> Cell:
     """The cell of a number that was not rounded for print, as in JSON: every decimal that it has counts."""
     if float(value).is_integer() and abs(value) < 1e15:
-        return Cell(float(value), 9, str(int(value)))
+        return Cell(float(value), 1e-9, str(int(value)))
     shown = repr(float(value))
     mantissa, _, exponent = shown.partition("e")
-    return Cell(float(value), len(mantissa.partition(".")[2]) - int(exponent or 0), shown)
+    return Cell(float(value), 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])), shown)

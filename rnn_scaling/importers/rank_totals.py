@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, scaling_table
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
+from rnn_scaling.importers.points import ScalingRow, ScalingTable
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start and stop within milliseconds.
 SAME_TOTAL = 0.01
@@ -68,7 +68,7 @@ class RankReader(abc.ABC, Generic[Stream]):
 
     def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
         rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
-        table = scaling_table(self.source, self.title, rows)
+        table = ScalingTable(self.title, tuple(rows))
         return finish(self.format, self.source, [table], notes, self.problems, nothing, self.remarks)
 
 

@@ -7,8 +7,8 @@ Format: tensorflow/data_parallelism_for_nmt/train.py of that repository: a heade
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed, scaling_table
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed
+from rnn_scaling.importers.points import ScalingRow, ScalingTable
 
 FORMAT = "seed_trainer"
 UNIT = "words/s"
@@ -44,8 +44,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
                 problems.add(line, f"{e}; row left out", "bad row")
                 continue
             ones += row.speedup is None
-            if not _repeats(row, rows):
-                rows.append(row)
+            rows.append(row)
         elif (match := _LOSS.match(text)) and match[2].lower().lstrip("-") in ("nan", "inf"):
             problems.add(line, f"the loss of batch {match[1]} is {match[2]}: the run diverged", "loss")
         if problems.too_many(line, len(rows), "rows"):
@@ -55,7 +54,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     notes = list(NOTES)
     if ones:
         notes.append(f"{ones} rows print a ratio of 1.00 for several GPUs, the trainer's default; it is left out.")
-    table = scaling_table(source, "NMT trainer", rows)
+    table = ScalingTable("NMT trainer", tuple(rows))
     return finish(FORMAT, source, [table], notes, problems, "no row of the trainer in this file")
 
 
@@ -77,11 +76,3 @@ def _row(text: str, line: int, source: str) -> ScalingRow:
         rate_unit=UNIT,
         speedup=None if is_default else cells[4],
     )
-
-
-def _repeats(row: ScalingRow, rows: list[ScalingRow]) -> bool:
-    """Is it the row before, printed once more (tee and the terminal in one file)?"""
-    if not rows:
-        return False
-    texts = [[cell.text for cell in (r.batch_size, r.seconds, r.rate) if cell] for r in (row, rows[-1])]
-    return row.devices == rows[-1].devices and texts[0] == texts[1]

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
-from rnn_scaling.files.markdown import Table, Value
+from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
 from rnn_scaling.machine import topology_matrix
 
@@ -89,10 +89,8 @@ def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problem
 
 
 def _matrix_table(matrix: _TopologyMatrix) -> Table:
-    rows: list[tuple[Value, ...]] = []
-    for name, row in matrix.rows.items():
-        rows.append((name, *row.links, *(cell or None for cell in row.extras)))
-    return Table("Topology", ("Device", *matrix.devices, *matrix.header.extras), tuple(rows))
+    rows = tuple((name, *row.links, *(cell or None for cell in row.extras)) for name, row in matrix.rows.items())
+    return Table("Topology", ("Device", *matrix.devices, *matrix.header.extras), rows)
 
 
 def _groups_table(matrix: _TopologyMatrix) -> Table:

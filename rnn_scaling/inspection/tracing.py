@@ -9,6 +9,7 @@ Two kinds of trace, because the profiler's cost depends on what it records:
 - `measure`: the expensive kernels only, which costs little: for durations.
 """
 
+import contextlib
 import ctypes
 import os
 import tempfile
@@ -42,7 +43,7 @@ def count(step: Callable[[], Any], num_steps: int) -> Traced:
     Raises:
       TraceError: if this TensorFlow cannot record every kernel.
     """
-    with _folder() as folder:
+    with _temporary() as folder:
         return _trace(step, num_steps, folder, EVERY_KERNEL)
 
 
@@ -52,13 +53,11 @@ def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
     Args:
       log_dir: the folder that keeps the profiler's file; "": it is deleted again.
     """
-    if log_dir:
-        return _trace(step, num_steps, log_dir, None)
-    with _folder() as folder:
+    with contextlib.nullcontext(log_dir) if log_dir else _temporary() as folder:
         return _trace(step, num_steps, folder, None)
 
 
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _temporary() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="rnn_scaling_trace_", ignore_cleanup_errors=True)
 
 

@@ -1,28 +1,25 @@
 """The rate of TensorFlow's MatMul on devices as a run has them, all at once: what arithmetic can reach at most."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from rnn_scaling.links import gemm, rounds
 from rnn_scaling.links.gemm import Gemm, Product, Shape
+from rnn_scaling.links.rounds import Clock, Tell
 
 TARGET_S = 0.05  # how long a repeat lasts at least: longer than a call takes, and GPUs warm up in it
 MOST_CALLS = 100  # in flight; each has results of its own
 LONGEST_S = 2.0  # of one product; larger ones are left out
 BUDGET_S = 3.0  # of one shape
 
-Clock = Callable[[], float]
-
 
 class ComputeWork:
     """One product, the same on every device at once, ready to be timed."""
 
     def __init__(self, devices: Sequence[str], shape: Shape, dtype: str, clock: Clock = time.perf_counter) -> None:
-        """shape: m, k, n of [m, k] x [k, n].
-        clock: returns seconds.
-        """
+        """shape: m, k, n of [m, k] x [k, n]."""
         m, k, n = shape
         self.shape, self.calls, self._clock = shape, 1, clock
         self.pairs: list[list[tf.Variable]] = []  # the factors on each device
@@ -67,7 +64,7 @@ def measure(
     repeats: int,
     cores_per_device: int,
     onednn: bool,
-    tell: Callable[[int, int, str], None],
+    tell: Tell,
 ) -> list[Gemm]:
     """Times of every product and type, in rounds.
 

@@ -44,11 +44,7 @@ _ARGUMENTS = {
 
 
 def find_library() -> Any:
-    """The runtime library that TensorFlow's CUDA packages brought, else one that the loader finds.
-
-    Raises:
-      DeviceError: if there is none, naming what was tried.
-    """
+    """The library of TensorFlow's CUDA packages, else one that the loader finds. Raises DeviceError: there is none."""
     tried = []
     for path in [*_packaged(), "libcudart.so.13", "libcudart.so.12", ctypes.util.find_library("cudart")]:
         if not path:
@@ -96,7 +92,6 @@ class Cuda:
         self.call("cudaSetDevice", device)
 
     def device_memory(self, device: int, num_bytes: int) -> AbstractContextManager[int]:
-        """Address of memory on a device."""
         self.use(device)
         return self._owned("cudaMalloc", "cudaFree", num_bytes)
 

@@ -30,8 +30,6 @@ Enqueue = Callable[[int, int], None]  # (bytes, stream)
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """A way for bytes."""
-
     name: str
     # For each direction at once, (device of its stream, what puts one copy into the stream).
     lanes: tuple[tuple[int, Enqueue], ...]

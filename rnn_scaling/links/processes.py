@@ -4,16 +4,15 @@ import dataclasses
 import json
 import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.links.rounds import Tell
 from rnn_scaling.links.series import Series, from_json
 from rnn_scaling.processes import process
 
 WORKER = process.our_module("rnn_scaling.links.worker")
-
-Tell = Callable[[int, int, str], None]
 
 
 @dataclasses.dataclass(frozen=True)

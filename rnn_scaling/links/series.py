@@ -13,8 +13,6 @@ MOST_DRIFT = 1.25  # between passes; beyond, they did not measure the same machi
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One size."""
-
     num_bytes: int  # of a transfer; of an all-reduce, bytes of each rank's tensor
     seconds: tuple[float, ...]  # raw times of one transfer, each the mean of `calls` transfers in a row
     calls: int = 1  # transfers in a row
@@ -22,7 +20,6 @@ class Point:
 
     @property
     def median_s(self) -> float:
-        """Middle of the times, in seconds."""
         return quantile(self.seconds, 0.5)
 
     @property

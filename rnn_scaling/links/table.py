@@ -16,8 +16,6 @@ GIGA = 1e9
 
 @dataclasses.dataclass(frozen=True)
 class Measurements:
-    """All that a call of the command measured."""
-
     devices: str
     series: tuple[Series, ...]
     nothing: Series | None = None  # the timed call with nothing exchanged; None: not measured

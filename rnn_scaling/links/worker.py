@@ -23,7 +23,6 @@ from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures; returns 1 and says why on stderr if it cannot."""
     request, result = json.loads(Path(argv[0]).read_text()), Path(argv[1])
     prepare_cuda_order()
     measure = {

@@ -35,7 +35,6 @@ class ClockSampler:
         interval_s: float = INTERVAL_S,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Starts sampling."""
         self._open, self._interval_s, self._clock, self._started = open_source, interval_s, clock, clock()
         self._source: ClockSource | None = None
         self._samples: list[dict[str, Any]] = []

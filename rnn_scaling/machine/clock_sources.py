@@ -15,8 +15,6 @@ _CORE = re.compile(r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.M
 
 @dataclasses.dataclass(frozen=True)
 class ClockSource:
-    """Something that tells clocks."""
-
     name: str
     devices: Sample  # what does not change, one mapping a device
     poll: Callable[[], Sample | None]  # what changes, in their order; None: nothing new

@@ -10,23 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.machine.gpus import gpu_topology, query_gpus
-from rnn_scaling.machine.system import cpuinfo_values, read_first_line, read_text, run_command
+from rnn_scaling.machine.system import control_groups, cpuinfo_values, read_first_line, read_text, run_command
 
 # TF_CLI_, TF_VAR_ and their like belong to another program and may hold secrets.
 RELEVANT_VARIABLES = re.compile(
     r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE)"
 )
 PACKAGES = (
-    "tensorflow",
-    "tensorflow-cpu",
-    "numpy",
-    "absl-py",
-    "keras",
-    "protobuf",
-    "horovod",
-    "torch",
-    "jax",
-    "jaxlib",
+    *("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf"),
+    *("horovod", "torch", "jax", "jaxlib"),
 )
 CUDA_PARTS = {"runtime": "cuda-runtime", "cudnn": "cudnn", "cublas": "cublas", "nccl": "nccl"}  # pip: nvidia-PART-cu12
 # Vector units by which TensorFlow and its libraries choose kernels, as /proc/cpuinfo names them on x86 and ARM.
@@ -51,11 +43,11 @@ def read_environment() -> dict[str, Any]:
         "packages": package_versions(),
         "cuda": _cuda_versions(),
         "platform": platform.platform(),
-        "cpu": cpu_model(cpuinfo) or platform.processor() or platform.machine(),
+        "cpu": next(iter(cpuinfo_values(cpuinfo, "model name")), "") or platform.processor() or platform.machine(),
         "cpu_vector_units": cpu_vector_units(cpuinfo),
         "cpu_cores": os.cpu_count(),
         "cpu_topology": {**cpu_topology(cpuinfo), "numa_nodes": numa_nodes()},
-        "cpu_mhz": cpu_mhz(cpuinfo),
+        "cpu_mhz": [float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")],  # of each core now
         "cpu_limit": cpu_limit(),
         **{name: read_first_line(path) for name, path in SYSTEM_FILES.items()},
         "memory_bytes": _memory_bytes(),
@@ -89,20 +81,10 @@ def _cuda_versions() -> dict[str, str | None]:
     }
 
 
-def cpu_model(cpuinfo: str) -> str | None:
-    """The processor's name from the text of /proc/cpuinfo."""
-    return next(iter(cpuinfo_values(cpuinfo, "model name")), None)
-
-
 def cpu_vector_units(cpuinfo: str) -> list[str] | None:
     """Which of VECTOR_UNITS the processor has, from the text of /proc/cpuinfo; None: the system does not tell."""
     units = cpuinfo_values(cpuinfo, "(?:flags|Features)")
     return [name for name in VECTOR_UNITS if name in units[0].split()] if units else None
-
-
-def cpu_mhz(cpuinfo: str) -> list[float]:
-    """Present clock of each core in MHz from the text of /proc/cpuinfo; empty where the system does not tell."""
-    return [float(value) for value in cpuinfo_values(cpuinfo, "cpu MHz")]
 
 
 def cpu_topology(cpuinfo: str) -> dict[str, int | None]:
@@ -127,19 +109,13 @@ def cpu_limit(root: str = "/") -> float | None:
     Source: kernel documentation, admin-guide/cgroup-v2.rst, "cpu.max"; version 1: scheduler/sched-bwc.rst.
     """
     limits = []
-    for line in read_text(f"{root}/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        # The groups above limit too. In a container the path may be the host's, and only the root is to be seen.
-        for group in {path, *map(str, Path(path).parents)}:
-            if controllers:
-                folder = f"{root}/sys/fs/cgroup/cpu/{group}"
-                words = [read_first_line(f"{folder}/cpu.cfs_{part}_us") or "" for part in ("quota", "period")]
-            else:
-                words = (read_first_line(f"{root}/sys/fs/cgroup/{group}/cpu.max") or "").split()
-            if len(words) == 2 and all(word.isdigit() for word in words):  # "max" and -1: no limit
-                limits.append(int(words[0]) / int(words[1]))
+    for folder, is_second in control_groups(root, "cpu"):
+        if is_second:
+            words = (read_first_line(f"{folder}/cpu.max") or "").split()
+        else:
+            words = [read_first_line(f"{folder}/cpu.cfs_{part}_us") or "" for part in ("quota", "period")]
+        if len(words) == 2 and all(word.isdigit() for word in words):  # "max" and -1: no limit
+            limits.append(int(words[0]) / int(words[1]))
     return min(limits, default=None)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rnn_scaling.machine import throttling
+from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.system import run_command
 
 T = TypeVar("T")
@@ -25,6 +26,11 @@ class DeviceError(ValueError):
 def visible_gpus() -> int:
     """NVIDIA GPUs that the driver shows and CUDA_VISIBLE_DEVICES leaves, counted without loading CUDA."""
     return len(gpu_ids())
+
+
+def machine_size() -> dict[str, int]:
+    """What this process may use: `num_gpus` and `num_cores`."""
+    return {"num_gpus": visible_gpus(), "num_cores": len(available_cores())}
 
 
 def gpu_ids() -> list[str]:

@@ -46,20 +46,15 @@ def ask(api: Any, function: str, *arguments: Any) -> Any | None:
         return None
 
 
-def gpus(api: Any) -> list[Gpu]:
-    """Every GPU of the machine."""
+def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
+    """The GPUs with these names, in this order (see `gpus.gpu_ids`)."""
     present = []
     for index in range(ask(api, "nvmlDeviceGetCount") or 0):
         handle = ask(api, "nvmlDeviceGetHandleByIndex", index)
         if handle is not None:  # else the GPU fell off the bus
             uuid, name = (str(ask(api, f"nvmlDeviceGet{what}", handle) or "") for what in ("UUID", "Name"))
             present.append(Gpu(index, uuid, name, handle))
-    return present
-
-
-def visible(api: Any, ids: Sequence[str]) -> list[Gpu]:
-    """The GPUs with these names, in this order (see `gpus.gpu_ids`)."""
-    return chosen(gpus(api), ids, lambda gpu: (str(gpu.index), gpu.uuid))
+    return chosen(present, ids, lambda gpu: (str(gpu.index), gpu.uuid))
 
 
 def limits(api: Any, gpu: Gpu) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -18,6 +19,18 @@ def read_text(path: str) -> str:
 
 def read_first_line(path: str) -> str | None:
     return next(iter(read_text(path).splitlines()), None)
+
+
+def control_groups(root: str, controller: str) -> Iterator[tuple[str, bool]]:
+    """(folder, whether it is of version 2) of this process's control group and of those above, which limit it too."""
+    for line in read_text(f"{root}/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        place = f"{root}/sys/fs/cgroup/{controller if controllers else ''}"
+        # In a container the path may be the host's, and only the root is to be seen.
+        for group in dict.fromkeys([path, *map(str, Path(path).parents)]):
+            yield f"{place}/{group}", not controllers
 
 
 def peak_process_bytes(root: str = "/") -> int | None:

@@ -30,11 +30,7 @@ class Best:
 
 
 def read() -> Topology | None:
-    """The topology of this machine; None: no visible GPU, or nvidia-smi does not answer.
-
-    Raises:
-      TopologyError: if its answer cannot be read.
-    """
+    """The topology of this machine; None: no GPU, or nvidia-smi does not answer. Raises TopologyError as `parse`."""
     printed = gpu_topology()
     return None if printed is None else parse(printed)
 
@@ -108,12 +104,7 @@ def _worst(topology: Topology, subset: Sequence[int]) -> str:
 
 def text(topology: Topology) -> str:
     """What a person wants to know, for a terminal: the matrix, the groups, and the best GPUs for each count."""
-    blocks = [
-        "GPU topology, from nvidia-smi",
-        _table(topology),
-        _groups_text(topology),
-        _best_text(topology),
-    ]
+    blocks = ["GPU topology, from nvidia-smi", _table(topology), _groups_text(topology), _best_text(topology)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 

@@ -61,11 +61,7 @@ class Topology:
 
 
 def parse(text: str) -> Topology:
-    """Reads the output of `nvidia-smi topo -m`.
-
-    Raises:
-      TopologyError: if the matrix of GPUs is not whole, uneven, or has words that are no links.
-    """
+    """Reads the output of `nvidia-smi topo -m`. Raises TopologyError unless its matrix of GPUs is whole and even."""
     header: Header | None = None
     rows: dict[str, MatrixRow] = {}
     for line in text.splitlines():

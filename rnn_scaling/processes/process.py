@@ -66,10 +66,7 @@ def our_module(name: str, python: str = sys.executable) -> tuple[str, ...]:
 
 
 def run(
-    command: Sequence[str],
-    timeout_s: float,
-    on_line: OnLine = lambda line: None,
-    is_alive: IsAlive | None = None,
+    command: Sequence[str], timeout_s: float, on_line: OnLine = lambda line: None, is_alive: IsAlive | None = None
 ) -> Ended:
     """Runs a command in a process group of its own; result, errors and other arguments as in `run_together`."""
     return run_together([Task(command)], timeout_s, on_line, is_alive)
@@ -117,11 +114,7 @@ def run_together(
 
 class _Children:
     def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        on_line: OnLine,
-        is_alive: IsAlive | None,
-        arrivals: list[float] | None,
+        self, selector: selectors.BaseSelector, on_line: OnLine, is_alive: IsAlive | None, arrivals: list[float] | None
     ) -> None:
         self._selector, self._on_line = selector, on_line
         self._arrivals = arrivals

@@ -1,14 +1,13 @@
 """What is wrong with numbers of a record that are right in type: options, lengths, sums. In words, with their paths."""
 
-import functools
 import itertools
 import math
 import operator
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS, unit_of
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
@@ -28,17 +27,21 @@ WHOLE_NUMBERS = {
     "global_batch_size": 0,
     "num_batches": 1,
 }  # with their minimum
+# Kind of an option -> types of its values in JSON, and what these are in words.
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a word"),
+}
 NEEDED_LISTS = ("seconds", "items")
 OPTIONAL_LISTS = ("loss", "loss_items", "correct", "ready", "tower_items", "tower_positions")
 # Rank 0's clock also sees the barriers themselves: ranks leave one within milliseconds, on a loaded machine later.
 WINDOW_SHARE, WINDOW_S = 0.10, 5.0
 
 
-def config_faults(config: Any) -> Iterator[str]:
+def config_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """What no command line could have given; an option that this version does not know may be any one value."""
-    if not isinstance(config, dict):
-        yield f"config is {spelled(config)}; expected the run's options"
-        return
     is_others = isinstance(config.get(TRAINER), str)
     yield from _value_faults(config)
     for name in ("encoder_type", "variable_update"):
@@ -51,7 +54,7 @@ def config_faults(config: Any) -> Iterator[str]:
     yield from _option_faults({name: value for name, value in config.items() if not (is_others and name in THEIRS)})
 
 
-def _value_faults(config: dict[str, Any]) -> Iterator[str]:
+def _value_faults(config: Mapping[str, Any]) -> Iterator[str]:
     """Values that are neither a finite number nor a word."""
     for name, value in config.items():
         if isinstance(value, (int, float)):
@@ -62,55 +65,35 @@ def _value_faults(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _option_faults(config: dict[str, Any]) -> Iterator[str]:
-    """Values that break the rule of their option."""
-    rules = _option_rules()
-    for name, value in config.items():
-        rule = rules.get(name)
-        if rule is None or (value is None and rule.or_none):
+    """Values that break the rule of their option; those of WHOLE_NUMBERS have their own."""
+    for name, field in configs.OPTIONS.items():
+        if name not in config or name in WHOLE_NUMBERS:
             continue
-        if type(value) not in rule.types:
-            yield f"config.{name} is {spelled(value)}; expected {rule.expected}"
-        elif rule.choices and value not in rule.choices:
-            yield f"config.{name} is {spelled(value)}; expected {', '.join(rule.choices)}"
-        elif rule.minimum is not None and not value >= rule.minimum:
-            yield f"config.{name} is {spelled(value)}; expected at least {rule.minimum:g}"
+        value = config[name]
+        types, expected = _KINDS[flags.kind_of(field)]
+        choices, minimum = field.metadata["choices"], field.metadata["minimum"]
+        if value is None and "None" in str(field.type):
+            continue
+        if type(value) not in types:
+            yield f"config.{name} is {spelled(value)}; expected {expected}"
+        elif choices and value not in choices:
+            yield f"config.{name} is {spelled(value)}; expected {', '.join(choices)}"
+        elif minimum is not None and not value >= minimum:
+            yield f"config.{name} is {spelled(value)}; expected at least {minimum:g}"
 
 
-class _OptionRule(NamedTuple):
-    """What a value of an option may be."""
-
-    types: tuple[type, ...]
-    expected: str
-    or_none: bool
-    choices: tuple[str, ...]
-    minimum: float | None
-
-
-@functools.cache  # the options of a program do not change, and thousands of records are read
-def _option_rules() -> dict[str, _OptionRule]:
-    """Of every option but WHOLE_NUMBERS."""
-    expected = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a word"}
-    types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
-    rules: dict[str, _OptionRule] = {}
-    for name in configs.OPTIONS.keys() - WHOLE_NUMBERS.keys():
-        field = configs.OPTIONS[name]
-        kind, limits = flags.kind_of(field), field.metadata
-        or_none = "None" in str(field.type)
-        rules[name] = _OptionRule(types[kind], expected[kind], or_none, limits["choices"], limits["minimum"])
-    return rules
-
-
-def unit_faults(unit: str, config: Mapping[str, Any]) -> Iterator[str]:
+def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
     """A unit that is not what the run's workload counts."""
     name = config.get("model", configs.OPTIONS["model"].default)
     workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
-    if workload and unit != workload.unit:
-        yield f"unit is {spelled(unit)}; expected {workload.unit!r}, which --model={name} counts"
+    expected = unit_of({**config, "model": name}) if workload else unit
+    if unit != expected:
+        yield f"unit is {spelled(unit)}; expected {expected!r}, which --model={name} counts"
 
 
-def phase_faults(phases: Phases | None, batches: Batches | None) -> Iterator[str]:
+def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
     """Sums of seconds that do not fit."""
-    if phases is None or batches is None or not phases.total:
+    if batches is None or not phases.total:
         return
     parts, timed = math.fsum(phases.parts.values()), math.fsum(batches.seconds)
     if parts and not _close(parts, phases.total):
@@ -123,12 +106,7 @@ def phase_faults(phases: Phases | None, batches: Batches | None) -> Iterator[str
 
 
 def batch_faults(batches: Batches, throughput: Throughput | None, devices: int | None, noun: str) -> Iterator[str]:
-    """What does not fit together in a run that measured something.
-
-    Args:
-      throughput: what was derived from them; None: not to be judged.
-      devices: towers of the run; None: not known.
-    """
+    """What does not fit together in a run that measured something; `devices`: towers of the run, None: not known."""
     count = len(batches.seconds)
     for name, values in (("seconds", batches.seconds), (noun, batches.items)):
         if not values:
@@ -201,10 +179,8 @@ def _throughput_faults(batches: Batches, throughput: Throughput, noun: str) -> I
             yield f"throughput.{name} is {stands:.10g}, and its measured batches make {value:.10g}"
 
 
-def clock_faults(clocks: Clocks | None) -> Iterator[str]:
+def clock_faults(clocks: Clocks) -> Iterator[str]:
     """Samples that are not of the devices."""
-    if clocks is None:
-        return
     for i, sample in enumerate(clocks.samples):
         if len(sample.devices) != len(clocks.devices):
             count = len(sample.devices)
@@ -212,15 +188,8 @@ def clock_faults(clocks: Clocks | None) -> Iterator[str]:
             return
 
 
-def trace_faults(trace: Trace | None, towers: Collection[int]) -> Iterator[str]:
-    """What does not fit together in a record's `trace`.
-
-    Args:
-      trace: of the run; None: it was not traced, or cannot be read.
-      towers: how many it may be of: those of the run, or of one of its workers; empty: not known.
-    """
-    if trace is None:
-        return
+def trace_faults(trace: Trace, towers: Collection[int]) -> Iterator[str]:
+    """What does not fit together in a record's `trace`; `towers`: how many it may be of, empty: not known."""
     for name, steps in (("steps", trace.steps), ("kernels.steps", trace.kernels.steps)):
         if not steps:
             yield f"trace.{name} lists no step"
@@ -248,9 +217,9 @@ def _step_faults(path: str, step: TimedStep, towers: Collection[int]) -> Iterato
         yield f"{path}.timeline: expected {TIMELINE_BINS} letters of {LETTERS} for each tower and for exchange"
 
 
-def graph_faults(graph: Graph | None) -> Iterator[str]:
+def graph_faults(graph: Graph) -> Iterator[str]:
     """What is missing in a record's `graph` that tells placement: the tables of devices need all of it, or none."""
-    if graph is None or (graph.placement is None and graph.copies is None):
+    if graph.placement is None and graph.copies is None:
         return
     for name, part in (
         ("partitions.by_device", graph.partitions.by_device),
@@ -261,10 +230,8 @@ def graph_faults(graph: Graph | None) -> Iterator[str]:
             yield f"graph.{name} is missing; expected it with the graph's other places"
 
 
-def rank_faults(workers: Workers | None) -> Iterator[str]:
+def rank_faults(workers: Workers) -> Iterator[str]:
     """Ranks with a repeated number or an unknown role."""
-    if workers is None:
-        return
     for name, ranks in (("ranks", workers.ranks), ("lost", workers.lost)):
         numbers = set()
         for i, rank in enumerate(ranks):
@@ -284,10 +251,8 @@ def rank_faults(workers: Workers | None) -> Iterator[str]:
             break
 
 
-def window_faults(workers: Workers | None, batches: Batches, noun: str) -> Iterator[str]:
+def window_faults(workers: Workers, batches: Batches, noun: str) -> Iterator[str]:
     """What does not fit together in a run of several processes that measured something."""
-    if workers is None:
-        return
     count = len(batches.seconds)
     # Under a coordinator each worker goes at its own pace: the run's batches are what the coordinator saw.
     is_driven = any(rank.role == COORDINATOR for rank in workers.ranks)

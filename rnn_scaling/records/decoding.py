@@ -53,16 +53,15 @@ class Sparse(Part):
     """A part that is written without fields that are None: most of them apply to one kind of device or run."""
 
 
-def decode(kind: type[P], value: Any, path: str, faults: Faults) -> P | None:
-    """A part from parsed JSON."""
-    # mypy takes the __hash__ of the dataclass's instances for that of the class.
-    return _decoder(kind)(value, path, faults)  # type: ignore[arg-type]
+def decode(kind: Any, value: Any, path: str, faults: Faults) -> Any:
+    """A part, or a value of another type, from parsed JSON; faults of a part make it None."""
+    return _decoder(kind)(value, path, faults)
 
 
 def build(kind: type[P], fields: Mapping[str, Any], path: str = "") -> P:
     """A part from fields that this program made itself."""
     faults: Faults = []
-    part = decode(kind, fields, path or kind.__name__.lower(), faults)
+    part: P | None = decode(kind, fields, path or kind.__name__.lower(), faults)
     if part is None:
         raise ValueError(". ".join(faults))
     return part
@@ -114,7 +113,7 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
     if annotation is Any:
         return lambda value, path, faults: value
     if origin in (Union, types.UnionType):
-        decode_inner = _decoder(_known(annotation), " or null")
+        decode_inner = _decoder(not_null(annotation), " or null")
         return lambda value, path, faults: None if value is None else decode_inner(value, path, faults)
     expected = _words(annotation) + or_null
     if origin is Annotated:
@@ -123,7 +122,7 @@ def _decoder(annotation: Any, or_null: str = "") -> Decode:
         inner = arguments[0]
         if typing.get_origin(inner) is tuple and _is_range(typing.get_args(inner)[0]):
             return _number_lists(inner, expected)
-        return _numbers(inner, expected) if _is_range(_known(inner)) else _tuple(_decoder(inner), expected)
+        return _numbers(inner, expected) if _is_range(not_null(inner)) else _tuple(_decoder(inner), expected)
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(_decoder(arguments[1]), expected)
     is_part = isinstance(annotation, type) and issubclass(annotation, Part)
@@ -134,7 +133,7 @@ def _is_range(annotation: Any) -> bool:
     return typing.get_origin(annotation) is Annotated and isinstance(typing.get_args(annotation)[1], Range)
 
 
-def _known(annotation: Any) -> Any:
+def not_null(annotation: Any) -> Any:
     """The type of a value that is not null."""
     if typing.get_origin(annotation) not in (Union, types.UnionType):
         return annotation
@@ -182,8 +181,8 @@ def _number(allowed: Range, expected: str) -> Decode:
 
 def _numbers(annotation: Any, expected: str) -> Decode:
     """Numbers in a list, some of them null where they may be: judged all at once where they are right."""
-    allowed, decode_number = typing.get_args(_known(annotation))[1], _decoder(annotation)
-    or_null = _known(annotation) is not annotation
+    allowed, decode_number = typing.get_args(not_null(annotation))[1], _decoder(annotation)
+    or_null = not_null(annotation) is not annotation
 
     def decode_numbers(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not list:
@@ -253,7 +252,7 @@ def _part(kind: type[Part], expected: str) -> Decode:
     names = frozenset(key for _, key, _, _ in plan)
     known = names | {older for _, _, older, _ in plan if older}
     tells_missing = "missing" in hints
-    decode_further = _decoder(typing.get_args(_known(hints["further"]))[1])
+    decode_further = _decoder(typing.get_args(not_null(hints["further"]))[1])
 
     def decode_part(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not dict:

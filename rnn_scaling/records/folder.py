@@ -2,15 +2,18 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.records import record, siblings
+from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 
+NOT_TOLD = "items"  # the unit of a run that did not get so far as to tell it
+GROWING = "num_devices"  # in which the runs of a configuration may differ
 ANEW = "Delete it, and the same sweep makes the run again"
 
 
@@ -36,14 +39,11 @@ class Folder:
 
 
 def read(folder: Path) -> Folder:
-    """Every run record (*.json) of the folder itself, by file name.
+    """Every run record (*.json) of the folder itself, by file name; raises OSError if the folder cannot be read.
 
     Subfolders are other sets of runs (the two sides of an A/B, before and after): read together they would look like
-    repeats of one configuration. JSON of this suite's commands is passed over, and so is a copy of a record: two
-    processes never took the same times to the last digit, so counting both would narrow every interval.
-
-    Raises:
-      OSError: if the folder cannot be read.
+    repeats of one configuration. JSON of this suite's commands is passed over, and so is a copy of a record: counting
+    both would narrow every interval.
     """
     # Not by glob, to which a folder that is not there, or may not be read, is an empty one.
     return read_files({name: folder / name for name in sorted(os.listdir(folder)) if name.endswith(".json")})
@@ -62,8 +62,8 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
             left_out.append(entry.plain(f"{path}: a copy of {original}, whose batches took the same seconds. {ANEW}"))
         elif run is not None:
             runs.append(RunFile(name, run))
-    known = zip(runs, siblings.completed([run.record for run in runs]))
-    return Folder(tuple(run if run.record is each else RunFile(run.name, each) for run, each in known), tuple(left_out))
+    known = completed([run.record for run in runs])
+    return Folder(tuple(RunFile(run.name, each) for run, each in zip(runs, known)), tuple(left_out))
 
 
 def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
@@ -77,6 +77,30 @@ def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
             return None
         remedy = f". {ANEW}" if starts_as(path, rb"run/") else ""
         return f"{e}{remedy}"
+
+
+def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The records in their order; failed runs of other trainers have the options and the unit that others tell.
+
+    Such a run left no log that tells its batch size. It has what all good runs tell that agree with whatever it does
+    tell, on as many devices where there are any, else on others.
+    """
+    good = [run for run in records if run.status == "ok" and TRAINER in run.config]
+    texts = [({name: repr(value) for name, value in run.config.items()}, run) for run in good]
+    return [run if run.status == "ok" or TRAINER not in run.config else _completed(run, texts) for run in records]
+
+
+def _completed(run: RunRecord, good: Sequence[tuple[Mapping[str, str], RunRecord]]) -> RunRecord:
+    told = [(name, repr(value)) for name, value in run.config.items() if name not in (GROWING, *HOW_RUN)]
+    alike = [each for texts, each in good if all(texts.get(name, "None") == value for name, value in told)]
+    siblings = [each for each in alike if each.config[GROWING] == run.config[GROWING]] or alike
+    if not siblings:
+        return run
+    first, *others = siblings
+    shared = {name: each for name, each in first.config.items() if all(o.config.get(name) == each for o in others)}
+    units = {record.unit for record in siblings}
+    unit = units.pop() if len(units) == 1 and run.unit == NOT_TOLD else run.unit
+    return dataclasses.replace(run, config={**shared, **run.config}, unit=unit)
 
 
 class Originals:

@@ -39,15 +39,12 @@ class Hold:
 def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
     """Holds a folder for this process alone; the kernel lets go of it however the process ends.
 
-    flock instead of the filelock package: the same call, and the file can say who holds it.
+    flock instead of the filelock package: the same call, and the file can say who holds it. A BusyError names the
+    folder and the process that holds it; an OSError says that the lock cannot be written.
 
     Args:
       user: what holds such folders: "sweep".
       remedy: what to do but to wait for another one: "choose another --out".
-
-    Raises:
-      BusyError: naming the folder and the process that holds it.
-      OSError: if the lock cannot be written, or something else stands in its place.
     """
     path = folder / name
     handle = open_own(path, os.O_RDWR)

@@ -24,16 +24,10 @@ STARTS = {
 
 def is_own(path: Path) -> bool:
     """Whether a file was written by the report: the schema stands where the report puts it in a file of that name."""
-    mark = MARK.encode()
-    try:
-        with input_files.open_regular(path, input_files.UNLIMITED) as file:
-            if path.suffix == ".md":
-                file.seek(max(0, path.stat().st_size - len(mark)))
-                return file.read() == mark
-            pattern = STARTS.get(path.suffix)
-            return pattern is not None and re.match(pattern, file.read(EDGE)) is not None
-    except OSError:
-        return False
+    if path.suffix == ".md":
+        return _edge(path, at_end=True).endswith(MARK.encode())
+    pattern = STARTS.get(path.suffix)
+    return pattern is not None and re.match(pattern, _edge(path)) is not None
 
 
 def is_result(path: Path) -> bool:
@@ -43,8 +37,14 @@ def is_result(path: Path) -> bool:
 
 def starts_as(path: Path, schema: bytes) -> bool:
     """Whether a file starts as one of this suite does whose schema's name matches."""
+    return re.match(rb'\{\s*"schema": "rnn_scaling\.' + schema, _edge(path)) is not None
+
+
+def _edge(path: Path, at_end: bool = False) -> bytes:
+    """The first bytes of a file, or the last; none if it cannot be read."""
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:
-            return re.match(rb'\{\s*"schema": "rnn_scaling\.' + schema, file.read(EDGE)) is not None
+            file.seek(max(0, path.stat().st_size - EDGE) if at_end else 0)
+            return file.read(EDGE)
     except OSError:
-        return False
+        return b""

@@ -17,19 +17,14 @@ class RunError(Sparse):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters(Sparse):
-    """Numbers and bytes of one copy of the variables.
-
-    trainable, bytes: of what the optimizer updates. moving: averages that each tower keeps, such as a batch
-    normalisation's. optimizer: its slots. embedding_bytes: those of `bytes` that are looked up by rows; row_bytes: of
-    such a row. None: an older record, which does not tell.
-    """
+    """Numbers and bytes of one copy of the variables. None: an older record, which does not tell."""
 
     trainable: int
-    bytes: int
-    moving: Count | None = None
-    optimizer: Count | None = None
-    embedding_bytes: Count | None = None
-    row_bytes: Count | None = None
+    bytes: int  # of what the optimizer updates
+    moving: Count | None = None  # averages that each tower keeps, such as a batch normalisation's
+    optimizer: Count | None = None  # its slots
+    embedding_bytes: Count | None = None  # those of `bytes` that are looked up by rows
+    row_bytes: Count | None = None  # of such a row
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

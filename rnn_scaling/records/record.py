@@ -4,8 +4,6 @@ Schema "rnn_scaling.run/1" is described in docs/record.md. A new field is added,
 `read` is the one door: what passed it has the types that stand here, and numbers that can be.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
@@ -13,7 +11,8 @@ import marshal
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import typing
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rnn_scaling import entry
@@ -21,7 +20,7 @@ from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import checks
 from rnn_scaling.records.certificate import Certificate
-from rnn_scaling.records.decoding import Fraction, Length, Name, Part, decode, encode
+from rnn_scaling.records.decoding import Fraction, Length, Name, decode, encode, not_null, spelled
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
 from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.step_parts import Graph, Trace
@@ -48,19 +47,11 @@ class RecordError(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty.
-
-    config: every option by name; unit: what its items are; flops_per_item: of forward and backward, None: not known.
-    log_format: of the log that its numbers were read from; None: it timed its steps itself. log_clock: what timed that
-    log's steps, the "arrival" of its lines or the whole "process"; None: it printed rates or seconds. log_rounding: by
-    what share of itself its rate may be off for the digits that the log printed, or by log_clock. ended: how its
-    program ended after it had written this, where that was not well. missing_output: which output besides the numbers
-    could not be written, and why.
-    """
+    """One run. What there is whole or not at all is None where the run did not get so far; the rest is then empty."""
 
     status: str
     error: RunError | None
-    config: dict[str, Any]
+    config: dict[str, Any]  # every option by name
     resolved: Resolved = Resolved()
     parameters: Parameters | None = None
     batches: Batches = Batches()
@@ -71,15 +62,17 @@ class RunRecord:
     environment: Environment = NOTHING_TOLD
     graph: Graph | None = None  # None unless the run was traced, as `trace`
     trace: Trace | None = None
-    unit: str = "words"
-    flops_per_item: float | None = None
+    unit: Name = "words"  # what its items are
+    flops_per_item: Length | None = None  # of forward and backward; None: not known
     workers: Workers | None = None  # None: a run of one process
     certificate: Certificate | None = None  # None: not compared with serial training
-    log_format: str | None = None
-    log_rounding: float | None = None
-    log_clock: str | None = None
-    ended: str | None = None
-    missing_output: str | None = None
+    log_format: Name | None = None  # of the log that its numbers were read from; None: it timed its steps itself
+    # By what share of itself its rate may be off for the digits that the log printed, or by log_clock.
+    log_rounding: Fraction | None = None
+    # What timed that log's steps, the "arrival" of its lines or the "process"; None: it printed rates or seconds.
+    log_clock: Name | None = None
+    ended: Name | None = None  # how its program ended after it had written this, where that was not well
+    missing_output: Name | None = None  # which output besides the numbers could not be written, and why
     schema: str = SCHEMA
 
     def to_json(self) -> str:
@@ -87,51 +80,21 @@ class RunRecord:
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
         fields |= {"unit": self.unit, "flops_per_item": encode(self.flops_per_item), "config": encode(self.config)}
         fields |= {name: getattr(self, name) for name in _SELDOM if getattr(self, name) is not None}
-        fields |= {name: encode(getattr(self, name)) or {} for name in PARTS}
-        for name in ("workers", "certificate"):
-            if getattr(self, name) is None:
-                del fields[name]
+        left_out = [name for name in ("workers", "certificate") if getattr(self, name) is None]
+        fields |= {name: encode(getattr(self, name)) or {} for name in PARTS if name not in left_out}
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 
 
-PARTS: dict[str, type[Part]] = {
-    "resolved": Resolved,
-    "parameters": Parameters,
-    "batches": Batches,
-    "throughput": Throughput,
-    "memory": Memory,
-    "steady_state": SteadyState,
-    "phases": Phases,
-    "environment": Environment,
-    "graph": Graph,
-    "trace": Trace,
-    "workers": Workers,
-    "certificate": Certificate,
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Top(Part):
-    """The fields that are no parts."""
-
-    error: RunError | None
-    unit: Name = "words"
-    flops_per_item: Length | None = None
-    log_format: Name | None = None
-    log_rounding: Fraction | None = None
-    log_clock: Name | None = None
-    ended: Name | None = None
-    missing_output: Name | None = None
+_TYPES = typing.get_type_hints(RunRecord, include_extras=True)
+_SELDOM = ("log_format", "log_rounding", "log_clock", "ended", "missing_output")
+_TOP = {name: _TYPES[name] for name in ("error", "unit", "flops_per_item", *_SELDOM)}  # what is no part of its own
+PARTS = {name: not_null(kind) for name, kind in _TYPES.items() if name not in {"status", "config", "schema", *_TOP}}
 
 
 def from_json(
     text: str, source: str = "record", *, derived: bool = True, kept: dict[Any, Any] | None = None
 ) -> RunRecord:
-    """Parses a record.
-
-    Raises:
-      RecordError: with everything that is wrong, if the text is not a record of this schema.
-    """
+    """Parses a record; a RecordError names everything that is wrong in a text that is none of this schema."""
     try:
         fields = input_files.parse_json(text)
     except input_files.JsonError as e:
@@ -162,12 +125,7 @@ def _readable(value: Any, lines: bool = False) -> Any:
 
 
 def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, Any] | None = None) -> RunRecord:
-    """Reads a record file; other arguments as in `from_json`.
-
-    Raises:
-      OSError: if the file cannot be read.
-      RecordError: if it is not a record.
-    """
+    """Reads a record file; raises OSError if it cannot be read, RecordError if it is not a record."""
     try:
         text = input_files.read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -176,11 +134,7 @@ def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, 
 
 
 def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
-    """Writes a record whole or not at all: a reader never sees half of one, also after a crash or on a full disk.
-
-    Raises:
-      OSError: if the folder cannot be written; what was at `path` is then still there.
-    """
+    """Writes a record whole or not at all; after an OSError what was at `path` is still there."""
     write_text(record.to_json(), path)
 
 
@@ -190,19 +144,17 @@ def _decode(fields: dict[str, Any], derived: bool, kept: dict[Any, Any], faults:
         faults.append(f"expected status {', '.join(STATUSES)}, got {fields['status']!r}")
     config = _keep(fields["config"], "config", kept, faults, _config)
     parts = _parts(fields, kept, faults)
-    top = decode(_Top, {name: value for name, value in fields.items() if name in _TOP}, "", faults)
-    if top is None:
+    before = len(faults)
+    top = {name: decode(kind, fields[name], name, faults) for name, kind in _TOP.items() if name in fields}
+    if len(faults) > before:
         return None
+    run = RunRecord(status=fields["status"], config=config, **top, **parts)  # a part that is wrong is None
     in_file = fields.get("batches")
     noun = "items" if isinstance(in_file, dict) and "items" in in_file else "words"
-    faults += _rate_faults(fields, config, parts, top, derived, noun)
-    faults += _part_faults(config, parts, top, derived)
-    if derived and not faults and fields["status"] == "ok":
-        faults += _judged(checks.window_faults, parts.get("workers"), parts.get("batches", Batches()), noun)
-    if faults:
-        return None
-    top_fields = {name: getattr(top, name) for name in _TOP if name != "error"}
-    return RunRecord(fields["status"], top.error, config, **top_fields, **parts)
+    faults += _rate_faults(run, fields, derived, noun) + _part_faults(run, derived)
+    if derived and not faults and run.status == "ok":
+        faults += _judged(checks.window_faults, run.workers, run.batches, noun)
+    return None if faults else run
 
 
 def _parts(fields: dict[str, Any], kept: dict[Any, Any], faults: list[str]) -> dict[str, Any]:
@@ -221,58 +173,47 @@ def _parts(fields: dict[str, Any], kept: dict[Any, Any], faults: list[str]) -> d
     return parts
 
 
-def _rate_faults(
-    fields: dict[str, Any], config: dict[str, Any] | None, parts: dict[str, Any], top: _Top, derived: bool, noun: str
-) -> list[str]:
+def _rate_faults(run: RunRecord, fields: dict[str, Any], derived: bool, noun: str) -> list[str]:
     """What does not fit in batches and throughput; a log may tell the rate alone."""
-    batches, throughput = parts.get("batches", Batches()), parts.get("throughput")
-    if top.log_format is not None and batches == Batches():
+    if run.log_format is not None and run.batches == Batches():
         return []
-    faults = _judged(checks.rate_faults, throughput, noun) if throughput else []
-    if batches and (fields["status"] == "ok" or throughput):
-        devices = _towers_to_judge(config, parts)
-        faults += _judged(checks.batch_faults, batches, throughput if derived else None, devices, noun)
+    faults = _judged(checks.rate_faults, run.throughput, noun)
+    if run.batches and (run.status == "ok" or run.throughput):
+        throughput = run.throughput if derived else None
+        faults += _judged(checks.batch_faults, run.batches, throughput, _towers(run), noun)
         if fields.get("throughput", {}) == {}:
             faults.append("throughput is missing; expected items, seconds and items_per_second")
     return faults
 
 
-def _part_faults(config: dict[str, Any] | None, parts: dict[str, Any], top: _Top, derived: bool) -> list[str]:
+def _part_faults(run: RunRecord, derived: bool) -> list[str]:
     """What does not fit in the other parts."""
-    machine, devices = parts.get("environment"), _towers_to_judge(config, parts)
-    traced = {config["num_devices"], devices} if config and devices else ()  # of a worker, or where one drives all
+    towers = _towers(run)
+    traced = {run.config["num_devices"], towers} if towers else ()  # of a worker, or where one drives all
     return [
-        *(_judged(checks.unit_faults, top.unit, config) if config else ()),
-        *_judged(checks.rank_faults, parts.get("workers")),
-        *_judged(checks.phase_faults, parts.get("phases"), parts.get("batches", Batches()) if derived else None),
-        *_judged(checks.clock_faults, machine.clocks if machine else None),
-        *_judged(checks.trace_faults, parts.get("trace"), traced),
-        *_judged(checks.graph_faults, parts.get("graph")),
+        *_judged(checks.unit_faults, run.config or None, run.unit),
+        *_judged(checks.rank_faults, run.workers),
+        *_judged(checks.phase_faults, run.phases, run.batches if derived else None),
+        *_judged(checks.clock_faults, run.environment and run.environment.clocks),
+        *_judged(checks.trace_faults, run.trace, traced),
+        *_judged(checks.graph_faults, run.graph),
     ]
 
 
-def _towers_to_judge(config: dict[str, Any] | None, parts: dict[str, Any]) -> int | None:
-    """Towers of the run; None where they are unknown, or workers were lost on the way."""
-    workers = parts.get("workers")
-    return _towers(config) if config and not (workers and workers.lost) else None
-
-
-def _judged(check: Callable[..., Iterable[str]], *values: Any) -> list[str]:
-    """The faults that a check finds; an error of the check itself is one of them, so that one file stops no folder."""
+def _judged(check: Callable[..., Iterable[str]], part: Any, *values: Any) -> list[str]:
+    """The faults that a check finds in a part that there is; an error of the check is one too, and stops no folder."""
     try:
-        return list(check(*values))
+        return [] if part is None else list(check(part, *values))
     except Exception as e:
         return [f"{check.__name__} cannot judge its values ({type(e).__name__}: {e})"]
 
 
-def _towers(config: Mapping[str, Any]) -> int | None:
-    """Towers of all workers; None where the options cannot be."""
-    devices, workers = config.get("num_devices"), config.get("num_workers", 1)
+def _towers(run: RunRecord) -> int | None:
+    """Towers of all workers; None where the options cannot be, or workers were lost on the way."""
+    if not run.config or (run.workers and run.workers.lost):
+        return None
+    devices, workers = run.config.get("num_devices"), run.config.get("num_workers", 1)
     return devices * workers if isinstance(devices, int) and isinstance(workers, int) else None
-
-
-_SELDOM = ("log_format", "log_rounding", "log_clock", "ended", "missing_output")
-_TOP = ("error", "unit", "flops_per_item", *_SELDOM)
 
 
 def _keep(
@@ -290,8 +231,11 @@ def _keep(
 
 
 def _config(value: Any, name: str, faults: list[str]) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        faults.append(f"config is {spelled(value)}; expected the run's options")
+        return None
     faults += _judged(checks.config_faults, value)
-    return dict(zip(map(sys.intern, value), value.values())) if isinstance(value, dict) else None
+    return dict(zip(map(sys.intern, value), value.values()))
 
 
 def _environment(value: Any, kept: dict[Any, Any], faults: list[str]) -> Environment | None:

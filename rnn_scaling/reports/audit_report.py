@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
@@ -16,10 +16,7 @@ from rnn_scaling.reports import wording
 SCHEMA = "rnn_scaling.audit/2"
 MOST_SERIES = 12  # of a file that are printed
 MOST_FILES = 3  # whose series are printed
-_COLUMN_KINDS = {
-    "inverse": "inverse",
-    "other baseline": "other-baseline",
-}
+_COLUMN_KINDS = ("inverse", "other baseline")
 
 
 def fits(place: Place) -> str:
@@ -54,7 +51,7 @@ def statements(finding: Finding) -> list[Statement]:
         values["other"] = _row(finding.places[-1], finding)
     kind = f"audit-{finding.kind}"
     if finding.kind == "column" and finding.relation in _COLUMN_KINDS:
-        kind = f"audit-column-{_COLUMN_KINDS[finding.relation]}"
+        kind = f"audit-column-{finding.relation.replace(' ', '-')}"
     made = [Statement(kind, finding.source, values)]
     if first.hint and finding.kind == "number":
         made.append(Statement("audit-hint", finding.source, {"hint": first.hint}))
@@ -69,9 +66,8 @@ def of_series(series: Series) -> list[Statement]:
     if series.fall:
         before, after = (next(p for p in series.points if p.devices == n) for n in series.fall)
         fall = 100 * (1 - after.speedup / before.speedup)
-        made.append(
-            Statement("audit-fall", series.name, {"before": before.devices, "after": after.devices, "fall": fall})
-        )
+        values = {"before": before.devices, "after": after.devices, "fall": fall}
+        made.append(Statement("audit-fall", series.name, values))
     return made
 
 
@@ -87,7 +83,7 @@ def _excerpt(finding: Finding) -> str:
     (_, head), *rows = finding.excerpt
     marked = {(place.line, place.column, place.printed) for place in finding.places}
     cells = [
-        [f">{text}<" if (line, head[k], text) in marked else text for k, text in enumerate(texts)]
+        [f">{text}<" if (line, title, text) in marked else text for title, text in zip(head, texts)]
         for line, texts in rows
     ]
     return markdown_table(head, cells)
@@ -162,8 +158,5 @@ def render_json(reports: Sequence[FileReport]) -> str:
     return input_files.json_text({"schema": SCHEMA, "files": files}).rstrip("\n")
 
 
-RENDER: dict[str, Callable[[Sequence[FileReport]], str]] = {
-    "text": render_text,
-    "markdown": render_markdown,
-    "json": render_json,
-}
+RENDER: Mapping[str, Callable[[Sequence[FileReport]], str]]
+RENDER = {"text": render_text, "markdown": render_markdown, "json": render_json}

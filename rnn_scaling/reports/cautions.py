@@ -96,13 +96,12 @@ def _logs(summary: Summary) -> list[Statement]:
 def losses(summary: Summary) -> list[Statement]:
     """Runs whose loss grew manifold, or beyond all numbers."""
     made = []
-    values = {"remedy": learning.REMEDY}
+    values = {"remedy": learning.REMEDY, "files": list(summary.diverged), "times": learning.MANIFOLD}
     if summary.diverged:
-        made.append(
-            Statement("loss-grew", values={**values, "files": list(summary.diverged), "times": learning.MANIFOLD})
-        )
+        made.append(Statement("loss-grew", values=values))
     if summary.without_loss:
-        made.append(Statement("loss-not-finite", values={**values, "files": list(summary.without_loss)}))
+        values = {"remedy": learning.REMEDY, "files": list(summary.without_loss)}
+        made.append(Statement("loss-not-finite", values=values))
     return made
 
 
@@ -114,12 +113,11 @@ def hand_made(summary: Summary) -> list[Statement]:
         if row.batch_size is not None:
             key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
             groups.setdefault((series.machine, key), []).extend(member.row for member in series.rows)
-    return [_hand_made(rows) for rows in groups.values() if _has_one_total(rows)]
-
-
-def _has_one_total(rows: Sequence[Row]) -> bool:
-    """Whether the rows differ in devices and batch size alone, with one product."""
-    return len({row.global_batch_size for row in rows}) == 1 and len({row.batch_size for row in rows}) > 1
+    return [
+        _hand_made(rows)
+        for rows in groups.values()
+        if len({row.global_batch_size for row in rows}) == 1 and len({row.batch_size for row in rows}) > 1
+    ]
 
 
 def _hand_made(rows: Sequence[Row]) -> Statement:

@@ -15,7 +15,7 @@ from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.sections import Columns, Grid, Section
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
 PHASES = {
@@ -122,31 +122,24 @@ def steps_grid(run: RunRecord) -> Grid | None:
 
 def ranks_grid(verdict: Lateness, unit: str) -> Grid:
     """A line for each rank that timed its batches; of many the slowest, the median and the fastest."""
-    loads = any(timed.rank.load_others is not None for timed in verdict.ranks)
-    head = [
-        "Rank",
-        "Host",
-        f"{unit.capitalize()}/s",
-        "Batch (ms)",
-        *(["Gradients ready after (ms)"] if verdict.by_ready else []),
-    ]
-    head += ["Last in batches", *(["Load of others"] if loads else [])]
+    columns: Columns = {
+        "Host": lambda timed: timed.rank.host or "n/a",
+        f"{unit.capitalize()}/s": lambda timed: three_digits(timed.items_per_second),
+        "Batch (ms)": lambda timed: _milliseconds(timed.seconds),
+    }
+    if verdict.by_ready:
+        columns["Gradients ready after (ms)"] = lambda timed: _milliseconds(timed.ready)
+    columns["Last in batches"] = lambda timed: str(timed.last)
+    if any(timed.rank.load_others is not None for timed in verdict.ranks):
+        columns["Load of others"] = lambda timed: "n/a" if (load := timed.rank.load_others) is None else share(load)
     slowest_first = sorted(
         verdict.ranks, key=lambda timed: -spread(timed.ready if verdict.by_ready else timed.seconds).mean
     )
     lines = [
-        [
-            f"{timed.rank.rank}{remark}",
-            timed.rank.host or "n/a",
-            three_digits(timed.items_per_second),
-            _milliseconds(timed.seconds),
-            *([_milliseconds(timed.ready)] if verdict.by_ready else []),
-            str(timed.last),
-            *(["n/a" if timed.rank.load_others is None else share(timed.rank.load_others)] if loads else []),
-        ]
+        [f"{timed.rank.rank}{remark}", *(cell(timed) for cell in columns.values())]
         for timed, remark in _folded(list(verdict.ranks), slowest_first)
     ]
-    return Grid("By rank", head, lines, text_columns=(1,))
+    return Grid("By rank", ["Rank", *columns], lines, text_columns=(1,))
 
 
 def ranks_notes(run: RunRecord, verdict: Lateness | None) -> list[Statement]:
@@ -181,31 +174,37 @@ def phases_grid(run: RunRecord) -> Grid:
 
 def as_json(run: RunRecord) -> dict[str, Any]:
     """Phases of the run and of its ranks in seconds, and which ranks are late."""
-    verdict = lateness(run)
     ranks = run.workers.ranks if run.workers else ()
     return {
-        "phases_s": {**run.phases.parts, "total": run.phases.total},
+        "phases_s": _phases_data(run.phases),
         "ranks": [
-            {"rank": rank.rank, "role": rank.role, "phases_s": {**rank.phases.parts, "total": rank.phases.total}}
+            {"rank": rank.rank, "role": rank.role, "phases_s": _phases_data(rank.phases)}
             for rank in ranks
             if rank.phases
         ],
-        "late": {"ranks": list(verdict.late), **verdict.why.data()} if verdict else None,
+        "late": _late_data(run),
     }
+
+
+def _phases_data(phases: Phases) -> dict[str, float]:
+    return {**phases.parts, "total": phases.total}
+
+
+def _late_data(run: RunRecord) -> dict[str, Any] | None:
+    verdict = lateness(run)
+    return {"ranks": list(verdict.late), **verdict.why.data()} if verdict else None
 
 
 def row_as_json(row: Row) -> dict[str, Any]:
     """Of each good run of a row: its late ranks, its lost ones, its staleness."""
-    runs = []
-    for run in row.good:
-        verdict, workers = lateness(run), run.workers
-        runs.append(
-            {
-                "late": {"ranks": list(verdict.late), **verdict.why.data()} if verdict else None,
-                "lost": [rank.rank for rank in workers.lost] if workers else [],
-                "staleness": dict(workers.staleness) if workers and workers.staleness else None,
-            }
-        )
+    runs = [
+        {
+            "late": _late_data(run),
+            "lost": [rank.rank for rank in run.workers.lost] if run.workers else [],
+            "staleness": dict(run.workers.staleness) if run.workers and run.workers.staleness else None,
+        }
+        for run in row.good
+    ]
     return {"runs": runs}
 
 

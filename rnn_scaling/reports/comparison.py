@@ -8,13 +8,7 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
-from rnn_scaling.analysis.comparison.judgement import (
-    LabelledDifference,
-    Question,
-    Report,
-    of_machine,
-    some,
-)
+from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, of_machine, some
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.metrics import Metric
@@ -79,13 +73,11 @@ def render_markdown(report: Report) -> str:
 
 def render_json(report: Report) -> str:
     """Everything, for a program."""
+    statements = (*comparison_statements.verdict(report), *comparison_statements.method(report))
     fields: dict[str, Any] = {
         "schema": SCHEMA,
         "result": _verdict(report),
-        "statements": [
-            statement.data()
-            for statement in (*comparison_statements.verdict(report), *comparison_statements.method(report))
-        ],
+        "statements": [statement.data() for statement in statements],
         **dataclasses.asdict(report),
         "metric": report.metric.name,
     }
@@ -93,11 +85,7 @@ def render_json(report: Report) -> str:
     return input_files.json_text(fields).rstrip("\n")
 
 
-RENDER: dict[str, Callable[[Report], str]] = {
-    "text": render_text,
-    "markdown": render_markdown,
-    "json": render_json,
-}
+RENDER: dict[str, Callable[[Report], str]] = {"text": render_text, "markdown": render_markdown, "json": render_json}
 
 
 def _verdict(report: Report) -> str:
@@ -128,14 +116,8 @@ def _plain(text: str) -> str:
 def _table(report: Report, names: Sequence[str]) -> Grid:
     metric = report.metric
     unit = f", {metric.unit}" if metric.unit not in ("", metric.title) else ""
-    head = [
-        "configuration",
-        "runs",
-        *(f"{metric.title} {name}{unit}" for name in names),
-        "change (95 % CI)",
-        "p",
-        "verdict",
-    ]
+    sides = [f"{metric.title} {name}{unit}" for name in names]
+    head = ["configuration", "runs", *sides, "change (95 % CI)", "p", "verdict"]
     is_gate = names is BEFORE_AFTER
     texts = [_verdict_cell(r, report.machines is None, is_gate) for r in report.results]
     if len(texts) > 1 and {r.reason for r in report.results} == {report.results[0].reason}:

@@ -82,7 +82,7 @@ def _of_models(summary: Summary, name: str, series: Sequence[SeriesSummary]) -> 
     title = [Statement("scaling", name)] if len(summary.tables) > 1 or _answered(summary) else []
     ranges = _overview(series) or [Statement("none-on-several", values={"series": len(series)})]
     made = [*title, *ranges, *_unranked(series)]
-    if not registry.trains_one_model(series[0].rows[0].row.config["variable_update"]):
+    if not registry.trains_one_model(series[0].mode):
         return made
     # On the number of devices that most models have.
     _, most = max(pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, []))
@@ -97,9 +97,7 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
         measured, excluded = _sound([member for member in series if member.at(1)])
         first = fastest(measured, 1) if len(measured) > 1 else []
         return [*first, *excluded, Statement("none-on-several", values={"series": len(series)}), *_unranked(series)]
-    one_model = [
-        member for member in several if registry.trains_one_model(member.rows[0].row.config["variable_update"])
-    ]
+    one_model = [member for member in several if registry.trains_one_model(member.mode)]
     rivals = one_model or several
     candidates, excluded = _sound(rivals)
     if len(rivals) < len(several):
@@ -157,10 +155,9 @@ def _overview(series: Sequence[SeriesSummary]) -> list[Statement]:
     scaled = [member for member in series if member.largest and most_devices(member) > 1 and member.largest.efficiency]
     if len(series) < 2 or not scaled:
         return []
-    judged = sorted(filter(_is_judged, scaled), key=lambda member: _efficiency(member).value)
-    single = sorted(
-        (member for member in scaled if not is_known(_efficiency(member))), key=lambda member: _efficiency(member).value
-    )
+    ordered = sorted(scaled, key=lambda member: _efficiency(member).value)
+    single = [member for member in ordered if not is_known(_efficiency(member))]
+    judged = [member for member in ordered if member not in single and not is_too_wide(_efficiency(member))]
     made: list[Statement] = []
     if len(judged) > 1:
         made = [_range(judged)]
@@ -240,11 +237,6 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
     if len(columns_of) < 2:
         return list(columns_of)
     return [f"{', '.join(names)}: {kind}" for kind, names in columns_of.items()]
-
-
-def _is_judged(series: SeriesSummary) -> bool:
-    """Whether an efficiency on several devices is known well enough to say something."""
-    return is_known(_efficiency(series)) and not is_too_wide(_efficiency(series))
 
 
 def _efficiency(series: SeriesSummary) -> Interval:

@@ -18,7 +18,7 @@ from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import PHASES
 from rnn_scaling.reports import placement_table
-from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.summary import Summary
 
 SCHEMA = "rnn_scaling.inspect/1"
@@ -194,21 +194,17 @@ def _growth(groups: Sequence[CountGroup]) -> list[Section]:
     grown = growth.lines(groups)
     if not grown:
         return []
-    has_titles = len({line.title for line in grown}) > 1
-    head = ["Encoder", "Devices", "Phase", "Kernels per step", "a + b x T", "Lengths T"]
-    rows = [
-        [
-            *([line.title] if has_titles else []),
-            line.encoder,
-            str(line.num_devices),
-            line.phase,
-            " ".join(f"{value:,}" for value in line.values),
-            line.verdict,
-            f"{line.option} {', '.join(map(str, line.lengths))}",
-        ]
-        for line in grown
-    ]
-    return [Section("Growth with the sequence length T", (Grid("", [*(["Runs"] if has_titles else []), *head], rows),))]
+    columns: Columns = {
+        "Encoder": lambda line: line.encoder,
+        "Devices": lambda line: str(line.num_devices),
+        "Phase": lambda line: line.phase,
+        "Kernels per step": lambda line: " ".join(f"{value:,}" for value in line.values),
+        "a + b x T": lambda line: line.verdict,
+        "Lengths T": lambda line: f"{line.option} {', '.join(map(str, line.lengths))}",
+    }
+    if len({line.title for line in grown}) > 1:
+        columns = {"Runs": lambda line: line.title, **columns}
+    return [Section("Growth with the sequence length T", (grid_of("", columns, grown),))]
 
 
 def _ordered(group: CountGroup) -> list[StepCounts]:

@@ -12,7 +12,7 @@ from rnn_scaling.analysis.clocks import clock_cautions, medians
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.machine import throttling, topology
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.wording import counted, sentence
+from rnn_scaling.reports.wording import counted
 
 SHOWN = 4  # different values that are listed
 BARRIERS_S, BARRIERS_SHARE = 0.1, 0.02  # by which a window by rank 0's clock may differ without being named
@@ -39,15 +39,11 @@ def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
     counts: dict[str, Counter[str]] = {}
     for record in records:
-        for name, value in (*_facts(record), *_cluster(record)):
-            counts.setdefault(name, Counter())[value] += 1
+        for name, value in _facts(record).items():
+            if value not in (None, ""):
+                counts.setdefault(name, Counter())[str(value)] += 1
     listed = [EnvironmentFact(name, tuple(values.items())) for name, values in counts.items()]
     return (*listed, *_load(records), *_sampled_clocks(records))
-
-
-def cautions(records: Sequence[RunRecord]) -> list[str]:
-    """What a reader must know before trusting the numbers, one sentence each."""
-    return [sentence(statement) for statement in statements(records)]
 
 
 def statements(records: Sequence[RunRecord]) -> list[Statement]:
@@ -77,19 +73,14 @@ def _counted_runs(
     return Statement(kind, subject, {"runs": count, "total": len(records), **values})
 
 
-def _is_logical(record: RunRecord, on_cpu: bool) -> bool:
-    """Whether its devices are parts of one: of a CPU, or of a GPU."""
-    return bool(record.resolved.logical_devices) and (record.resolved.device_type == "CPU") == on_cpu
-
-
 def _has_workers_on_one_host(record: RunRecord) -> bool:
     workers = record.workers
     return workers is not None and len(workers.workers) > 1 and 0 < len(workers.hosts) < len(workers.workers)
 
 
 _CHECKS: Mapping[str, Callable[[RunRecord], object]] = {
-    "gpus-shared": lambda record: _is_logical(record, on_cpu=False),
-    "cpu-devices": lambda record: _is_logical(record, on_cpu=True),
+    "gpus-shared": lambda record: record.resolved.logical_devices and record.resolved.device_type != "CPU",
+    "cpu-devices": lambda record: record.resolved.logical_devices and record.resolved.device_type == "CPU",
     "too-few-cores": lambda record: record.resolved.oversubscribed,
     "gpus-throttled": lambda record: any(map(_throttled, record.environment.gpus_after)),
     "workers-on-one-host": _has_workers_on_one_host,
@@ -145,8 +136,8 @@ def _far_links(matrix: str, indices: tuple[str, ...]) -> Mapping[str, str] | Non
     return {"farthest": topology.farthest(links, used), "devices": devices, "worst": best.worst}
 
 
-def _facts(record: RunRecord) -> list[tuple[str, str]]:
-    """(name, value) of what a record contains on its machine and software."""
+def _facts(record: RunRecord) -> dict[str, Any]:
+    """What a record tells of its machine, its software and its processes; None or "" where it does not."""
     env, resolved = record.environment, record.resolved
     clocks = {f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in env.gpus_after}
     named = {
@@ -172,7 +163,11 @@ def _facts(record: RunRecord) -> list[tuple[str, str]]:
     if env.commit:
         changed = ", with changes that are not committed" if env.commit.modified else ""
         named["Commit"] = f"{env.commit.hash[:12]}{changed}"
-    return _present(named)
+    if workers := record.workers:
+        count = len(workers.hosts)
+        places = f"{len(workers.workers)} on {counted(count, 'host')}" if count else ""
+        named |= {"Launcher": workers.launcher, "Workers on hosts": places, "Network between workers": workers.link}
+    return named
 
 
 def _parameters(record: RunRecord) -> str:
@@ -182,17 +177,6 @@ def _parameters(record: RunRecord) -> str:
         return ""
     moving = f", {counted.moving:,} moving averages" if counted.moving else ""
     return f"{counted.trainable:,} trained{moving}, {counted.optimizer:,} of the optimizer"
-
-
-def _cluster(record: RunRecord) -> list[tuple[str, str]]:
-    """What started the processes of a distributed run, their hosts ("4 on 2 hosts") and the network between them."""
-    workers = record.workers
-    if workers is None:
-        return []
-    count = len(workers.hosts)
-    places = f"{len(workers.workers)} on {counted(count, 'host')}" if count else ""
-    named = {"Launcher": workers.launcher, "Workers on hosts": places, "Network between workers": workers.link}
-    return _present(named)
 
 
 def _load(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
@@ -226,8 +210,3 @@ def _throttled(gpu: Mapping[str, str]) -> bool:
 
 def _counted(names: Sequence[str]) -> str:
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-
-
-def _present(named: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(name, value) without what the record does not contain."""
-    return [(name, str(value)) for name, value in named.items() if value not in (None, "")]

@@ -10,27 +10,22 @@ from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import cautions, certificates, cluster, conclusions, counts_report, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel
-from rnn_scaling.reports.numbers import interval_data, rounded
+from rnn_scaling.reports.numbers import interval_data
+from rnn_scaling.reports.repeat_commands import repeated
 from rnn_scaling.reports.series_statements import sentence, statements
-from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary, repeated
+from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary
 
 MOST_INDENTED = 1000  # rows up to which the text is for people too; indenting takes several times as long
 
 
 def render(summary: Summary) -> bytes:
     metrics, options = shown(summary.rows), further_options(summary)
+    answer = [*conclusions.lead_statements(summary), *conclusions.overview_statements(summary)]
     fields = {
         "schema": REPORT_SCHEMA,
         "answer": conclusions.lead(summary),
         "overview": conclusions.overview(summary),
-        "statements": [
-            statement.data()
-            for statement in (
-                *conclusions.lead_statements(summary),
-                *conclusions.overview_statements(summary),
-                *cautions.statements(summary),
-            )
-        ],
+        "statements": [statement.data() for statement in (*answer, *cautions.statements(summary))],
         "cautions": cautions.lines(summary),
         "runs": summary.runs,
         "opening": cautions.opening(summary),
@@ -83,12 +78,12 @@ def _row(summary: RowSummary, metrics: Sequence[Metric], options: Sequence[str],
         "files": list(summary.files),
         "runs_ok": len(row.good),
         "runs_failed": len(row.records) - len(row.good),
-        "command": repeated(row),
+        "command": repeated(row, {}),
         **{metric.name: interval_data(row.metric(metric)) for metric in metrics},
         "within_run": interval_data(row.rate_within_run),
         "attribution": _attribution(summary, whole.unit),
         "steady_state": [_steady(run) for run in summary.steady],
-        "speedups": _speedups(summary),
+        "speedups": start_up.speedups(row),
         "padding": summary.padding,
         "imbalance": summary.imbalance if row.good else None,
         **({"step": steps.as_json(summary.traced)} if summary.traced else {}),
@@ -127,11 +122,3 @@ def _steady(run: RunSteady) -> dict[str, Any]:
     fields = ("kind", "start", "rate_default", "rate_steady", "move", "text")
     found = {name: getattr(run.state, name) for name in fields}
     return {"file": run.file, "warmup": run.record.batches.warmup, **found}
-
-
-def _speedups(summary: RowSummary) -> dict[str, Any] | None:
-    speedups = summary.speedups
-    if speedups is None:
-        return None
-    three = {name: interval_data(getattr(speedups, name)) for name in ("steady", "train", "total")}
-    return {**three, "same_work": rounded(speedups.same_work), "phases_s": dict(speedups.phases)}

@@ -8,10 +8,8 @@ from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import interval_data, plain, plus_minus
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.sections import Columns, Section, grid_of
 from rnn_scaling.reports.wording import sentence
-
-UNREACHED = "not reached"
 
 
 def in_words(target: Target) -> str:
@@ -20,17 +18,15 @@ def in_words(target: Target) -> str:
 
 
 def sentences(learning: Learning, titles: dict[Row, str]) -> list[str]:
-    return [sentence(statement) for statement in statements(learning, titles)]
+    return [*map(sentence, statements(learning, titles))]
 
 
 def statements(learning: Learning, titles: dict[Row, str]) -> list[Statement]:
     """Whether each configuration on several devices reaches the target sooner than one device; else of one device."""
     several = [learned for learned in learning.learned if learned.row.num_devices > 1]
-    found = [
-        statement
-        for learned in several or learning.learned
-        for statement in _statements(learning, learned, titles[learned.row])
-    ]
+    found: list[Statement] = []
+    for learned in several or learning.learned:
+        found += _statements(learning, learned, titles[learned.row])
     ratios = [learning.sooner(learned) for learned in several if learned.seconds]
     if any(ratio and not ratio.ends for ratio in ratios):
         found.append(Statement("target-single-runs"))
@@ -75,15 +71,6 @@ def _missed(target: Target, learned: Learned, title: str) -> Statement:
     return Statement("target-missed", title, {**values, "best": best, "missed": missed})
 
 
-def _line(learning: Learning, learned: Learned, titles: dict[Row, str]) -> list[str]:
-    row = learned.row
-    numbers = [plus_minus(learned.items, 0), plus_minus(row.rate, 1), plus_minus(learned.seconds, 1)]
-    if learned.seconds is None:
-        numbers[0], numbers[2] = UNREACHED, "n/a"
-    sooner = "" if row.num_devices == 1 else plus_minus(learning.sooner(learned), 2)
-    return [titles[row], str(row.num_devices), str(row.global_batch_size or "n/a"), *numbers, sooner]
-
-
 def notes(learning: Learning) -> list[Statement]:
     unit = common_unit(learning.windows)
     is_reached = all(items is not None for learned in learning.learned for items in learned.needed)
@@ -100,10 +87,19 @@ def notes(learning: Learning) -> list[Statement]:
 
 
 def section(learning: Learning, titles: dict[Row, str]) -> Section:
-    unit = common_unit(learned.row.unit for learned in learning.learned)
-    head = ["Series", "Devices", "Global batch", f"{unit.capitalize()} to target", f"{unit.capitalize()}/s", "Seconds"]
-    lines = [_line(learning, learned, titles) for learned in learning.learned]
-    table = Grid(f"Until {in_words(learning.target)}", [*head, "Times as fast as one device"], lines)
+    unit = common_unit(learned.row.unit for learned in learning.learned).capitalize()
+    columns: Columns = {
+        "Series": lambda learned: titles[learned.row],
+        "Devices": lambda learned: str(learned.row.num_devices),
+        "Global batch": lambda learned: str(learned.row.global_batch_size or "n/a"),
+        f"{unit} to target": lambda learned: plus_minus(learned.items, 0) if learned.seconds else "not reached",
+        f"{unit}/s": lambda learned: plus_minus(learned.row.rate, 1),
+        "Seconds": lambda learned: plus_minus(learned.seconds, 1),
+        "Times as fast as one device": lambda learned: (
+            plus_minus(learning.sooner(learned), 2) if learned.row.num_devices > 1 else ""
+        ),
+    }
+    table = grid_of(f"Until {in_words(learning.target)}", columns, learning.learned)
     return Section("Learning", (table,), (*statements(learning, titles), *notes(learning)))
 
 
@@ -131,10 +127,10 @@ def as_json(learning: Learning, titles: dict[Row, str]) -> dict[str, Any]:
 
 def by_row(learning: Learning, row: Row) -> tuple[Interval | None, Interval | None, Interval | None]:
     """(items to the target, seconds, times as soon as one device) of a row; None each where not known."""
-    for learned in learning.learned:
-        if learned.row is row:
-            return learned.items, learned.seconds, learning.sooner(learned) if row.num_devices > 1 else None
-    return None, None, None
+    found = next((learned for learned in learning.learned if learned.row is row), None)
+    if found is None:
+        return None, None, None
+    return found.items, found.seconds, learning.sooner(found) if row.num_devices > 1 else None
 
 
 def line_names(learning: Learning, titles: dict[Row, str]) -> dict[Row, str]:

@@ -3,14 +3,12 @@
 Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_0.7.0/*.yaml, the last rules of GNMT.
 """
 
-from __future__ import annotations
-
 import datetime
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
+from rnn_scaling.files.input_files import json_text
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.registry import DATA_SOURCES
 from rnn_scaling.settings.conditions import unread_options
@@ -27,7 +25,7 @@ def text(record: RunRecord) -> str:
     lines = []
     for seconds, kind, key, value, metadata in (*_settings(record), *_run(record)):
         event = {"namespace": "", "time_ms": round(1000 * (started + seconds)), "event_type": kind, "key": key}
-        lines.append(f":::MLLOG {json.dumps({**event, 'value': value, 'metadata': metadata})}\n")
+        lines.append(f":::MLLOG {json_text({**event, 'value': value, 'metadata': metadata}, indent=None)}")
     return "".join(lines)
 
 
@@ -95,9 +93,10 @@ def _device(record: RunRecord) -> str:
 
 
 def _global_batch(record: RunRecord) -> int:
-    """Samples of all towers in one step."""
+    """Samples of an update: those of all towers' micro-batches."""
     config = record.config
-    return int(config["global_batch_size"] or config["batch_size"] * config["num_devices"] * config["num_workers"])
+    each = config["batch_size"] * config["gradient_accumulation_steps"]
+    return int(config["global_batch_size"] or each * config["num_devices"] * config["num_workers"])
 
 
 def _trained(record: RunRecord) -> int:

@@ -48,14 +48,11 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
     problems: list[str] = []
     for path in paths:
         try:
-            if (path / RECORD_IN_LOG_DIR).is_file():
-                runs.append(_read_file(path / RECORD_IN_LOG_DIR))
-            elif path.is_dir():
-                traced, wrong = _read_folder(path)
-                runs += traced
-                problems += wrong
-            else:
-                runs.append(_read_file(path))
+            in_log_dir = path / RECORD_IN_LOG_DIR
+            file = in_log_dir if in_log_dir.is_file() else path
+            traced, wrong = _read_folder(path) if file.is_dir() else ([_read_file(file)], [])
+            runs += traced
+            problems += wrong
         except RecordError as e:
             problems.append(str(e))
         except OSError as e:
@@ -133,11 +130,11 @@ def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | Non
     ]
 
 
-def _cautions(run: RunRecord) -> list[str]:
+def _cautions(run: RunRecord) -> list[Statement | str]:
     """What a reader must know of the machine: devices that are no real ones, load, clocks."""
     loaded = [d for d in differences.within([run]) if d.what in differences.SHARES.values()]
     sentences = [f"{d.what[:1].upper()}{d.what[1:]} ({d.a.removeprefix('all runs: ')}): {d.effect}." for d in loaded]
-    return [*environment.cautions([run]), *sentences]
+    return [*environment.statements([run]), *sentences]
 
 
 def as_json(runs: Sequence[TracedRun]) -> str:
@@ -169,8 +166,8 @@ def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
     from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
 
     drawn = []
-    for run, parts in ((run, run.parts) for run in runs):
-        if parts is not None:
+    for run in runs:
+        if parts := run.parts:
             number = parts.typical if step is None else step
             title = f"{run.title}, step {number}{step_figures.left_out(parts.num_towers)}"
             drawn.append((title, parts.steps[number]))

@@ -10,8 +10,8 @@ from typing import Any
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
-from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slicing
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slicing, Slot
+from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 LARGEST = 3  # tensors of each direction that are named
 
@@ -99,25 +99,26 @@ def variables_grid(graph: Graph) -> Grid:
     by_name: dict[str, list[PlacedVariable]] = defaultdict(list)
     for variable in _variables(graph):
         by_name[variable.name].append(variable)
-    head = ["Variable", "held on", "bytes", "slots", "gradients", "updated on"]
-    lines = []
-    for name, copies in by_name.items():
-        gradients = _gradients(copies)
-        slots = [slot for variable in copies for slot in variable.slots]
-        known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
-        gradient_bytes = _size(sum(known), len(gradients) - len(known))
-        lines.append(
-            [
-                name,
-                _places(variable.device for variable in copies),
-                size(sum(variable.bytes for variable in copies)),
-                f"{size(sum(slot.bytes for slot in slots))} on {_places(s.device for s in slots)}" if slots else "none",
-                f"{'/'.join(sorted({g.kind for g in gradients}))}, {gradient_bytes} on "
-                f"{_places(g.device for g in gradients)}",
-                _places(variable.update.device for variable in copies),
-            ]
-        )
-    return Grid("Each variable, with all its copies or parts", head, lines)
+    columns: Columns = {
+        "Variable": lambda copies: copies[0].name,
+        "held on": lambda copies: _places(variable.device for variable in copies),
+        "bytes": lambda copies: size(sum(variable.bytes for variable in copies)),
+        "slots": lambda copies: _slots_cell([slot for variable in copies for slot in variable.slots]),
+        "gradients": lambda copies: _gradients_cell(_gradients(copies)),
+        "updated on": lambda copies: _places(variable.update.device for variable in copies),
+    }
+    return grid_of("Each variable, with all its copies or parts", columns, by_name.values())
+
+
+def _slots_cell(slots: Sequence[Slot]) -> str:
+    return f"{size(sum(slot.bytes for slot in slots))} on {_places(slot.device for slot in slots)}" if slots else "none"
+
+
+def _gradients_cell(gradients: Sequence[Gradient]) -> str:
+    known = [gradient.bytes for gradient in gradients if gradient.bytes is not None]
+    kinds = "/".join(sorted({gradient.kind for gradient in gradients}))
+    places = _places(gradient.device for gradient in gradients)
+    return f"{kinds}, {_size(sum(known), len(gradients) - len(known))} on {places}"
 
 
 def short(device: str) -> str:

@@ -2,19 +2,19 @@
 
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
-from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.files import terminal
 from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import learning, terminal_text
 from rnn_scaling.reports.pictures import curves, figures, learning_curves
-from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
 
 MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
@@ -78,10 +78,13 @@ def files_of(summary: Summary) -> dict[str, Render]:
         suffix = f"_{words}" if k else ""  # a second kind of scaling has pictures of its own
         suffix += f"_{k + 1}" if suffix in suffixes else ""  # of names that differ in other letters
         suffixes.add(suffix)
-        made |= {f"{metric.name}{suffix}.svg": _picture(series, metric) for metric in figures.drawn(series)}
-    if summary.learning:
-        for kind, over in learning_curves.kinds(summary.learning):
-            made[f"{kind}_over_{over}.svg"] = _learning_picture(kind, over)
+        made |= {
+            f"{metric.name}{suffix}.svg": _picture(curves.lines, series, metric) for metric in figures.drawn(series)
+        }
+    if learned := summary.learning:
+        names = learning.line_names(learned, summary.row_titles)
+        for kind, over in learning_curves.kinds(learned):
+            made[f"{kind}_over_{over}.svg"] = _picture(learning_curves.draw, learned, names, kind, over)
     return made
 
 
@@ -89,15 +92,5 @@ def _render(kind: str) -> Render:
     return lambda summary: registry.load(registry.REPORTS, kind).render(summary)
 
 
-def _learning_picture(kind: str, over: str) -> Render:
-    def render(summary: Summary) -> bytes:
-        if summary.learning is None:
-            raise ValueError("expected what runs learned")
-        names = learning.line_names(summary.learning, summary.row_titles)
-        return figures.standalone(learning_curves.draw(summary.learning, names, kind, over, legend=True))
-
-    return render
-
-
-def _picture(series: Sequence[SeriesSummary], metric: Metric) -> Render:
-    return lambda _: figures.standalone(curves.lines(series, metric, legend=True))
+def _picture(draw: Callable[..., str], *shown: Any) -> Render:
+    return lambda _: figures.standalone(draw(*shown, legend=True))

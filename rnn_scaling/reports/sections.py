@@ -1,11 +1,14 @@
 """A part of a report as data: tables and statements. Markdown is made here, HTML in `page`."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.reports.wording import sentence
+
+Columns = dict[str, Callable[[Any], str]]  # title -> the cell of an item
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,6 +19,11 @@ class Grid:
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
     text_columns: tuple[int, ...] = ()
+
+
+def grid_of(caption: str, columns: Columns, items: Iterable[Any]) -> Grid:
+    """A line for each item."""
+    return Grid(caption, [*columns], [[cell(item) for cell in columns.values()] for item in items])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,11 +96,6 @@ def is_known(value: Interval) -> bool:
     return value.ends is not None
 
 
-def contains_zero(value: Interval) -> bool:
-    """Whether the interval is known and 0 lies in it."""
-    return value.ends is not None and value.ends[0] <= 0 <= value.ends[1]
-
-
 def is_too_wide(value: Interval) -> bool:
     """Whether the interval is so wide that the number says nothing."""
     return value.half_width is not None and value.half_width > TOO_WIDE * value.value
@@ -141,7 +136,8 @@ def _where(loss: Attribution | None) -> list[Statement]:
         return []
     if loss.is_split:
         return loss_statements.parts(loss) if loss.is_told else loss_statements.unmeasured(loss)
-    if not contains_zero(loss.loss_points):
+    ends = loss.loss_points.ends
+    if ends is None or not ends[0] <= 0 <= ends[1]:
         return [Statement("above-ideal")]
     repeats, points = loss.would_show()
     if not points:

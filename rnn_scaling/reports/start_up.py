@@ -9,8 +9,8 @@ from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.numbers import plus_minus, rounded
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
+from rnn_scaling.reports.sections import Columns, Section, grid_of
 
 INITIALISATION = ("start", "cluster", "build")
 
@@ -39,27 +39,25 @@ class StartUp:
         return self.initialisation + self.training + self.phases["teardown"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Speedups:
-    """One row's speedups by three clocks, each a rate against the same rate on one device."""
+def speedups(row: Row) -> dict[str, Any] | None:
+    """For JSON, a row's speedups by three clocks, and the mean seconds of its phases.
 
-    steady: Interval  # of the measured batches
-    train: Interval  # of all batches, warm-up and the first one's compilation included
-    total: Interval  # of the process from its first line to its last
-    # How much sooner the items of the run on one device would be done, from start to end. In weak scaling n devices
-    # do n times the items in a run, which hides a fixed cost from the other three.
-    same_work: float
-    phases: Mapping[str, float]  # mean seconds of each phase
-
-
-def speedups(row: Row) -> Speedups | None:
-    """Those of a row; None without a baseline, or where a run has no phases."""
+    `steady` is of the measured batches, `train` of all batches with warm-up and compilation, `total` of the process.
+    `same_work`: how much sooner the items of the run on one device would be done, from start to end. In weak scaling
+    n devices do n times the items in a run, which hides a fixed cost from the other three. None: without a baseline,
+    or where a run has no phases.
+    """
     base, steady = row.baseline, row.metric(SPEEDUP)
     if base is None or steady is None or not _is_timed(row) or not _is_timed(base):
         return None
     first, started = _start_up(base, base), _start_up(row, base)
-    train, total = (_against(row, base, seconds) for seconds in (_train_s, lambda record: record.phases.total))
-    return Speedups(steady, train, total, first.whole / started.whole, started.phases)
+    return {
+        "steady": interval_data(steady),
+        "train": interval_data(_against(row, base, _train_s)),
+        "total": interval_data(_against(row, base, lambda record: record.phases.total)),
+        "same_work": rounded(first.whole / started.whole),
+        "phases_s": started.phases,
+    }
 
 
 def of(rows: Sequence[Row]) -> list[StartUp]:
@@ -111,10 +109,19 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         return None
     base, most = started[0], started[-1]
     unit, rate = most.row.unit, most.row.metric(SPEEDUP)
-    head = ["Devices", "Initialisation (s)", "First batch (s)", "Other batches (s)", "End (s)", "Total (s)"]
-    head += [f"Speedup: {unit}/s", "training", "whole run"]
+    columns: Columns = {
+        "Devices": lambda measured: str(measured.row.num_devices),
+        "Initialisation (s)": lambda measured: f"{measured.initialisation:.2f}",
+        "First batch (s)": lambda measured: f"{measured.phases['first_batch']:.2f}",
+        "Other batches (s)": lambda measured: f"{measured.steady:.2f}",
+        "End (s)": lambda measured: f"{measured.phases['teardown']:.2f}",
+        "Total (s)": lambda measured: f"{measured.whole:.2f}",
+        f"Speedup: {unit}/s": lambda measured: plus_minus(measured.row.metric(SPEEDUP), SPEEDUP.digits),
+        "training": lambda measured: f"{base.training / measured.training:.2f}",
+        "whole run": lambda measured: f"{base.whole / measured.whole:.2f}",
+    }
     caption = f"Seconds for the {unit} of the run on one device; after the first batch at the steady {unit}/s"
-    grid = Grid(caption, head, [_line(measured, base) for measured in started])
+    grid = grid_of(caption, columns, started)
     values = {
         "unit": unit,
         "devices": most.row.devices,
@@ -126,18 +133,6 @@ def section(rows: Sequence[Row], title: str) -> Section | None:
         "by_whole": base.whole / most.whole,
     }
     return Section(title, (grid,), (Statement("start-up-speedups", values=values),))
-
-
-def _line(measured: StartUp, base: StartUp) -> list[str]:
-    phases = measured.phases
-    seconds = (measured.initialisation, phases["first_batch"], measured.steady, phases["teardown"], measured.whole)
-    times = (base.training / measured.training, base.whole / measured.whole)
-    return [
-        str(measured.row.num_devices),
-        *(f"{value:.2f}" for value in seconds),
-        plus_minus(measured.row.metric(SPEEDUP), SPEEDUP.digits),
-        *(f"{value:.2f}" for value in times),
-    ]
 
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:

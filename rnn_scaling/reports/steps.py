@@ -5,7 +5,7 @@ from typing import Any
 from rnn_scaling.analysis.steps.parts import Spread, StepParts, statements
 from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
 from rnn_scaling.records.step_parts import TimedStep, Trace
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 TITLES = {
     EXPOSED: "exchange, exposed",
@@ -28,6 +28,7 @@ MEANING = {
     WAITS: "nothing of the tower runs while another tower computes, or its kernels are too short for the trace",
     IDLE: "nothing runs: the host launches kernels, or kernels are too short for the trace",
 }
+EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")  # seconds of a tower's exchange, in JSON
 WIDEST = 4  # towers beside each other in a table
 BAR = 60  # characters of a tower's time line
 
@@ -42,8 +43,10 @@ def drawn_title(part: str) -> str:
     return "exchange (a tower's: exposed)" if part == EXPOSED else title(part)
 
 
-def milliseconds(value: Spread, whole: float | None = None) -> str:
+def milliseconds(value: Spread | None, whole: float | None = None) -> str:
     """ "12.34 sd 0.12 (45.1 %)": mean, standard deviation between the steps, share of `whole` seconds."""
+    if value is None:
+        return "n/a"
     share = f" ({100 * value.mean / whole:.1f} %)" if whole else ""
     return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}{share}"
 
@@ -68,28 +71,16 @@ def parts_grids(parts: StepParts) -> list[Grid]:
 
 def exchange_grid(parts: StepParts) -> Grid:
     """A line for each tower: exchange, when the tower begins and ends, its own compute."""
-    head = [
-        "Tower",
-        "Exchange active (ms)",
-        "hidden behind its compute",
-        "exposed",
-        "First forward kernel starts (ms)",
-        "Last backward kernel ends",
-        "Own compute (ms)",
-    ]
-    names = ("busy", "hidden", "exposed")
-    lines = []
-    for tower in range(parts.num_towers):
-        at = [parts.at(name, tower) for name in ("first_s", "arrival_s")]
-        lines.append(
-            [
-                str(tower),
-                *(milliseconds(parts.exchange(name, tower)) for name in names),
-                *("n/a" if when is None else milliseconds(when) for when in at),
-                milliseconds(parts.compute(tower)),
-            ]
-        )
-    return Grid("Exchange, start and end of each tower", head, lines)
+    columns: Columns = {
+        "Tower": str,
+        "Exchange active (ms)": lambda tower: milliseconds(parts.exchange("busy", tower)),
+        "hidden behind its compute": lambda tower: milliseconds(parts.exchange("hidden", tower)),
+        "exposed": lambda tower: milliseconds(parts.exchange("exposed", tower)),
+        "First forward kernel starts (ms)": lambda tower: milliseconds(parts.at("first_s", tower)),
+        "Last backward kernel ends": lambda tower: milliseconds(parts.at("arrival_s", tower)),
+        "Own compute (ms)": lambda tower: milliseconds(parts.compute(tower)),
+    }
+    return grid_of("Exchange, start and end of each tower", columns, range(parts.num_towers))
 
 
 def kernels_grid(run: Trace, num_towers: int) -> Grid:
@@ -139,14 +130,9 @@ def as_json(parts: StepParts) -> dict[str, Any]:
             {
                 "tower": number,
                 "parts": {part: _pair(parts.part(part, number)) for part in PARTS},
-                "exchange": {
-                    n: _pair(parts.exchange(n, number)) for n in ("busy", "hidden", "beside_shared", "exposed")
-                },
+                "exchange": {name: _pair(parts.exchange(name, number)) for name in EXCHANGE},
                 "compute": _pair(parts.compute(number)),
-                **{
-                    name: None if (at := parts.at(name, number)) is None else _pair(at)
-                    for name in ("first_s", "arrival_s")
-                },
+                **{name: _pair(parts.at(name, number)) for name in ("first_s", "arrival_s")},
             }
             for number in range(parts.num_towers)
         ],
@@ -158,8 +144,8 @@ def as_json(parts: StepParts) -> dict[str, Any]:
     }
 
 
-def _pair(value: Spread) -> dict[str, float]:
-    return {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
+def _pair(value: Spread | None) -> dict[str, float] | None:
+    return None if value is None else {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
 
 
 def _narrowed(bar: str, width: int) -> str:

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 import shlex
-from collections.abc import Sequence
 
 from rnn_scaling.analysis import learning, significance
 from rnn_scaling.analysis.attribution import Attribution
@@ -20,12 +19,9 @@ from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.start_up import Speedups
 from rnn_scaling.settings.naming import network, told_work
-from rnn_scaling.settings.spelling import command
 
 OUR_TRAINER = "rnn_scaling.train"
-AGAIN = "results/again"  # where a command that repeats runs writes them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +41,6 @@ class RowSummary:
     files: tuple[str, ...]
     loss: Attribution | None
     steady: tuple[RunSteady, ...]
-    speedups: Speedups | None
     padding: float | None
     imbalance: float
     traced: StepParts | None = None  # where its traced steps went
@@ -82,6 +77,10 @@ class SeriesSummary:
     def model(self) -> str:
         """The workload that its runs trained."""
         return str(self.rows[0].row.config["model"])
+
+    @property
+    def mode(self) -> str:
+        return str(self.rows[0].row.config["variable_update"])
 
     def at(self, count: int) -> RowSummary | None:
         """The measured row on so many devices."""
@@ -191,14 +190,8 @@ class Summary:
             for work, member in zip(compared_work([member.rows[0].row for member in series]), series):
                 by_work.setdefault(work, []).append(member)
             for work, members in by_work.items():
-                words = [
-                    f"{'Strong' if strong else 'Weak'} scaling",
-                    *workload,
-                    *work,
-                    *filter(None, [machine]),
-                    *facts,
-                ]
-                named.append((", ".join(words), tuple(members)))
+                words = [f"{'Strong' if strong else 'Weak'} scaling", *workload, *work, machine, *facts]
+                named.append((", ".join(filter(None, words)), tuple(members)))
         return named
 
     @functools.cached_property
@@ -217,10 +210,9 @@ class Summary:
         kinds: dict[str, dict[str, SeriesSummary]] = {}
         for name, series in self.scalings:
             for member in series:
-                mode = str(member.rows[0].row.config["variable_update"])
                 facts = separation.in_words(separation.unconditional(member.facts))
-                words = [mode, *filter(None, [member.machine]), *facts]
-                of_kind = kinds.setdefault(", ".join([name.partition(",")[0], *words]), {})
+                words = [name.partition(",")[0], member.mode, member.machine, *facts]
+                of_kind = kinds.setdefault(", ".join(filter(None, words)), {})
                 of_kind[member.model] = max(of_kind.get(member.model, member), member, key=_standing)
         return [
             (name, tuple(sorted(models.values(), key=lambda member: -_work_per_exchange(member))))
@@ -253,26 +245,9 @@ def _work_per_exchange(series: SeriesSummary) -> float:
     return value.value if value else 0.0
 
 
-def _by_work(series: Sequence[SeriesSummary]) -> dict[tuple[str, ...], list[SeriesSummary]]:
-    """The series of one workload by what is known of their work."""
-    groups: dict[tuple[str, ...], list[SeriesSummary]] = {}
-    for work, member in zip(compared_work([member.rows[0].row for member in series]), series):
-        groups.setdefault(work, []).append(member)
-    return groups
-
-
 def devices(count: int) -> str:
     """ "1 device", "8 devices"."""
     return f"{count} device{'' if count == 1 else 's'}"
-
-
-def repeated(row: Row) -> str:
-    """The sweep that repeats a row in a folder of its own; "" for a user's program."""
-    if not row.is_ours:
-        return ""
-    repeats = len(row.records)
-    words = [command(row.config), *([f"--repeats={repeats}"] if repeats > 1 else [])]
-    return " ".join([*words, f"--out={AGAIN}"])
 
 
 def seconds(row: Row) -> float | None:

@@ -16,7 +16,6 @@ from rnn_scaling.processes import alive
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.start_up import speedups
 from rnn_scaling.reports.summary import Failure, RowSummary, RunSteady, SeriesSummary, Summary
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
@@ -100,7 +99,6 @@ def _row(
         files=tuple(names[id(record)] for record in row.records),
         loss=loss,
         steady=tuple(steady.get(row, ())),
-        speedups=speedups(row),
         padding=attribution.padding(row),
         imbalance=attribution.imbalance(row),
         traced=step_parts.split_steps(row.good),
@@ -121,14 +119,14 @@ def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[Row, list[Run
 
 
 def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:
-    failures = []
-    for member in series:
-        for summary in member.rows:
-            good = {id(record) for record in summary.row.good}
-            for record in summary.row.records:
-                if id(record) not in good:
-                    failures.append(Failure(names[id(record)], member.title, summary.row.num_devices, _reason(record)))
-    return tuple(failures)
+    rows = [(member.title, summary.row) for member in series for summary in member.rows]
+    good = {id(record) for _, row in rows for record in row.good}
+    return tuple(
+        Failure(names[id(record)], title, row.num_devices, _reason(record))
+        for title, row in rows
+        for record in row.records
+        if id(record) not in good
+    )
 
 
 def _reason(record: RunRecord) -> str:

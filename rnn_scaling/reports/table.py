@@ -1,9 +1,10 @@
 """The seed's table: devices, batch size, seconds, words/s, speedup; as Markdown that also reads well as it is."""
 
+import functools
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
-from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, Metric
+from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, LATENCY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
@@ -21,7 +22,7 @@ from rnn_scaling.reports import (
 )
 from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
-from rnn_scaling.reports.sections import Grid, Section, markdown
+from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 from rnn_scaling.reports.wording import sentence, sentences
 
@@ -67,9 +68,8 @@ def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section
     is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
     seeds = [metric for metric in metrics if metric.always and not (is_plain and metric.name == EFFICIENCY.name)]
     others = [metric for metric in metrics if not metric.always] if is_full else []
-    grids = [_grid(rows, seeds, is_plain), *([_further_grid(rows, others, is_plain)] if others else [])]
     notes = [] if is_plain else _notes(rows, [*seeds, *others])
-    return Section(title, tuple(grids), tuple(notes))
+    return Section(title, tuple(_grids(rows, seeds, others, is_plain)), tuple(notes))
 
 
 def inside(series: SeriesSummary) -> list[Section]:
@@ -112,12 +112,13 @@ def render_runs(records: Sequence[RunRecord]) -> str:
         f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
     ]
     skipped = [f"\n{sentence(statement)}\n" for statement in environment.skipped_updates(records)]
-    return table(rows) + "".join([*counted, *learned, *skipped])
+    has_latency = any(row.metric(LATENCY) for row in rows)
+    return table(rows, has_latency) + "".join([*counted, *learned, *skipped])
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The seed's table, and a line for each kind of ± that occurs in it."""
-    return markdown([rates(rows, is_full=False)])
+def table(rows: Sequence[Row], is_full: bool = False) -> str:
+    """The seed's table, and a line for each kind of ± that occurs in it; `is_full`: as of `rates`."""
+    return markdown([rates(rows, is_full=is_full)])
 
 
 def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
@@ -153,26 +154,20 @@ def _parts_notes(series: SeriesSummary) -> list[str]:
     ]
 
 
-def _grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> Grid:
-    repeated, is_certified = any(len(row.records) > 1 for row in rows), certificates.is_any(rows)
-    head = [
-        *_places_columns(rows),
-        "Batch size",
-        *(["Runs"] if repeated else []),
-        f"Total time{_batches(rows)} (s)",
-        *(metric.column for metric in metrics),
-        *([certificates.HEAD] if is_certified else []),
-    ]
-    lines = [
-        [
-            *_places(row, rows),
-            *_work(row, repeated),
-            *_numbers(row, metrics, is_plain),
-            *([certificates.of_rows([row])] if is_certified else []),
-        ]
-        for row in rows
-    ]
-    return Grid("", head, lines)
+def _grids(rows: Sequence[Row], seeds: Sequence[Metric], others: Sequence[Metric], is_plain: bool) -> list[Grid]:
+    """The seed's table, and one of the other metrics where there are such."""
+    devices = f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number"
+    places: Columns = {devices: lambda row: str(row.num_devices)}
+    if any(row.is_distributed for row in rows):
+        places["Workers"] = lambda row: str(row.num_workers)
+    columns = {**places, "Batch size": _batch_size}
+    if any(len(row.records) > 1 for row in rows):
+        columns["Runs"] = _runs
+    columns |= {f"Total time{_batches(rows)} (s)": _seconds, **_numbers(seeds, is_plain)}
+    if certificates.is_any(rows):
+        columns[certificates.HEAD] = lambda row: certificates.of_rows([row])
+    further = [grid_of("Other metrics", {**places, **_numbers(others, is_plain)}, rows)] if others else []
+    return [grid_of("", columns, rows), *further]
 
 
 def _batches(rows: Sequence[Row]) -> str:
@@ -185,41 +180,29 @@ def _batches(rows: Sequence[Row]) -> str:
     return f" to process {text} batches"
 
 
-def _further_grid(rows: Sequence[Row], metrics: Sequence[Metric], is_plain: bool) -> Grid:
-    head = [*_places_columns(rows), *(metric.column for metric in metrics)]
-    lines = [[*_places(row, rows), *_numbers(row, metrics, is_plain)] for row in rows]
-    return Grid("Other metrics", head, lines)
+def _batch_size(row: Row) -> str:
+    total = row.config["global_batch_size"]
+    return f"{total} in all" if total else str(row.batch_size or "n/a")
 
 
-def _places_columns(rows: Sequence[Row]) -> list[str]:
-    devices = f"{'GPU' if all(row.config['device'] == 'gpu' for row in rows) else 'Device'} number"
-    return [devices, *(["Workers"] if any(row.is_distributed for row in rows) else [])]
+def _runs(row: Row) -> str:
+    failed = len(row.records) - len(row.good)
+    return f"{len(row.good)}, {failed} failed" if failed else str(len(row.good))
 
 
-def _places(row: Row, rows: Sequence[Row]) -> list[str]:
-    """Its devices, and its workers where the mode of any row has such."""
-    return [str(row.num_devices), *([str(row.num_workers)] if any(member.is_distributed for member in rows) else [])]
-
-
-def _work(row: Row, repeated: bool) -> list[str]:
-    """The cells that say what was done, in how many runs and seconds."""
-    config, taken = row.config, seconds(row)
-    size = f"{config['global_batch_size']} in all" if config["global_batch_size"] else str(row.batch_size or "n/a")
-    cells = [size]
-    if repeated:
-        failed = len(row.records) - len(row.good)
-        cells.append(f"{len(row.good)}" + (f", {failed} failed" if failed else ""))
+def _seconds(row: Row) -> str:
+    taken = seconds(row)
     unknown = "n/a" if row.good else row.records[-1].status
-    return [*cells, unknown if taken is None else plain(taken, SEEDS_DIGITS)]
+    return unknown if taken is None else plain(taken, SEEDS_DIGITS)
 
 
-def _numbers(row: Row, metrics: Sequence[Metric], is_plain: bool) -> list[str]:
-    """A cell for each metric; in the seed's own form without intervals, and without a speedup over itself."""
-    cells = []
-    for metric in metrics:
-        value = metric.printed(row.metric(metric))
-        if is_plain and value is not None:
-            cells.append("n/a" if metric.ideal else plain(value.value, metric.digits))
-        else:
-            cells.append(plus_minus(value, metric.digits))
-    return cells
+def _numbers(metrics: Sequence[Metric], is_plain: bool) -> Columns:
+    return {metric.column: functools.partial(_number, metric, is_plain) for metric in metrics}
+
+
+def _number(metric: Metric, is_plain: bool, row: Row) -> str:
+    """A metric; in the seed's own form without an interval, and without a speedup over itself."""
+    value = metric.printed(row.metric(metric))
+    if is_plain and value is not None:
+        return "n/a" if metric.ideal else plain(value.value, metric.digits)
+    return plus_minus(value, metric.digits)

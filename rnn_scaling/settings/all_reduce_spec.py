@@ -6,8 +6,6 @@ A tensor of up to `limit` bytes, inclusive, goes to the algorithm before the lim
 Limits take k, K, M, G or T: powers of 1024.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import re
@@ -36,10 +34,8 @@ class SpecSegment:
 def parse(text: str) -> tuple[SpecSegment, ...]:
     """The segments that `text` means, in the order of their limits.
 
-    `auto` stands alone and comes back as one segment of that name: put `resolve_auto`'s text in its place.
-
-    Raises:
-      ValueError: one line with the flag, the part that is wrong, the rule and the remedy.
+    `auto` stands alone and comes back as one segment of that name: put `resolve_auto`'s text in its place. A
+    ValueError has one line with the flag, the part that is wrong, the rule and the remedy.
     """
     parts = text.split(":")
     for number, part in enumerate(parts, 1):
@@ -100,21 +96,11 @@ def format(segments: Sequence[SpecSegment]) -> str:
     """The shortest text that parses to `segments`."""
     parts = []
     for segment in segments:
-        parts.append(_algorithm_text(segment))
+        parts.append(segment.algorithm if segment.shards == 1 else f"{segment.algorithm}#{segment.shards}")
         if segment.max_bytes is not None:
-            parts.append(_limit_text(segment.max_bytes))
+            unit = next(unit for unit in ("T", "G", "M", "k", "") if segment.max_bytes % _UNITS[unit] == 0)
+            parts.append(f"{segment.max_bytes // _UNITS[unit]}{unit}")
     return ":".join(parts)
-
-
-def _algorithm_text(segment: SpecSegment) -> str:
-    return segment.algorithm if segment.shards == 1 else f"{segment.algorithm}#{segment.shards}"
-
-
-def _limit_text(num_bytes: int) -> str:
-    for unit in ("T", "G", "M", "k"):
-        if num_bytes % _UNITS[unit] == 0:
-            return f"{num_bytes // _UNITS[unit]}{unit}"
-    return str(num_bytes)
 
 
 def select(segments: Sequence[SpecSegment], num_bytes: int) -> SpecSegment:
@@ -125,13 +111,9 @@ def select(segments: Sequence[SpecSegment], num_bytes: int) -> SpecSegment:
 def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
     """What `auto` means: the best that the devices allow.
 
-    Args:
-      device_type: "cpu" or "gpu".
-
-    Returns:
-      `nccl` where each tower has a GPU of its own. NCCL refuses two ranks on one GPU, so logical GPUs add on the
-      towers' devices (`psgpu`). CPUs do the same (`pscpu`), the fastest of benchmarks/all_reduce.py: towers share
-      the host's memory there, so an algorithm that saves transfers only adds work.
+    `nccl` where each tower has a GPU of its own. NCCL refuses two ranks on one GPU, so logical GPUs add on the towers'
+    devices (`psgpu`). CPUs do the same (`pscpu`), the fastest of benchmarks/all_reduce.py: towers share the host's
+    memory there, so an algorithm that saves transfers only adds work.
     """
     if device_type != "gpu":
         return "pscpu"
@@ -139,11 +121,7 @@ def resolve_auto(num_devices: int, device_type: str, num_physical: int) -> str:
 
 
 def problems(segments: Sequence[SpecSegment], device_type: str, num_devices: int, num_physical: int) -> list[str]:
-    """Every conflict between the spec and the devices, a line each.
-
-    Args:
-      device_type: "cpu" or "gpu".
-    """
+    """Every conflict between the spec and the devices of a kind, "cpu" or "gpu", a line each."""
     lines = []
     flag = f"{_FLAG}{format(segments)}"
     for segment in segments:

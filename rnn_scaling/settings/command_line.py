@@ -1,7 +1,5 @@
 """The trainer's command line, checked before anything is started."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +13,7 @@ from rnn_scaling.settings.config import RunConfig
 def checked(
     words: Sequence[str], lines: Sequence[str] = (), defaults: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], RunConfig]:
-    """The options that were given, and what runs with them.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
-    """
+    """The options that were given, and what runs with them; a FlagErrors names everything that is wrong."""
     wrong = list(lines)
     try:
         given = flags.parse(words, configs.OPTIONS)

@@ -1,7 +1,5 @@
 """Which options only some configurations read: setting one that nothing reads is a mistake, and changes no run."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +14,13 @@ from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 
 FEW_CHOICES = 4  # that are spelled as flags, one by one
 MANY_CHOICES = 16  # of more, a message names a few
+
+
+_OF_TRAINING = (
+    *("dropout", "optimizer", "weight_decay", "learning_rate", "lr_schedule", "lr_steps", "lr_scaling"),
+    *("lr_warmup_batches", "loss_scale", "max_gradient_norm", "gradient_accumulation_steps"),
+    *("stop_at_loss", "stop_at_accuracy", "save_every", "mlperf_log"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +62,7 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "num_ps", Condition(lambda c: registry.has_servers(c.update.variable_update), servers, mode)
     reduced = Condition(
         lambda c: c.update.compress_gradients != "int8",
-        "another --compress_gradients than int8",
+        "a --compress_gradients other than int8",
         ("compress_gradients",),
     )
     for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
@@ -65,7 +70,7 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
     yield "save_every", Condition(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir", ("checkpoint_dir",))
     yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
-    multiplied = "--batch_size, which the towers multiply"
+    multiplied = "--batch_size instead of --global_batch_size"
     yield "lr_scaling", Condition(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
     warming = Condition(
         lambda c: c.training.lr_scaling == "linear" or c.training.lr_schedule == "inverse_sqrt",
@@ -76,6 +81,22 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     yield "lr_steps", _chosen("lr_schedule", ("piecewise",), "training")
     yield "loss_scale", _chosen("compute_dtype", ("float16",), "model")
     yield "stop_at_accuracy", Condition(lambda c: c.model.accuracy, "--accuracy=true", ("accuracy",))
+    training = Condition(
+        lambda c: c.model.trains, "training, without --forward_only and --decode", ("forward_only", "decode")
+    )
+    for name in _OF_TRAINING:
+        yield name, training
+    independent = [name for name, mode in modes.items() if not mode.trains_one_model]
+    exchanging = Condition(
+        lambda c: c.model.trains or not modes[c.update.variable_update].trains_one_model,
+        f"{training.remedy}, or --variable_update={either(independent)}",
+        (*mode, *training.by),
+    )
+    yield "variable_update", exchanging
+    for name in ("accuracy", "label_smoothing", "decoder_type"):
+        yield name, Condition(lambda c: not c.model.decode, "--decode=false", ("decode",))
+    for name in ("beam_size", "length_penalty"):
+        yield name, Condition(lambda c: c.model.decode, "--decode=true", ("decode",))
     for name in ("target_ci", "max_batches"):
         yield name, Condition(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
     varying = [name for name, source in registry.DATA_SOURCES.items() if source.varies]
@@ -117,10 +138,7 @@ def unread(config: RunConfig, given: Mapping[str, Any]) -> list[str]:
 
 
 def unread_options(values: Mapping[str, Any]) -> frozenset[str]:
-    """The options that nothing reads in a configuration of these flat values; one that is missing has its default.
-
-    Another trainer reads what it tells, whatever it means there.
-    """
+    """The options that nothing reads of these flat values, or their defaults; another trainer reads what it tells."""
     if TRAINER in values:
         return frozenset()
     return _unread(tuple([values.get(name, OPTIONS[name].default) for name in DECIDING]))

@@ -3,8 +3,6 @@
 given flags -> resolve() -> RunConfig, every default worked out      (which conflicts: conflicts.py)
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -69,17 +67,7 @@ class RunConfig:
         return {name: getattr(getattr(self, group), name) for name, group in GROUP_OF.items()}
 
 
-GROUPS: dict[str, type] = {
-    "devices": DeviceOptions,
-    "frameworks": FrameworkOptions,
-    "cluster": ClusterOptions,
-    "model": ModelConfig,
-    "update": UpdateOptions,
-    "training": TrainingOptions,
-    "data": DataOptions,
-    "measure": MeasureOptions,
-    "output": OutputOptions,
-}
+GROUPS: dict[str, type] = {field.name: type(field.default) for field in dataclasses.fields(RunConfig)}
 OPTIONS: dict[str, dataclasses.Field] = {f.name: f for group in GROUPS.values() for f in dataclasses.fields(group)}
 GROUP_OF: dict[str, str] = {f.name: name for name, group in GROUPS.items() for f in dataclasses.fields(group)}
 
@@ -93,12 +81,7 @@ def from_flat(values: Mapping[str, Any]) -> RunConfig:
 
 
 def as_started(given: Mapping[str, Any], num_processes: int, num_ps: int | None = None) -> dict[str, Any]:
-    """The given options with as many workers and servers as a launcher started, where the user does not say how many.
-
-    Args:
-      given: the options that the user set, by name.
-      num_ps: how many of them are parameter servers; None: the launcher does not say.
-    """
+    """The given options with as many workers and servers (None: not told) as a launcher started, if no option says."""
     mode = registry.VARIABLE_UPDATES.get(given.get("variable_update", ""))
     if mode is None or mode.engine == "local" or "num_workers" in given:
         return dict(given)
@@ -125,7 +108,10 @@ def resolve(given: Mapping[str, Any], *, num_gpus: int, num_cores: int) -> RunCo
     values["dataset"] = dataset_of(values["model"], values["dataset"])
     _resolve_devices(values, given, num_gpus, num_cores)
     _resolve_kernels(values, given)
-    _resolve_update(values)
+    if values["independent_replica"] and values["variable_update"] == "replicated":
+        values["variable_update"] = "independent"
+    if values["param_server_device"] is None:
+        values["param_server_device"] = values["device"]
     _resolve_data(values, given)
     return from_flat(values)
 
@@ -149,13 +135,6 @@ def _resolve_kernels(values: dict[str, Any], given: Mapping[str, Any]) -> None:
         values["encoder_type"] = kernels.of_cell(values["unit_type"])[0]
     if values["decoder_type"] is None:
         values["decoder_type"] = values["encoder_type"]
-
-
-def _resolve_update(values: dict[str, Any]) -> None:
-    if values["independent_replica"] and values["variable_update"] == "replicated":
-        values["variable_update"] = "independent"
-    if values["param_server_device"] is None:
-        values["param_server_device"] = values["device"]
 
 
 def _resolve_data(values: dict[str, Any], given: Mapping[str, Any]) -> None:

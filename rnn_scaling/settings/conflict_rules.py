@@ -4,8 +4,6 @@ A message names the flag, its value, the rule and the remedy. It is a format str
 `Case.extras`. Conflicts that need a loop or the file system are in conflicts.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import re
@@ -86,16 +84,11 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class ConflictRule:
-    """One conflict.
+    """One conflict."""
 
-    Attributes:
-      applies: whether the conflict is there.
-      reads: the rule holds where this option is read; "": always.
-    """
-
-    applies: Callable[[Case], bool]
+    applies: Callable[[Case], bool]  # whether the conflict is there
     message: str
-    reads: str = ""
+    reads: str = ""  # the rule holds where this option is read; "": always
 
 
 _OWN_ENDS = ("until_steady", "stop_at_loss", "stop_at_accuracy")
@@ -107,7 +100,7 @@ RULES = (
     ConflictRule(
         lambda c: bool(c.global_batch_size) and "batch_size" in c.given,
         "--global_batch_size={global_batch_size} and --batch_size={batch_size} contradict each other: "
-        "strong or weak scaling; leave one out",
+        "choose strong or weak scaling and leave one out",
     ),
     ConflictRule(
         lambda c: 0 < c.global_batch_size < c.towers and "batch_size" not in c.given,
@@ -116,13 +109,13 @@ RULES = (
     ),
     ConflictRule(
         lambda c: c.gradient_accumulation_steps > 1 and bool(c.global_batch_size),
-        "--gradient_accumulation_steps={gradient_accumulation_steps} repeats what a tower computes at once, and "
-        "--global_batch_size={global_batch_size} divides what all compute; use --batch_size",
+        "--gradient_accumulation_steps={gradient_accumulation_steps} multiplies the batch of a tower, but "
+        "--global_batch_size={global_batch_size} fixes the batch of all towers; use --batch_size",
     ),
     ConflictRule(
         lambda c: c.gradient_accumulation_steps > 1 and (c.mode.has_coordinator or c.mode.has_global_batch),
         "--gradient_accumulation_steps={gradient_accumulation_steps}: with --variable_update={variable_update} a step "
-        "has one batch; use a larger --batch_size, or another mode",
+        "has one batch; use a larger --batch_size or another mode",
     ),
     ConflictRule(
         lambda c: c.device == "gpu" and not c.num_gpus,
@@ -136,7 +129,7 @@ RULES = (
     ),
     ConflictRule(
         lambda c: c.has_workers and bool(c.own_end) and not has_servers(c.variable_update),
-        "{own_end} ends each of --num_workers={num_workers} by its own clock or loss, and they must end together; "
+        "{own_end} ends each of --num_workers={num_workers} by its own clock or loss, but all must end together; "
         "use --num_batches",
     ),
     ConflictRule(
@@ -147,7 +140,7 @@ RULES = (
             and c.sparse_gradients == "gather"
         ),
         "--variable_consistency=relaxed over --num_workers={num_workers} needs --sparse_gradients=densify: "
-        "TensorFlow's collective gather ends the process at rows that are delayed by a step",
+        "TensorFlow's collective gather aborts the process if rows arrive a step late",
         reads="tgt_vocab_size",
     ),
     # A coordinator that hands each step to any free worker.
@@ -168,8 +161,8 @@ RULES = (
     ),
     ConflictRule(
         lambda c: c.mode.has_coordinator and c.workload.has_moving,
-        "--model={model}: its batch normalisation keeps averages on a tower, but with "
-        "--variable_update={variable_update} any free worker runs a step; "
+        "--model={model}: its batch normalisation keeps moving averages on each tower, but with "
+        "--variable_update={variable_update} any free worker runs the next step; "
         "use --variable_update=distributed_parameter_server",
     ),
     ConflictRule(
@@ -183,8 +176,8 @@ RULES = (
             and c.mode.engine != "local"
             and (c.mode.has_coordinator or not c.mode.trains_one_model)
         ),
-        "--checkpoint_dir={checkpoint_dir}: the workers of --variable_update={variable_update} are at no batch "
-        "together; use another mode, such as --variable_update=collective_all_reduce, or leave it out",
+        "--checkpoint_dir={checkpoint_dir}: the workers of --variable_update={variable_update} are at different "
+        "batches; use another mode, such as --variable_update=collective_all_reduce, or leave it out",
     ),
     # The model.
     ConflictRule(
@@ -203,7 +196,7 @@ RULES = (
     ConflictRule(
         lambda c: c.starts_from_states and c.direction == "bi" and bool(c.num_encoder_layers % 2),
         "--num_encoder_layers={num_encoder_layers} must be even with --direction=bi: "
-        "two cells, one per direction, make a layer",
+        "a layer has two cells, one per direction",
         reads="direction",
     ),
     ConflictRule(
@@ -237,8 +230,18 @@ RULES = (
     ConflictRule(
         lambda c: c.share_embedding and is_read(c.config, "src_vocab_file") and c.src_vocab_file != c.tgt_vocab_file,
         "--share_embedding=true needs one vocabulary, got --src_vocab_file={src_vocab_file} and "
-        "--tgt_vocab_file={tgt_vocab_file}; give both the same file",
+        "--tgt_vocab_file={tgt_vocab_file}; use the same file for both",
         reads="share_embedding",
+    ),
+    # Inference.
+    ConflictRule(
+        lambda c: c.forward_only and c.decode,
+        "--forward_only=true computes the loss and --decode=true translates: leave one out",
+    ),
+    ConflictRule(
+        lambda c: c.beam_size > c.tgt_vocab_size,
+        "--beam_size={beam_size} must be at most --tgt_vocab_size={tgt_vocab_size}: a first word for each hypothesis",
+        reads="beam_size",
     ),
     # Updates and measurement.
     ConflictRule(lambda c: c.learning_rate <= 0, "--learning_rate={learning_rate} must be above 0"),
@@ -249,11 +252,12 @@ RULES = (
     ),
     ConflictRule(
         lambda c: c.lr_schedule == "inverse_sqrt" and not c.lr_warmup_batches,
-        "--lr_schedule=inverse_sqrt needs --lr_warmup_batches of at least 1, the updates until --learning_rate",
+        "--lr_schedule=inverse_sqrt needs --lr_warmup_batches of at least 1: the updates before the rate reaches "
+        "--learning_rate",
     ),
     ConflictRule(
         lambda c: not re.fullmatch(r"dynamic|[1-9]\d{0,8}", c.loss_scale),
-        "--loss_scale={loss_scale} must be dynamic, or a whole number such as 128",
+        "--loss_scale={loss_scale} must be dynamic or a whole number of at most 9 digits, such as 128",
     ),
     ConflictRule(
         lambda c: (
@@ -275,8 +279,8 @@ RULES = (
     ),
     ConflictRule(
         lambda c: c.staged_vars and c.variable_consistency == "relaxed",
-        "--staged_vars=true and --variable_consistency=relaxed are each one step stale; "
-        "together they would be two: give one of them",
+        "--staged_vars=true and --variable_consistency=relaxed each add one step of staleness; "
+        "only one step is supported: leave one out",
         reads="param_server_device",
     ),
     ConflictRule(
@@ -291,7 +295,7 @@ RULES = (
     ),
     ConflictRule(
         lambda c: bool(c.num_epochs) and (c.until_steady or "num_batches" in c.given),
-        "--num_epochs={num_epochs:g} decides how many batches there are; leave out --num_batches and --until_steady",
+        "--num_epochs={num_epochs:g} determines the number of batches; leave out --num_batches and --until_steady",
     ),
     # Data.
     ConflictRule(
@@ -320,34 +324,34 @@ RULES = (
     ),
     ConflictRule(
         lambda c: is_read(c.config, "src_max_len") and 0 < c.pad_to < c.src_max_len,
-        "--pad_to={pad_to} must be at least --src_max_len={src_max_len}: padding cuts no sentence",
+        "--pad_to={pad_to} must be at least --src_max_len={src_max_len}: padding never shortens a sentence",
         reads="pad_to",
     ),
     ConflictRule(
         lambda c: 0 < c.pad_to < c.tgt_max_len,
-        "--pad_to={pad_to} must be at least --tgt_max_len={tgt_max_len}: padding cuts no sentence",
+        "--pad_to={pad_to} must be at least --tgt_max_len={tgt_max_len}: padding never shortens a sentence",
         reads="pad_to",
     ),
     ConflictRule(
         lambda c: c.has_known_answer and not is_read(c.config, "src_max_len"),
-        "--data_source={data_source} has a sentence and its translation; it needs --model=" + _TRANSLATING,
+        "--data_source={data_source} makes pairs of a sentence and its translation; use --model=" + _TRANSLATING,
     ),
     ConflictRule(
         lambda c: c.has_known_answer and c.src_max_len != c.tgt_max_len,
         "--data_source={data_source} has the same number of words on both sides, got --src_max_len={src_max_len} "
-        "and --tgt_max_len={tgt_max_len}; give both the same",
+        "and --tgt_max_len={tgt_max_len}; make them equal",
         reads="src_max_len",
     ),
     ConflictRule(
         lambda c: c.has_known_answer and c.src_max_len == c.tgt_max_len < 2,
-        "--data_source={data_source} needs --tgt_max_len of at least 2, a word and the end-of-sentence word; "
+        "--data_source={data_source} needs --tgt_max_len of at least 2 for a word and the end-of-sentence word, "
         "got {tgt_max_len}",
         reads="src_max_len",
     ),
     # Outputs.
     ConflictRule(
         lambda c: bool(c.mlperf_log) and c.mlperf_log in (c.result_file, c.log_dir),
-        "--mlperf_log={mlperf_log} must be another file than --result_file and --log_dir; rename it",
+        "--mlperf_log={mlperf_log} must differ from --result_file and --log_dir; rename it",
     ),
     ConflictRule(
         lambda c: bool(c.result_file) and c.result_file == c.log_dir,

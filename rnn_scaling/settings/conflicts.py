@@ -1,9 +1,4 @@
-"""Which configurations cannot run. `problems` returns every conflict at once, before TensorFlow loads.
-
-Each line names the flag, its value, the rule and the remedy. Conditions on options alone are in conflict_rules.py.
-"""
-
-from __future__ import annotations
+"""Which configurations cannot run: all conflicts at once, those of options alone from conflict_rules.py."""
 
 import importlib.util
 import os
@@ -32,6 +27,8 @@ _ALLOWED_ELSEWHERE = {
     "share_embedding": (False,),
     "dropout": (0.0,),
     "accuracy": (False,),
+    "forward_only": (False,),
+    "decode": (False,),
     "label_smoothing": (0.0,),
     "compute_dtype": ("float32", "bfloat16"),
     "variable_update": ("replicated", "independent"),
@@ -57,9 +54,14 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
     if bad:  # what follows computes with the values, so these get values that it can compute with
         flat = {**config.flat(), **{name: OPTIONS[name].default for name in bad}}
         config, given = from_flat(flat), {name: value for name, value in given.items() if name not in bad}
-    lines = [line for lines_of in bad.values() for line in lines_of] + list(_ignored(config, given))
+    lines = [*bad.values()]
+    for name in unread(config, given):
+        needed = remedy(config, name)
+        lines.append(f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out")
     lines += conflict_rules.broken(config, given, num_gpus)
-    for check in (_uneven_towers, _kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
+    if config.devices.device == "gpu" and num_gpus:
+        lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
+    for check in (_kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
         lines += check(config, num_gpus)
     return lines
 
@@ -68,30 +70,17 @@ def keeps_trace(config: RunConfig) -> str | None:
     """Why what --trace_batches finds would be lost, or None; the trainer's matter, since a sweep keeps each record."""
     output = config.output
     if output.trace_batches and not (output.result_file or output.log_dir):
-        return f"--trace_batches={output.trace_batches} needs --log_dir or --result_file, which keep what is found"
+        return f"--trace_batches={output.trace_batches} needs --log_dir or --result_file to save its results"
     return None
 
 
-def _out_of_range(config: RunConfig) -> Iterator[tuple[str, list[str]]]:
+def _out_of_range(config: RunConfig) -> Iterator[tuple[str, str]]:
     for name, field in OPTIONS.items():
         value = getattr(getattr(config, GROUP_OF[name]), name)
         if name == "decoder_type" and value == config.model.encoder_type:
             continue  # said of the encoder
         if rule := broken_rule(field, value):
-            yield name, [f"{spell(name, value)} must be {rule}"]
-
-
-def _ignored(config: RunConfig, given: Mapping[str, Any]) -> Iterator[str]:
-    for name in unread(config, given):
-        needed = remedy(config, name)
-        yield f"{spell(name, given[name])} would be ignored here; it needs {needed}, or leave it out"
-
-
-def _uneven_towers(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    if config.devices.device == "gpu" and num_gpus:
-        uneven = uneven_towers(config.devices.num_devices, num_gpus)
-        if uneven:
-            yield uneven
+            yield name, f"{spell(name, value)} must be {rule}"
 
 
 def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
@@ -131,7 +120,7 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
         for segment in segments:
             if segment.algorithm not in spanning:
                 yield (
-                    f"--all_reduce_spec={update.all_reduce_spec}: {segment.algorithm} adds within one process, and "
+                    f"--all_reduce_spec={update.all_reduce_spec}: {segment.algorithm} works within one process, but "
                     f"--num_workers={config.cluster.num_workers}; use {' or '.join(spanning)}"
                 )
         segments = tuple(segment for segment in segments if segment.algorithm in spanning)
@@ -142,7 +131,7 @@ def _all_reduce(config: RunConfig, num_gpus: int) -> Iterator[str]:
         )
     if update.compress_gradients == "bfloat16" and any(segment.algorithm == "nccl" for segment in segments):
         yield (
-            f"--compress_gradients=bfloat16 and --all_reduce_spec={update.all_reduce_spec}: nccl adds no bfloat16; "
+            f"--compress_gradients=bfloat16 and --all_reduce_spec={update.all_reduce_spec}: nccl cannot add bfloat16; "
             "use float16, or --all_reduce_spec=collective"
         )
 
@@ -157,13 +146,13 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
         least = f", since its layers need {workload.smallest_image} x {workload.smallest_image} pixels"
         other = next(model for model, row in WORKLOADS.items() if dataset in row.datasets)
         yield (
-            f"--dataset={dataset}: --model={name} has images of {sizes} only{least if workload.smallest_image else ''}"
-            f"; leave it out, or use another network, such as --model={other}"
+            f"--dataset={dataset}: --model={name} supports only images of {sizes}"
+            f"{least if workload.smallest_image else ''}; leave it out, or use another network, such as --model={other}"
         )
     elif holds and holds != needed:
         sources = [source for source, row in DATA_SOURCES.items() if row.holds in ("", needed)]
         yield (
-            f"--data_source={source} reads {holds}, and --model={name} is trained on {needed}; "
+            f"--data_source={source} reads {holds}, but --model={name} trains on {needed}; "
             f"use --data_source={either(sources)}" + (f", or --dataset={holds}" if holds in workload.datasets else "")
         )
     elif is_read(config, "tgt_file_name"):
@@ -177,23 +166,15 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
     folder, pattern, source = config.data.data_dir, config.data.file_pattern, DATA_SOURCES[config.data.data_source]
     has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
     if folder and pattern and source.holds == config.model.dataset and not has_files:
-        yield f"--data_dir={folder}: no folder with files {pattern}; name the one with {source.help}"
+        yield f"--data_dir={folder}: no folder with files {pattern}; name the folder with {source.help}"
     for name in TEXT_FILES:
         path = getattr(config.data, name)
         if not path or not is_read(config, name):
             continue
-        reason = _unreadable(path)
-        if reason:
-            yield f"--{name}={path}: {reason}"
-
-
-def _unreadable(path: str) -> str | None:
-    """Why a file cannot be read, or None."""
-    try:
-        input_files.open_regular(path, input_files.UNLIMITED).close()
-    except OSError as e:
-        return e.strerror or str(e)
-    return None
+        try:
+            input_files.open_regular(path, input_files.UNLIMITED).close()
+        except OSError as e:
+            yield f"--{name}={path}: {e.strerror or e}"
 
 
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
@@ -202,8 +183,7 @@ def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
     kinds = {"result_file": "file", "mlperf_log": "file", "log_dir": "folder", "checkpoint_dir": "folder"}
     for name, kind in kinds.items():
         path = getattr(output, name)
-        reason = _unwritable(Path(path), kind) if path else None
-        if reason:
+        if path and (reason := _unwritable(Path(path), kind)):
             yield f"--{name}={path}{reason}"
 
 
@@ -217,7 +197,7 @@ def _unwritable(path: Path, kind: str) -> str | None:
         if kind == "folder" and path.exists() and not path.is_dir():
             return " is a file; name a folder"
         if not _can_create(path.parent if kind == "file" else path):
-            return " cannot be written; name another folder or change its rights"
+            return " cannot be written; name another folder or change its permissions"
     except (OSError, ValueError) as e:
         return f" cannot be written: {getattr(e, 'strerror', None) or e}"
     return None
@@ -230,31 +210,26 @@ def _can_create(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _framework(config: RunConfig, num_gpus: int) -> Iterator[str]:
+def _framework(config: RunConfig, num_gpus: int) -> list[str]:
     """What another framework cannot do: it trains one network, on constant batches."""
-    name = config.frameworks.framework
+    name, faults = config.frameworks.framework, []
+    row = FRAMEWORKS[name]
     if name == OURS:
-        return
-    faults = list(_framework_faults(config, num_gpus))
-    yield from faults
-    if not faults:  # it starts a program
-        row = FRAMEWORKS[name]
-        if problem := other_python.problem(name, row.package, row.least):
-            yield problem
-
-
-def _framework_faults(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    name = config.frameworks.framework
+        return []
     for option, allowed in _ALLOWED_ELSEWHERE.items():
         value = getattr(getattr(config, GROUP_OF[option]), option)
         if value not in allowed:
             remedy = f"use {' or '.join(spell(option, each) for each in allowed)}" if allowed[0] else "leave it out"
-            yield f"--framework={name} cannot have {spell(option, value)}; {remedy}"
+            faults.append(f"--framework={name} does not support {spell(option, value)}; {remedy}")
     sizes = config.tower_batch_sizes()
-    if FRAMEWORKS[name].has_equal_towers and len(set(sizes)) > 1:
-        yield (
-            f"--framework={name} cuts --global_batch_size={sum(sizes)} evenly, and --num_devices={len(sizes)} does not "
-            f"divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
+    if row.has_equal_towers and len(set(sizes)) > 1:
+        faults.append(
+            f"--framework={name} splits --global_batch_size={sum(sizes)} evenly, but --num_devices={len(sizes)} does "
+            f"not divide it; use --global_batch_size={len(sizes) * min(sizes) or len(sizes)}"
         )
-    if config.devices.device == "gpu" and config.devices.num_devices > num_gpus:
-        yield f"--framework={name} needs a GPU for each of --num_devices={config.devices.num_devices}, got {num_gpus}"
+    devices = config.devices
+    if devices.device == "gpu" and devices.num_devices > num_gpus:
+        faults.append(f"--framework={name} needs a GPU for each of --num_devices={devices.num_devices}, got {num_gpus}")
+    if not faults and (problem := other_python.problem(name, row.package, row.least)):  # which starts a program
+        faults.append(problem)
+    return faults

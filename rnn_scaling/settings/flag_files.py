@@ -1,7 +1,5 @@
 """Flags that stand in files: --flagfile=FILE is replaced by the words of that file, one a line."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 
@@ -11,11 +9,7 @@ NAMES = ("--flagfile", "-flagfile")
 
 
 def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
-    """The words of a command line with those of its flag files in their places; after -- nothing is a flag.
-
-    Raises:
-      ValueError: naming the file that cannot be read, or that names itself.
-    """
+    """The words with those of flag files in their places; a ValueError names one that is unreadable or names itself."""
     result: list[str] = []
     rest = iter(words)
     for word in rest:

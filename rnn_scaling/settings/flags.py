@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,7 @@ class FlagErrors(entry.Refusal):
 
 
 def positional(help: str, shown: str, several: bool = False) -> Any:
-    """Declares one field that a word without dashes fills.
-
-    Args:
-      help: one sentence for `--help`.
-      several: it takes all words that are left, at least one, as a tuple.
-    """
+    """Declares one field that a word without dashes fills; `several`: all words that are left, as a tuple."""
     rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
     return dataclasses.field(metadata={**rules, "help": help, "shown": shown, "positional": True, "several": several})
 
@@ -68,49 +63,29 @@ def kind_of(field: dataclasses.Field) -> str:
     return str(field.type).split("|")[0].strip()
 
 
-def _flag_of(field: dataclasses.Field) -> str:
-    """The flag's name: the field's, without the underscore that keeps it from being a keyword of Python (from_)."""
-    return field.name.rstrip("_")
-
-
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
-    """Every option of the groups by flag."""
-    return {_flag_of(field): field for group in groups for field in dataclasses.fields(group)}
+    """Every option of the groups by flag; the underscore of from_ only keeps it from being a keyword of Python."""
+    return {field.name.rstrip("_"): field for group in groups for field in dataclasses.fields(group)}
 
 
-def _parse_value(name: str, kind: str, text: str) -> Any:
-    """Text -> value of an option.
+def _is_true(text: str) -> bool:
+    if text.lower() not in (*TRUE_WORDS, *FALSE_WORDS):
+        raise ValueError
+    return text.lower() in TRUE_WORDS
 
-    Args:
-      kind: the option's type: "bool", "int", "float", "str" or "Path".
-      text: what stands behind the `=`.
 
-    Raises:
-      ValueError: naming the flag, the value and the rule.
-    """
-    if kind == "bool":
-        if text.lower() in TRUE_WORDS:
-            return True
-        if text.lower() in FALSE_WORDS:
-            return False
-        raise ValueError(f"--{name}={text} must be true or false")
-    if kind == "Path" and not text:
-        raise ValueError(f"--{name}= must not be empty")
-    if kind in ("str", "Path"):
-        return Path(text) if kind == "Path" else text
-    try:
-        return int(text) if kind == "int" else float(text)
-    except ValueError:
-        rule = "a whole number" if kind == "int" else "a number"
-        raise ValueError(f"--{name}={text} must be {rule}") from None
+# Kind of an option -> what makes a value of a text, and the rule for the text.
+_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "bool": (_is_true, "true or false"),
+    "int": (int, "a whole number"),
+    "float": (float, "a number"),
+    "str": (str, ""),
+    "Path": (Path, ""),
+}
 
 
 def share(text: str) -> float:
-    """ "5%" or "0.05" -> 0.05.
-
-    Raises:
-      ValueError: saying what the text must be.
-    """
+    """ "5%" or "0.05" -> 0.05; a ValueError says what the text must be."""
     number, percent = text.strip().removesuffix("%").strip(), text.strip().endswith("%")
     try:
         value = float(number) / (100 if percent else 1)
@@ -122,25 +97,22 @@ def share(text: str) -> float:
 
 
 def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
-    if field.metadata["parse"] is None:
-        return _parse_value(name, kind_of(field), text)
+    """Text -> value; a ValueError names the flag, the text and the rule."""
+    kind, parse = kind_of(field), field.metadata["parse"]
+    parser, rule = _PARSERS[kind]
+    if kind == "Path" and not text and not parse:
+        raise ValueError(f"--{name}= must not be empty")
     try:
-        return field.metadata["parse"](text)
+        return (parse or parser)(text)
     except ValueError as e:
-        raise ValueError(f"--{name}={text} must be {e}") from None
+        raise ValueError(f"--{name}={text} must be {e if parse else rule}") from None
 
 
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
-    """Parses a command line.
+    """The values (lists of values) of the options that a command line gives, by flag.
 
-    Args:
-      argv: the words after the program's name; `--flagfile=FILE` reads more of them from a file.
-
-    Returns:
-      The values (lists of values) of the options that were given, by flag.
-
-    Raises:
-      FlagErrors: naming every unknown flag, malformed value, and stray or missing word.
+    `--flagfile=FILE` reads more words from a file. A FlagErrors names every unknown flag, malformed value, and stray or
+    missing word.
     """
     from absl import flags as absl_flags  # loads logging and more, which --help need not wait for
 
@@ -179,15 +151,11 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
 
 
 def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> None:
-    """Answers --help, --help=TOPIC and --version.
+    """Answers --help, --help=TOPIC and --version by raising an Answer, or a Refusal if there is no such topic.
 
     Args:
       usage: what the command does, with examples and exit statuses; commands in it are written `./run.sh NAME`.
       groups: option dataclasses; by the names that `--help=NAME` takes, or named after the first word of their titles.
-
-    Raises:
-      Answer: what to print, if the command line asks for one of them.
-      Refusal: if there is no such topic.
     """
     topics = ["" if word in HELP_WORDS else "all" for word in argv if word in (*HELP_WORDS, "--helpfull")]
     topics += [word.removeprefix("--help=") for word in argv if word.startswith("--help=")]
@@ -199,32 +167,19 @@ def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str
 
 def help_page(usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> help_pages.Page:
     """The help of a command; arguments as in `answer`."""
-    named = groups if isinstance(groups, Mapping) else {_group_name(group): group for group in groups}
+    titles = groups if isinstance(groups, Mapping) else {help_pages.title(group): group for group in groups}
+    # "sweep" of a group titled "Sweep: ...".
+    named = {title.split(":")[0].rstrip(".").lower().replace(" ", "_"): group for title, group in titles.items()}
     notes = [
         "--flagfile=FILE reads flags from a file; --version prints the version.",
         f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; {entry.DEBUG}=1 shows where.",
         *(f"--{alias} is --{target}." for alias, target in ALIASES.items() if target in fields([*named.values()])),
     ]
-    return help_pages.Page(command, usage, dict(named), kind_of, notes)
-
-
-def _group_name(group: type) -> str:
-    """ "sweep" of a group titled "Sweep: ..."."""
-    title = (group.__doc__ or group.__name__).strip()
-    return title.split(":")[0].rstrip(".").lower().replace(" ", "_")
+    return help_pages.Page(command, usage, named, kind_of, notes)
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
-    """The options of a command that reads files and has one group of them, as an instance of it.
-
-    Args:
-      usage: as in `answer`.
-      group: its option dataclass, which has the limit on the size of files.
-
-    Raises:
-      Answer: if the command line asks for help or the version.
-      FlagErrors: naming everything that is wrong.
-    """
+    """The options of a command that reads files, an instance of its only group; raises Answer or FlagErrors."""
     groups = [group, FileOptions]
     answer(argv, usage, groups, command)
     lines: list[str] = []
@@ -238,11 +193,7 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
 
 
 def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()) -> list[Any]:
-    """An instance of each group with the values that were given.
-
-    Raises:
-      FlagErrors: naming every value against its rules, after `lines`.
-    """
+    """An instance of each group with the given values; a FlagErrors names all against their rules, after `lines`."""
     options = fields(groups)
     lines = list(lines)
     for name, value in given.items():

@@ -1,7 +1,5 @@
 """What `--help` prints: a first screen of the trainer, the flags of a group, one flag, or every flag of a command."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import textwrap
@@ -17,12 +15,12 @@ COMMON = {
     "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
     "encoder_type": "kernel: cudnn_lstm (fused) or dynamic_rnn (a loop)",
     "variable_update": "independent, parameter_server, replicated ...",
-    "num_devices": "towers, one on each device; 0 takes all GPUs or cores",
+    "num_devices": "towers, one on each device; 0: all GPUs or cores",
     "device": "auto, cpu or gpu",
     "batch_size": "samples of each tower in a step",
-    "num_batches": "batches to measure, after the warm-up",
+    "num_batches": "batches to measure after the warm-up",
     "data_source": "synthetic batches, or text and images from files",
-    "preset": "small, or the sizes of the published experiments",
+    "preset": "small, or the sizes of published networks",
     "result_file": "where the run record is written, as JSON",
 }
 """The flags of the first screen, each with half a line."""
@@ -32,28 +30,16 @@ Field = Any  # dataclasses.Field with the metadata of `models.config.option`
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What the help of one command is made of.
+    """What the help of one command is made of."""
 
-    Attributes:
-      command: as the user types it.
-      usage: what it does, examples and exit statuses; commands in it are written `./run.sh NAME`.
-      groups: option dataclasses by the name that `--help=NAME` takes.
-      kind_of: the type of an option, a key of PLACEHOLDERS.
-      notes: lines below all flags.
-    """
-
-    command: str
-    usage: str
-    groups: dict[str, type]
-    kind_of: Callable[[Field], str]
-    notes: Sequence[str]
+    command: str  # as the user types it
+    usage: str  # what it does, examples and exit statuses; commands in it are written `./run.sh NAME`
+    groups: dict[str, type]  # option dataclasses by the name that `--help=NAME` takes
+    kind_of: Callable[[Field], str]  # the type of an option, a key of PLACEHOLDERS
+    notes: Sequence[str]  # lines below all flags
 
     def text(self, topic: str) -> str:
-        """The help on a topic: "" is the first screen, else "all", a group or a flag.
-
-        Raises:
-          Refusal: if there is no such topic; it names the nearest.
-        """
+        """The help on a topic: "" is the first screen, else "all", a group or a flag; a Refusal names the nearest."""
         flags = {field.name.rstrip("_"): field for group in self.groups.values() for field in dataclasses.fields(group)}
         if topic == "all" or (not topic and len(self.groups) < FEW_GROUPS):
             return "\n".join([*self._head(), *self._all(), *self.notes])
@@ -79,7 +65,9 @@ class Page:
         lines += [f"  --{name:17}{text}" for name, text in COMMON.items()]
         lines += ["", "All flags, by group (--help=GROUP):"]
         width = max(len(name) for name in self.groups) + 1
-        lines += [f"  {name:{max(width, 19)}}{_about(group)}" for name, group in self.groups.items()]
+        for name, group in self.groups.items():
+            about = title(group).partition(": ")[2] or title(group)
+            lines.append(f"  {name:{max(width, 19)}}{about.rstrip('.')}")
         return [*lines, "", "--help=all prints every flag, --help=FLAG explains one."]
 
     def _all(self) -> list[str]:
@@ -87,8 +75,7 @@ class Page:
 
     def _group(self, name: str) -> list[str]:
         group = self.groups[name]
-        title = (group.__doc__ or group.__name__).strip()
-        return [title, *(line for field in dataclasses.fields(group) for line in self._lines(field))]
+        return [title(group), *(line for field in dataclasses.fields(group) for line in self._lines(field))]
 
     def _lines(self, field: Field) -> list[str]:
         """The flag with its values, its meaning and its default."""
@@ -125,10 +112,8 @@ def wrapped(text: str) -> list[str]:
     return lines[:-1]
 
 
-def _about(group: type) -> str:
-    """What stands behind the colon of a group's title."""
-    title = (group.__doc__ or group.__name__).strip()
-    return (title.partition(": ")[2] or title).rstrip(".")
+def title(group: type) -> str:
+    return (group.__doc__ or group.__name__).strip()
 
 
 def _shown(default: Any) -> str:

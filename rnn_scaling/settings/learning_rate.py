@@ -1,7 +1,5 @@
 """The learning rate of each update, the same function for the trainer and for who checks it. Pure."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any
@@ -16,18 +14,13 @@ class LearningRate:
 
     Sources: Goyal et al., "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", 2017, section 2.2, for the
     factor; Vaswani et al., "Attention Is All You Need", 2017, section 5.3, for inverse_sqrt.
-
-    Attributes:
-      first: --learning_rate.
-      ramp_updates: of the factor; with inverse_sqrt those until the rate is `last`, and the factor has no ramp.
-      steps: of piecewise: (update from which on, rate).
     """
 
-    first: float
+    first: float  # --learning_rate
     factor: float = 1.0
-    ramp_updates: int = 0
+    ramp_updates: int = 0  # of the factor; with inverse_sqrt those until the rate is `last`, and the factor has no ramp
     schedule: str = "constant"
-    steps: tuple[tuple[int, float], ...] = ()
+    steps: tuple[tuple[int, float], ...] = ()  # of piecewise: (update from which on, rate)
 
     @property
     def last(self) -> float:

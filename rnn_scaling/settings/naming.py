@@ -1,7 +1,5 @@
 """Which options make the name of a configuration, for the names of series and of pairs of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,10 +56,7 @@ def told_apart(names: Sequence[str], units: Sequence[str]) -> list[str]:
 def distinguishing(names: Iterable[str], configurations: Sequence[Mapping[str, str]]) -> list[str]:
     """The options that tell the configurations apart, and the model where any's is not the default.
 
-    An option that only some of them read tells those apart alone: text files do not tell text from synthetic words.
-
-    Args:
-      configurations: of each, the `repr` of the options that it reads, by name.
+    An option that only some of them read tells those apart alone. Each has the `repr` of the options that it reads.
     """
     values = {name: {options[name] for options in configurations if name in options} for name in names}
     return [name for name, given in values.items() if len(given) > 1 or (name == "model" and given - {_DEFAULT_MODEL})]

@@ -1,7 +1,5 @@
 """Presets: the defaults that --preset gives a workload."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rnn_scaling import registry

@@ -36,15 +36,17 @@ class FrameworkOptions:
 
     framework: str = option(
         "tensorflow",
-        f"{registry.in_words(registry.FRAMEWORKS)}; another than tensorflow wants ./run.sh setup-frameworks NAME",
+        f"{registry.in_words(registry.FRAMEWORKS)}; install torch, jax or keras with ./run.sh setup-frameworks NAME",
         choices=tuple(registry.FRAMEWORKS),
     )
-    compile: bool = option(False, "torch: torch.compile the network")
-    keras_backend: str = option("tensorflow", "keras: what it runs on", choices=("tensorflow", "jax"))
+    compile: bool = option(False, "torch: compile the network with torch.compile")
+    keras_backend: str = option(
+        "tensorflow", "keras: back end that computes the network", choices=("tensorflow", "jax")
+    )
     malloc: str = option(
         "system",
-        "glibc's memory: system (large arrays are given back and faulted in again) or keep (they stay with the "
-        "process: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are set, for every framework)",
+        "memory allocation of glibc: system (large arrays are returned to the system) or keep (the "
+        "process keeps them: MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ are set for every framework)",
         choices=("system", "keep"),
     )
 
@@ -60,7 +62,9 @@ class ClusterOptions:
         minimum=1,
         maximum=65_536,
     )
-    num_ps: int = option(1, "processes that hold the variables, in modes that have such", minimum=1, maximum=1_024)
+    num_ps: int = option(
+        1, "parameter servers: processes that hold the variables, in modes that use them", minimum=1, maximum=1_024
+    )
     cluster_timeout: float = option(
         60.0,
         "seconds within which every process must join, and a fault must end the run",
@@ -69,12 +73,12 @@ class ClusterOptions:
     )
     cluster_heartbeat: float = option(
         10.0,
-        "seconds without a sign of life after which a process counts as lost, --cluster_timeout at most",
+        "seconds without a heartbeat after which a process counts as lost; at most --cluster_timeout",
         minimum=0.1,
         maximum=3_600.0,
     )
     coordinator_address: str = option(
-        "", "HOST:PORT at which rank 0 waits for the others, where the launcher does not tell it"
+        "", "HOST:PORT at which rank 0 waits for the others, if the launcher does not set it"
     )
 
 
@@ -90,14 +94,14 @@ class UpdateOptions:
     independent_replica: bool = option(False, "with --variable_update=replicated: the same as independent")
     param_server_device: str | None = option(
         None,
-        "parameter_server and keras_slicing: variables on the host's memory (cpu) or spread over the GPUs by bytes "
-        "(gpu); gpu where the towers run on GPUs",
+        "parameter_server and keras_slicing: variables in the host's memory (cpu) or spread over the GPUs by bytes "
+        "(gpu); the default is gpu if the towers run on GPUs",
         choices=("cpu", "gpu"),
     )
     slice_on: str = option(
         "host",
-        "keras_slicing: what cuts the global batch into slices: the host, which sends each device its slice, "
-        "or each device, which gets the complete batch",
+        "keras_slicing: where the global batch is divided into slices: on the host, which sends each device its slice, "
+        "or on each device, which gets the complete batch",
         choices=("host", "device"),
     )
     partition_large_variables: bool = option(
@@ -109,8 +113,8 @@ class UpdateOptions:
     )
     variable_consistency: str = option(
         "strong",
-        "parameter_server and replicated: strong, or relaxed: gradients are applied exactly one step late, so that "
-        "their exchange overlaps the next step",
+        "parameter_server and replicated: strong (gradients are applied in their own step) or relaxed (exactly one "
+        "step late, so that their exchange overlaps the next step)",
         choices=("strong", "relaxed"),
     )
     all_reduce_spec: str = option(
@@ -127,7 +131,7 @@ class UpdateOptions:
     agg_small_grads_max_bytes: int = option(
         0, "replicated: pack dense gradients of at most this many bytes before the exchange (0: off)", minimum=0
     )
-    agg_small_grads_max_group: int = option(10, "replicated: at most this many small gradients in a pack", minimum=1)
+    agg_small_grads_max_group: int = option(10, "replicated: maximum number of small gradients per pack", minimum=1)
     sparse_gradients: str = option(
         "gather",
         "parameter_server, keras_slicing and replicated: exchange an embedding's gradient as its touched rows (gather) "
@@ -136,8 +140,8 @@ class UpdateOptions:
     )
     compress_gradients: str = option(
         "none",
-        "replicated and collective_all_reduce: exchange gradients in half precision or as 8-bit numbers with a scale, "
-        "what those lose added to the next step's; the update stays float32",
+        "replicated and collective_all_reduce: exchange gradients in half precision or as 8-bit numbers with a scale; "
+        "int8 adds its rounding error to the next step's gradient; the update stays float32",
         choices=("none", "bfloat16", "float16", "int8"),
     )
 
@@ -148,69 +152,70 @@ class TrainingOptions:
 
     batch_size: int = option(
         32,
-        "samples (sentence pairs, sentences, images) a tower a step: weak scaling, work a device constant",
+        "samples (sentence pairs, sentences, images) per tower and step: weak scaling, constant work per device",
         minimum=1,
         maximum=16_777_216,
     )
     global_batch_size: int = option(
         0,
-        "samples of all towers a step, instead of --batch_size: strong scaling, total work constant; a "
+        "samples of all towers per step, instead of --batch_size: strong scaling, constant total work; a "
         "remainder goes to the first towers (0: off)",
         minimum=0,
         maximum=16_777_216,
     )
     gradient_accumulation_steps: int = option(
         1,
-        "batches of --batch_size that each tower computes one after the other for one exchange and one update; the "
-        "global batch is --batch_size times the towers times this number",
+        "micro-batches of --batch_size that each tower computes before one exchange and one update; the global batch "
+        "is --batch_size times the towers times this number",
         minimum=1,
         maximum=1_024,
     )
     optimizer: str = option(
         "adam",
-        "update rule; momentum is 0.9; rmsprop has decay 0.9, momentum 0.9 and epsilon 1.0",
+        "update rule; momentum uses 0.9; rmsprop uses decay 0.9, momentum 0.9 and epsilon 1.0",
         choices=("sgd", "momentum", "rmsprop", "adam"),
     )
     weight_decay: float = option(
         0.0,
-        "share of matrices, kernels and embeddings that an update takes off (0: off). sgd, momentum and rmsprop add "
-        "it to the gradient (L2). adam subtracts it from the weights, times the learning rate (AdamW)",
+        "weight decay of matrices, kernels and embeddings (0: off). sgd, momentum and rmsprop add this number times "
+        "the weights to the gradient (L2). adam subtracts the learning rate times that (AdamW)",
         minimum=0.0,
         maximum=1.0,
     )
     learning_rate: float = option(
-        0.001, "step size of the update rule; of a schedule the first, of inverse_sqrt the largest"
+        0.001, "learning rate; with piecewise the first one, with inverse_sqrt the largest one"
     )
     lr_schedule: str = option(
         "constant",
-        "how the learning rate changes with the updates: constant, piecewise (--lr_steps) or inverse_sqrt, which rises "
-        "to --learning_rate over --lr_warmup_batches and then falls with their square root (Vaswani et al. 2017)",
+        "how the learning rate changes with the updates: constant, piecewise (--lr_steps) or inverse_sqrt (rises to "
+        "--learning_rate over --lr_warmup_batches updates, then falls with the inverse square root of the update; "
+        "Vaswani et al. 2017)",
         choices=("constant", "piecewise", "inverse_sqrt"),
     )
     lr_steps: str = option(
         "",
-        "piecewise: UPDATE:RATE,... as in 100:0.01,200:0.001, the rates from these updates on; before the first it is "
-        "--learning_rate",
+        "piecewise: UPDATE:RATE,... such as 100:0.01,200:0.001; each rate applies after that many updates, and "
+        "--learning_rate before the first",
         whole=True,
         shown="N:X,...",
     )
     lr_scaling: str = option(
         "none",
-        "linear: the learning rate times the number of towers of all workers and of --gradient_accumulation_steps, by "
-        "which the global batch is larger than --batch_size (Goyal et al. 2017)",
+        "linear: multiply the learning rate by the number of towers of all workers and by "
+        "--gradient_accumulation_steps, as the global batch grows (Goyal et al. 2017)",
         choices=("none", "linear"),
     )
     lr_warmup_batches: int = option(
         0,
-        "lr_scaling: updates over which the learning rate rises evenly from --learning_rate to the scaled one (0: at "
-        "once); inverse_sqrt: from 0 to it",
+        "lr_scaling: updates over which the learning rate rises linearly from --learning_rate to the scaled rate (0: "
+        "no warm-up); inverse_sqrt: from 0 to the largest rate",
         minimum=0,
         maximum=1_000_000_000,
     )
     loss_scale: str = option(
         "dynamic",
-        "float16: what the loss is multiplied by, a whole number or dynamic (halved after a gradient that is not "
-        "finite, doubled after 2,000 updates). Updates whose gradient is not finite are skipped and counted",
+        "float16: factor of the loss, a whole number or dynamic (halved after a gradient that is not finite, doubled "
+        "after 2,000 finite ones). Updates with a gradient that is not finite are skipped and counted",
         shown="dynamic|N",
     )
     max_gradient_norm: float = option(
@@ -235,51 +240,58 @@ class DataOptions:
     )
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     random_lengths: bool = option(
-        False, "device, constant, host: random sentences have 1 to --src_max_len and --tgt_max_len words, the first all"
+        False,
+        "device, constant, host: random sentences have 1 to --src_max_len and 1 to --tgt_max_len words; the first of a "
+        "batch has the maximum",
     )
     src_max_len: int = option(
         30,
-        f"{readers_of('src_max_len')}: words of a source sentence at most; synthetic sentences have exactly these",
+        f"{readers_of('src_max_len')}: maximum words of a source sentence; synthetic sentences have exactly this many",
         minimum=1,
         maximum=65_536,
     )
     tgt_max_len: int = option(
         30,
-        f"{readers_of('tgt_max_len')}: words of a target sentence at most, its end-of-sentence word included; "
-        "synthetic: exactly these",
+        f"{readers_of('tgt_max_len')}: maximum words of a target sentence, end-of-sentence word included; "
+        "synthetic sentences have exactly this many",
         minimum=1,
         maximum=65_536,
     )
     pad_to: int = option(
         0,
-        f"{readers_of('pad_to')}, with text or random_lengths: pad every sentence of each side to this many words, so "
-        "that all towers compute the same number (0: to the longest of the batch)",
+        f"{readers_of('pad_to')}, with text or random_lengths: pad every sentence to this many words, so that all "
+        "towers compute the same number of positions (0: pad to the longest sentence of the batch)",
         minimum=0,
         maximum=65_536,
     )
     src_file_name: str = option(
-        "", f"{readers_of('src_file_name')}, text: source sentences, one a line, words separated by blanks, UTF-8"
+        "", f"{readers_of('src_file_name')}, text: source sentences, one per line, words separated by spaces, UTF-8"
     )
     tgt_file_name: str = option(
         "",
-        f"{readers_of('tgt_file_name')}, text: target sentences, of translations line by line those of src_file_name",
+        f"{readers_of('tgt_file_name')}, text: target sentences; for translation, line n translates line n of "
+        "src_file_name",
     )
     src_vocab_file: str = option(
-        "", "nmt, nmt_attention, text: source vocabulary, a word a line; the first src_vocab_size lines count"
+        "",
+        "nmt, nmt_attention, text: source vocabulary, one word per line; only the first src_vocab_size lines are used",
     )
     tgt_vocab_file: str = option(
         "",
-        f"{readers_of('tgt_vocab_file')}, text: target vocabulary, of transformer that of both sides, a word a line; "
-        "the first tgt_vocab_size lines count",
+        f"{readers_of('tgt_vocab_file')}, text: target vocabulary, for transformer of both sides, one word per line; "
+        "only the first tgt_vocab_size lines are used",
     )
     bos: str = option("<s>", "text: begin-of-sentence word, a line of the target vocabulary")
     eos: str = option("</s>", "text: end-of-sentence word, a line of each vocabulary")
-    unk_id: int = option(0, "text: id given to words that the vocabulary lacks", minimum=0, maximum=2_147_483_647)
+    unk_id: int = option(0, "text: id of words that are not in the vocabulary", minimum=0, maximum=2_147_483_647)
     num_buckets: int = option(
-        5, "text: batches hold sentences of similar length, from this many buckets", minimum=1, maximum=65_536
+        5,
+        "text: number of buckets; a batch contains sentences of similar length, from one bucket",
+        minimum=1,
+        maximum=65_536,
     )
     data_dir: str = option(
-        "", "cifar10: folder of data_batch_1.bin and so on; tfrecord: of train-00000-of-01024 and so on"
+        "", "folder of the files; cifar10: data_batch_1.bin and so on; tfrecord: train-00000-of-01024 and so on"
     )
     disable_shuffle: bool = option(False, "text, cifar10 and tfrecord: keep the order of the files")
     output_buffer_size: int = option(
@@ -290,8 +302,8 @@ class DataOptions:
     )
     prefetch_data_to_device: bool | None = option(
         None,
-        "host, text, cifar10 and tfrecord: copy batches to the devices ahead of the step; on when not given, and host "
-        "is assumed where it is given without a data source",
+        "host, text, cifar10 and tfrecord: copy batches to the devices ahead of the step (default: true); if this flag "
+        "is given without --data_source, the source is host",
     )
     prefetch_buffer_size: int = option(
         2, "host, text, cifar10 and tfrecord: batches kept ready on each device", minimum=1, maximum=65_536
@@ -312,20 +324,23 @@ class MeasureOptions:
     )
     num_batches: int = option(20, "batches measured, after the warm-up", minimum=1, maximum=1_000_000_000)
     until_steady: bool = option(
-        False, "go on after --num_batches until the run is steady and its rate is known to --target_ci"
+        False, "continue after --num_batches until the run is steady and the interval of its rate is within --target_ci"
     )
     target_ci: float = option(
-        0.02, "until_steady: relative half-width of the 95 % interval of the rate to reach (0.02: 2 %)", minimum=1e-4
+        0.02, "until_steady: target for the relative half-width of the rate's 95 % interval (0.02: 2 %)", minimum=1e-4
     )
-    max_batches: int = option(2000, "until_steady: batches at most, warm-up included", minimum=1, maximum=1_000_000_000)
+    max_batches: int = option(
+        2000, "until_steady: maximum number of batches, warm-up included", minimum=1, maximum=1_000_000_000
+    )
     stop_at_loss: float = option(
         0.0,
-        "end the run once its loss, a mean over 10 batches, stayed at or below this for 10 more batches (0: off)",
+        "end the run when the mean loss of 10 batches stays at or below this for 10 more batches (0: off)",
         minimum=0.0,
     )
     stop_at_accuracy: float = option(
         0.0,
-        "accuracy: the same where the share of right predictions stayed at or above this (0.9: 90 %; 0: off)",
+        "accuracy: end the run when the mean accuracy of 10 batches stays at or above this for 10 more batches (0.9: "
+        "90 %; 0: off)",
         minimum=0.0,
         maximum=1.0,
     )
@@ -337,13 +352,14 @@ class MeasureOptions:
     inter_op_parallelism_threads: int = option(
         0,
         "threads that dispatch operators; 0: one per device, plus one if devices have several cores or there are "
-        "several processes; with GPUs plus one, and at least the number of cores",
+        "several processes; with GPUs, one per device plus one, and at least the number of cores",
         minimum=0,
         maximum=4_096,
     )
     intra_op_parallelism_threads: int = option(
         0,
-        "threads inside operators on the CPU; 0: one, the cores of all devices if each has several, on GPUs all cores",
+        "threads inside operators on the CPU; 0: one; if each device has several cores, the cores of all devices; with "
+        "GPUs, all cores",
         minimum=0,
         maximum=4_096,
     )
@@ -359,25 +375,25 @@ class OutputOptions:
     )
     log_dir: str = option("", "write TensorBoard's graph, scalars and traces, and the record (run.json) here")
     checkpoint_dir: str = option(
-        "", "save the run here every --save_every batches; the same command again goes on from the last of these"
+        "", "save checkpoints here every --save_every batches; the same command continues from the last one"
     )
     save_every: int = option(100, "checkpoint_dir: batches between two checkpoints", minimum=1, maximum=1_000_000_000)
     trace_batches: int = option(
         0,
-        "after the measured batches: profile this many more and count the kernels of another two; times and counts go "
-        "into the record, traces into --log_dir (0: off)",
+        "after the measured batches: profile this many more and count the kernels of two others; the record contains "
+        "times and counts, --log_dir the traces (0: off)",
         minimum=0,
         maximum=1_000,
     )
     progress: bool = option(
-        True, "show the rate and time left on stderr while running: a bar on a terminal, else lines"
+        True, "show the rate and time left on stderr while running: a bar on a terminal, otherwise lines"
     )
     preset: str = option(
         "small",
         "defaults of the model, batch and lengths: small (8.2 M parameters, batch 32), seed (95.7 M: vocabulary "
-        "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384), gnmt_v2 (160.7 M: the GNMT of "
-        "NVIDIA and MLPerf, a --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128), "
-        "transformer_base or transformer_big (60.5 M and 209.1 M: vocabulary 32,000, 50 words, batch 128); of images "
-        f"the batch alone: {presets.image_batches()}",
+        "50,000, embedding and units 512, 4 + 4 cells, bi, 100 words, batch 384), gnmt_v2 (160.7 M: GNMT of "
+        "NVIDIA and MLPerf, with --model=nmt_attention; vocabulary 32,320, units 1,024, 50 words, batch 128), "
+        "transformer_base or transformer_big (60.5 M and 209.1 M: vocabulary 32,000, 50 words, batch 128); for images "
+        f"only the batch: {presets.image_batches()}",
         choices=tuple(presets.PRESETS),
     )

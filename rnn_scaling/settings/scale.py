@@ -1,7 +1,5 @@
 """How large a configuration is, and which option grows along a series: devices of one process, or workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options as a user writes them: a flag, and the command that runs a configuration."""
 
-from __future__ import annotations
-
 import functools
 import shlex
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """The command lines of commands that start many runs: any flag of the trainer takes a list. Pure."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.settings import config as configs
@@ -13,14 +11,16 @@ RESERVED = ("result_file", "log_dir", "progress")
 OF_ONE_RUN = ("checkpoint_dir", "save_every", "mlperf_log")
 
 
+def _only_reads(given: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether no run trains, so that all can use one checkpoint."""
+    return any(all(given.get(name, [False])) for name in ("decode", "forward_only"))
+
+
 def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
     """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
 
-    Args:
-      groups: option dataclasses of the command; where one has the field `trace_batches`, every run is traced.
-
-    Raises:
-      FlagErrors: naming every unknown flag, malformed value and contradiction.
+    Where one of the command's groups has the field `trace_batches`, every run is traced. A FlagErrors names every
+    unknown flag, malformed value and contradiction.
     """
     own = flags.fields(groups)
     lines: list[str] = []
@@ -32,7 +32,7 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     lines += [
         f"--{name} applies to one run, but this command makes several; leave it out"
         for name in OF_ONE_RUN
-        if name in given
+        if name in given and not (name == "checkpoint_dir" and _only_reads(given))
     ]
     single = {}
     for name in own.keys() & given.keys():

@@ -1,7 +1,5 @@
 """How many threads TensorFlow's two pools get."""
 
-from __future__ import annotations
-
 from rnn_scaling.settings.config import RunConfig
 
 

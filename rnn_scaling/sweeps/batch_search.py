@@ -9,8 +9,7 @@ from rnn_scaling.analysis import largest_batch
 from rnn_scaling.analysis.largest_batch import Try
 from rnn_scaling.analysis.statements import Advice
 from rnn_scaling.machine import memory
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.processes import tether
 from rnn_scaling.settings import config as configs
@@ -26,17 +25,16 @@ FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}  # enough to see how m
 
 
 class BatchSearch:
-    """The runs of a search for the largest batch, each within its memory."""
-
     def __init__(
         self, lists: Mapping[str, Sequence[Any]], memory_gib: float, memory_share: float, trainer: Sequence[str]
     ) -> None:
         """memory_gib: that all processes of a run may use, on CPUs; 0: `memory_share` of the free memory."""
         wrong = [f"{spell(n, ','.join(map(str, v)))} must be one value" for n, v in lists.items() if len(v) > 1]
         given = {"num_devices": 0, **{name: values[0] for name, values in lists.items()}}
-        num_gpus, num_cores = visible_gpus(), len(available_cores())
+        self._machine = machine_size()
+        num_gpus = self._machine["num_gpus"]
         given.setdefault("preset", "seed" if num_gpus and given.get("device") != "cpu" else "small")
-        self.config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+        self.config = configs.resolve(given, **self._machine)
         given["num_devices"] = self.config.devices.num_devices
         self._flags, self._user_flags = {**FEW_BATCHES, **given}, frozenset(lists)
         if "global_batch_size" in given:
@@ -50,7 +48,6 @@ class BatchSearch:
         wrong += conflicts.problems(self.config, given, num_gpus=num_gpus)
         if wrong:
             raise flags.FlagErrors(wrong)
-        self._machine = (num_gpus, num_cores)
         self.start = self.config.training.batch_size
         self.limit_bytes, self.trainer = (
             (None, list(trainer)) if on_gpus else self._limited(memory_gib, memory_share, trainer)
@@ -75,7 +72,7 @@ class BatchSearch:
 
     def run(self, batch_size: int) -> Run:
         given = {**self._flags, "batch_size": batch_size}
-        config = configs.resolve(given, num_gpus=self._machine[0], num_cores=self._machine[1])
+        config = configs.resolve(given, **self._machine)
         read = [name for name in (*NAMED, "batch_size") if is_read(config, name)]
         return Run(name_of({**config.flat(), **given}, read), given, config)
 

@@ -36,13 +36,10 @@ LEARNING_RATES = {"sgd": 0.5, "momentum": 0.05, "rmsprop": 0.05, "adam": 0.001}
 DEEP, UNBOUNDED = 10, 250
 # A clipped step is no longer than rate x --max_gradient_norm: for a smaller norm the rate grows, or rounding hides it.
 SHORTEST = 0.02
-TIMING = (
-    "until_steady",
-    "target_ci",
-    "max_batches",
-    *("stop_at_loss", "stop_at_accuracy", "num_epochs"),
-    "trace_batches",
-)  # options that a verification refuses
+TIMING = (  # options that a verification refuses
+    *("until_steady", "target_ci", "max_batches"),
+    *("stop_at_loss", "stop_at_accuracy", "num_epochs", "trace_batches"),
+)
 MEASURING = ("num_batches", "num_warmup_batches", *TIMING)
 
 
@@ -65,10 +62,8 @@ def defaults_of(given: Mapping[str, Any], has_launcher: bool = False) -> dict[st
 
 def _sizes(given: Mapping[str, Any]) -> list[str]:
     """The sizes that this workload reads and that do not come from files; none for images."""
-    workload, is_text = (
-        WORKLOADS.get(given.get("model", configs.OPTIONS["model"].default)),
-        given.get("data_source") == "text",
-    )
+    workload = WORKLOADS.get(given.get("model", configs.OPTIONS["model"].default))
+    is_text = given.get("data_source") == "text"
     if workload is None or workload.datasets:
         return []
     left_out = {"batch_size"} if given.get("global_batch_size") else set()
@@ -76,15 +71,12 @@ def _sizes(given: Mapping[str, Any]) -> list[str]:
     return [name for name in SMALL if name not in left_out and (name == "batch_size" or name in workload.reads)]
 
 
-def _has_images(given: Mapping[str, Any]) -> bool:
-    workload = WORKLOADS.get(given.get("model", ""))
-    return workload is not None and bool(workload.datasets)
-
-
 def _random_lengths(given: Mapping[str, Any]) -> dict[str, bool]:
     """Sentences of unequal lengths, if the data source has them."""
     source = registry.DATA_SOURCES.get(given.get("data_source", "device"))
-    is_read = source is not None and "random_lengths" in source.reads and not _has_images(given)
+    workload = WORKLOADS.get(given.get("model", ""))
+    has_images = workload is not None and bool(workload.datasets)
+    is_read = source is not None and "random_lengths" in source.reads and not has_images
     return {"random_lengths": True} if is_read else {}
 
 

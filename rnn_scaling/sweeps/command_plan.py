@@ -76,8 +76,6 @@ class TrainerOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CommandRun(AnyRun):
-    """A run of the user's command."""
-
     config: Mapping[str, Any]  # its options as they stand in its record
     texts: Mapping[str, str]  # what stands for each place but REPEAT and RESULT_FILE
     terms: Terms = Terms()  # how its output is read

@@ -46,8 +46,6 @@ NOTHING = [sys.executable, "-I", "-S", "-c", ""]
 
 @dataclasses.dataclass
 class _Output:
-    """What one run printed."""
-
     is_cut: bool = False  # the run printed more than its log may hold
     # When its lines came, in seconds of `time.monotonic`.
     arrivals: list[float] = dataclasses.field(default_factory=list)
@@ -61,10 +59,11 @@ class CommandTrainer(Trainer[CommandRun]):
     def __init__(self) -> None:
         from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
 
-        self._reader = one_run.READER
+        self._reader = one_run
         self._output = _Output()  # of the last run
         self._launch_s: float | None = None  # duration of a program that does nothing
-        self._notes: list[str] = []
+        # How numbers from logs were read, and which programs failed after they wrote their record.
+        self.notes: list[str] = []
 
     def run(self, run: CommandRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
         cores, output = _cores(run), _Output()
@@ -150,11 +149,6 @@ class CommandTrainer(Trainer[CommandRun]):
             )
         return [*dict.fromkeys(lines), *([] if dry_run else early_checks.load_now())]
 
-    @property
-    def notes(self) -> list[str]:
-        """How numbers from logs were read, and which programs failed after they wrote their record."""
-        return self._notes
-
     def _completed(self, run: CommandRun, written: RunRecord, ended: Ended, log: str) -> RunRecord:
         """The record that a run wrote with the sweep's options; a failed one where it contradicts them."""
         if wrong := _contradictions(run, written.config, "its record"):
@@ -171,7 +165,7 @@ class CommandTrainer(Trainer[CommandRun]):
             resolved = dataclasses.replace(resolved, device_type="GPU")
         unit, end = str(run.config.get("unit") or written.unit), written.ended
         if written.status == "ok" and (problem := _problem_at_end(ended)):
-            self._notes.append(f"{run.label}: its program failed after it wrote its record ({problem}); see {log}")
+            self.notes.append(f"{run.label}: its program failed after it wrote its record ({problem}); see {log}")
             end = problem
         return dataclasses.replace(written, config={**config, **run.options}, resolved=resolved, unit=unit, ended=end)
 
@@ -181,7 +175,7 @@ class CommandTrainer(Trainer[CommandRun]):
         of_log = {name: value for name, value in of_log.items() if value is not None}
         if wrong := _contradictions(run, of_log, "its log"):
             return _failed(run, "Contradiction", wrong)
-        self._notes += [note for note in reading.notes if note not in self._notes]
+        self.notes += [note for note in reading.notes if note not in self.notes]
         count = len(reading.seconds)
         if count:
             items, seconds = (math.fsum(values[reading.warmup :]) for values in (reading.items, reading.seconds))
@@ -219,7 +213,6 @@ class CommandTrainer(Trainer[CommandRun]):
 
 
 def _template(run: CommandRun) -> str:
-    """The command as the user gave it."""
     return str(run.config["trainer_command"])
 
 
@@ -229,7 +222,6 @@ def command(run: CommandRun, result_file: Path) -> list[str]:
 
 
 def _log_of(result_file: Path) -> Path:
-    """Where the output of a run is kept."""
     return result_file.with_name(f"{result_file.stem}.log.txt")
 
 

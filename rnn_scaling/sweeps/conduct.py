@@ -29,7 +29,8 @@ from rnn_scaling.sweeps import limit as limits
 from rnn_scaling.sweeps.estimate import Estimator
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.limit import Limit
-from rnn_scaling.sweeps.runs import Trainer
+from rnn_scaling.sweeps.plan import interleave
+from rnn_scaling.sweeps.runs import AnyRun, Trainer
 
 Made = tuple[Job, RunRecord]
 
@@ -59,8 +60,6 @@ class ConductOptions(flags.FileOptions):
 
 @dataclasses.dataclass
 class SweepOutcome:
-    """What became of the jobs."""
-
     # Set when the command must end now (a dry run, bad input, Ctrl-C); None when every job is finished.
     exit_status: int | None = None
     records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)  # the finished jobs' records by label
@@ -111,6 +110,16 @@ def conduct(
         command = f"{entry.program()} {shlex.join(again)}"
         print(f"\ninterrupted: {finished}; to continue:\n  {command}", file=sys.stderr)
         outcome.exit_status = entry.EXIT_INTERRUPTED
+    return outcome
+
+
+def conduct_sweep(
+    runs: Sequence[AnyRun], repeats: int, out: Path, options: ConductOptions, *, again: Sequence[str], trainer: Trainer
+) -> SweepOutcome:
+    """Makes interleaved rounds of runs, as `conduct` does; the records are in the order of the runs."""
+    jobs = [Job(run, out, run.label) for run in interleave(runs, repeats)]
+    outcome = conduct(jobs, out, options, again=again, trainer=trainer)
+    outcome.records = {job.label: outcome.records[job.label] for job in jobs if job.label in outcome.records}
     return outcome
 
 
@@ -188,7 +197,7 @@ def _run_pending(
         estimator.learn(job.identity, result)
     shown = display.SweepDisplay(len(before) + len(jobs), len(survey.finished), begun=len(before))
     pending = [job.identity for job in survey.pending]
-    shown.announce(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
+    shown.board.line(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
     try:
         for index, job in enumerate(survey.pending):
             left = [later.identity for later in survey.pending[index:]]

@@ -20,20 +20,16 @@ class SweepDisplay:
     def __init__(self, total: int, done: int, stream: TextIO | None = None, begun: int = 0) -> None:
         """stream: sys.stderr when not given; begun: runs of earlier rounds."""
         layout = "|{bar:10}| {n_fmt}/{total_fmt} runs{postfix}"
-        self._board = Board(total, layout, stream=stream, initial=begun + done, dynamic_ncols=True)
+        self.board = Board(total, layout, stream=stream, initial=begun + done, dynamic_ncols=True)
         self._total, self._done = total, begun + done
         self._label, self._at, self._last = "", "", ""
         self._share: float | None = 0.0  # finished share of its batches; None: it counts them per epoch
         self._left_s = self._since_s = self._shown_s = 0.0  # left_s was the estimate when since_s had passed
-        if done and not self._board.has_bar:
-            self._board.line(f"{done} of {total - begun} runs were already finished")
-
-    def announce(self, text: str) -> None:
-        """Prints a line that stays, above the bar if there is one."""
-        self._board.line(text)
+        if done and not self.board.has_bar:
+            self.board.line(f"{done} of {total - begun} runs were already finished")
 
     def start(self, label: str, left_s: float) -> None:
-        self._label, self._at, self._left_s, self._since_s = label, "starting", left_s, self._board.elapsed_s
+        self._label, self._at, self._left_s, self._since_s = label, "starting", left_s, self.board.elapsed_s
         self._share = 0.0
         self._show()
 
@@ -47,35 +43,35 @@ class SweepDisplay:
             share = int(match[2]) / max(1, int(match[3] or 0))
             is_on = match[3] and self._share is not None and share >= self._share
             self._share = share if is_on else self._share if not match[3] else None
-        if self._board.elapsed_s - self._shown_s >= REDRAW_S:
+        if self.board.elapsed_s - self._shown_s >= REDRAW_S:
             self._show()
 
     def end(self, label: str, result: RunRecord, left_s: float) -> None:
         self._done += 1
         self._last = outcome(result) if result.status == "ok" else result.status
-        self._left_s, self._since_s, self._share = left_s, self._board.elapsed_s, 0.0
-        if not self._board.has_bar:
+        self._left_s, self._since_s, self._share = left_s, self.board.elapsed_s, 0.0
+        if not self.board.has_bar:
             has_estimate = self._done < self._total and not math.isnan(left_s)
             left = f", about {duration(left_s)} left" if has_estimate else ""
-            self._board.line(f"{self._done}/{self._total} {label}: {outcome(result)}{left}")
+            self.board.line(f"{self._done}/{self._total} {label}: {outcome(result)}{left}")
         elif result.status != "ok":
-            self._board.line(f"{label}: {outcome(result)}")
+            self.board.line(f"{label}: {outcome(result)}")
         self._show()
 
     def close(self) -> None:
-        self._board.close()
+        self.board.close()
 
     def _show(self) -> None:
-        self._shown_s = self._board.elapsed_s
+        self._shown_s = self.board.elapsed_s
         ran_s = self._shown_s - self._since_s
         left_s = self._left_s - ran_s
         if not left_s > 0 and self._done < self._total:  # no estimate, or the run takes longer than expected
             run_s = ran_s / self._share if self._share else math.nan
             left_s = run_s * (self._total - self._done) - ran_s
-        room = self._board.columns - BAR - 2 * len(str(self._total))
+        room = self.board.columns - BAR - 2 * len(str(self._total))
         left = "? left" if math.isnan(left_s) else f"{duration(max(0.0, left_s))} left"
         texts = [left, f"{self._label} {self._at}".strip(), f"last {self._last}"]
-        self._board.move(self._done, postfix=fitting([text for text in texts if text not in ("", "last ")], room))
+        self.board.move(self._done, postfix=fitting([text for text in texts if text not in ("", "last ")], room))
 
 
 def fitting(texts: Sequence[str], room: int) -> str:

@@ -17,14 +17,7 @@ Identity = tuple[tuple[str, Any], ...]
 
 
 class Estimator:
-    """Learns from finished runs."""
-
-    def __init__(
-        self,
-        num_cores: int | None = None,
-        workers_share: bool = True,
-        is_reckoned: bool = True,
-    ) -> None:
+    def __init__(self, num_cores: int | None = None, workers_share: bool = True, is_reckoned: bool = True) -> None:
         """num_cores: that the runs share; those of this process when not given.
         workers_share: all workers of a run share these cores; else each worker has its own.
         is_reckoned: `rough_s` compares runs; else all runs count as equally long, which is unknown at first.
@@ -105,10 +98,7 @@ def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
     batches = options["num_warmup_batches"] + options["num_batches"]
     batches *= options.get("gradient_accumulation_steps", 1)
     flop = batches * options["batch_size"] * WORKLOADS[options["model"]].flops_a_sample(options)
-    towers, shared = (
-        options["num_devices"],
-        sharing(options, num_cores),
-    )  # of a worker
+    towers, shared = options["num_devices"], sharing(options, num_cores)  # of a worker
     start_s = START_S * max(1.0, from_flat(options).num_processes / max(num_cores, 1))
     building = towers * shared * (TOWER_S + TRACED_S * options["trace_batches"])
     # Towers that share a core also wait for each other, and with fewer threads than towers they take turns.

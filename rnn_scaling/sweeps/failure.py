@@ -56,7 +56,10 @@ def progress(seen: Seen, unit: str) -> str:
 
 def killed(number: int) -> str:
     """ "killed by SIGKILL: often ...", of a signal's number."""
-    name = _signal_name(number)
+    try:
+        name = signal.Signals(number).name
+    except ValueError:  # the real-time signals have no names
+        name = f"signal {number}"
     return f"killed by {name}: {REMEDIES[name]}" if name in REMEDIES else f"killed by {name}"
 
 
@@ -68,13 +71,6 @@ def unwritten(lines: Sequence[str]) -> str | None:
 
 def _error(kind: str, message: str) -> RunError:
     return RunError(type=kind, message=message[:LONGEST_MESSAGE])
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # the real-time signals have no names
-        return f"signal {number}"
 
 
 def _last_output(lines: Sequence[str]) -> str:

@@ -30,8 +30,6 @@ class GoneError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run and the folder of its record."""
-
     run: AnyRun
     folder: Path
     label: str
@@ -60,7 +58,6 @@ class Survey:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[Hold]:
-    """Holds a folder for this sweep alone; see `lock.hold`."""
     with hold(folder, LOCK_NAME, "sweep", "choose another --out") as held:
         yield held
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
@@ -17,7 +16,7 @@ from rnn_scaling.sweeps import command_plan, conduct, limit, ranks
 from rnn_scaling.sweeps.command_plan import TrainerOptions
 from rnn_scaling.sweeps.command_trainer import CommandTrainer
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import OUTPUTS, Run, interleave, plan
+from rnn_scaling.sweeps.plan import OUTPUTS, Run, plan
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
@@ -33,11 +32,7 @@ class RunFailed(RuntimeError):
 
 
 def run(
-    options: Mapping[str, Any],
-    *,
-    timeout_s: float = 0.0,
-    launch: str = "",
-    program: Sequence[str] = ranks.TRAINER,
+    options: Mapping[str, Any], *, timeout_s: float = 0.0, launch: str = "", program: Sequence[str] = ranks.TRAINER
 ) -> RunRecord:
     trainer = SuiteTrainer(program, _launcher(launch))
     given, config = command_line.checked(_words(options))
@@ -65,7 +60,7 @@ def sweep(
     """
     words = _words(options)
     lists = flags.parse(words, configs.OPTIONS, lists=True)
-    runs = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+    runs = plan(lists, **machine_size())
     how = conduct.ConductOptions(run_timeout=timeout_s, launch=_launcher(launch))
     words += [spell("launch", launch)] if launch else []
     _sweep(out, runs, SuiteTrainer(program, how.launch), how, repeats, words)
@@ -88,9 +83,7 @@ def sweep_theirs(
     (trainer_options,) = flags.build(
         [TrainerOptions], {name: lists.pop(name)[0] for name in of_trainer if name in lists}
     )
-    runs = command_plan.plan(
-        trainer_options, axis_values, lists, num_gpus=visible_gpus(), num_cores=len(available_cores())
-    )
+    runs = command_plan.plan(trainer_options, axis_values, lists, **machine_size())
     _sweep(out, runs, CommandTrainer(), conduct.ConductOptions(run_timeout=timeout_s), repeats, words)
 
 
@@ -104,8 +97,8 @@ def _sweep(
 ) -> None:
     if repeats < 1:
         raise FlagErrors([f"repeats={repeats} must be at least 1"])
-    jobs = [Job(run, Path(out), run.label) for run in interleave(runs, repeats)]
-    done = conduct.conduct(jobs, Path(out), how, again=["sweep", f"--out={out}", *words], trainer=trainer)
+    again = ["sweep", f"--out={out}", *words]
+    done = conduct.conduct_sweep(runs, repeats, Path(out), how, again=again, trainer=trainer)
     failures = {label: record for label, record in done.records.items() if record.status != "ok"}
     if failures:
         lines = [_reason(label, record) for label, record in failures.items()]

@@ -16,8 +16,6 @@ EXPECTED = {  # by basis of the estimate
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """The limit of one run."""
-
     seconds: float  # 0: none
     words: str  # the message when it is reached
     # The limit has no finished run as its basis, so that it starts anew with each sign of progress.

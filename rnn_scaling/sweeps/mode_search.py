@@ -13,12 +13,12 @@ from rnn_scaling.analysis.rows import process_rates
 from rnn_scaling.analysis.statements import Advice, Statement, interval_values
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, flags
-from rnn_scaling.settings.conditions import is_read, unread
+from rnn_scaling.settings import flags
+from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps.plan import Run, identity, name_of, with_distinct_names
+from rnn_scaling.sweeps.plan import Run, combinations, identity, name_of, with_distinct_names
 from rnn_scaling.sweeps.ranks import Starter, spelled
 from rnn_scaling.sweeps.rounds import Records, Seconds
 
@@ -30,13 +30,10 @@ MODE_OPTIONS = ("variable_update", "all_reduce_spec", "param_server_device")
 
 def candidates(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int) -> list[Run]:
     """The configurations to compare, on all devices: the values in the lists, else every mode that trains one model."""
-
-    def resolve(given: Mapping[str, Any]) -> RunConfig:
-        return configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
-
     on_gpus = num_gpus > 0 and lists.get("device", ["auto"])[0] != "cpu"
     lists = {"preset": ["seed" if on_gpus else "small"], "num_devices": [0], **lists}
-    first = resolve({name: values[0] for name, values in lists.items()})
+    given = {name: values[0] for name, values in lists.items()}
+    first = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
     if lists["num_devices"] == [0]:
         lists["num_devices"] = [first.devices.num_devices]
     chosen = {name: values for name, values in _defaults(first, lists).items() if name not in lists}
@@ -44,13 +41,9 @@ def candidates(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
     runs: dict[tuple[Any, ...], Run] = {}
     lines: list[str] = []
     read: set[str] = set()
-    for values in itertools.product(*lists.values(), *chosen.values()):
-        given = dict(zip((*lists, *chosen), values))
-        ignored = unread(resolve(given), given)
-        given = {name: value for name, value in given.items() if name not in ignored}
+    for given, config, problems in combinations({**lists, **chosen}, num_gpus, num_cores):
         read |= given.keys()
-        config = resolve(given)
-        if problems := conflicts.problems(config, given, num_gpus=num_gpus):
+        if problems:
             lines += problems
             continue
         shown = [name for name in varied if is_read(config, name)]
@@ -81,14 +74,10 @@ def _defaults(first: RunConfig, lists: Mapping[str, Sequence[Any]]) -> dict[str,
 
 
 class ModeSearch:
-    """Chooses the runs of each round, and ranks what was measured.
-
-    Attributes:
-      runs: the candidates, the first of which are measured where time is short.
-    """
+    """Chooses the runs of each round, and ranks what was measured."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        self.runs = list(runs)
+        self.runs = list(runs)  # where time is short, the first of them are measured
         self._measured: list[Run] = []  # candidates that found time
 
     def choose(self, records: Records, left_s: float, seconds: Seconds) -> list[Run]:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
@@ -124,10 +123,10 @@ def runs(sides: Sequence[Setting]) -> list[AnyRun]:
 
 
 def _ours(side: Setting) -> Run:
-    num_gpus, given = visible_gpus(), side.flags
-    config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
+    machine, given = machine_size(), side.flags
+    config = configs.resolve(given, **machine)
     lines = command_plan.missing_trainer(side.theirs, side.axes)
-    if lines := [*lines, *conflicts.problems(config, given, num_gpus=num_gpus)]:
+    if lines := [*lines, *conflicts.problems(config, given, num_gpus=machine["num_gpus"])]:
         raise flags.FlagErrors(lines)
     flat = config.flat()
     return Run("-".join([network(flat), *(str(flat[name]) for name in NAMED[1:])]), given, config)
@@ -135,9 +134,7 @@ def _ours(side: Setting) -> Run:
 
 def _theirs(side: Setting) -> CommandRun:
     lists = {"num_devices": [1], **{name: [value] for name, value in side.flags.items()}}
-    planned = command_plan.plan(
-        side.theirs, side.axes, lists, num_gpus=visible_gpus(), num_cores=len(available_cores())
-    )
+    planned = command_plan.plan(side.theirs, side.axes, lists, **machine_size())
     if len(planned) > 1:
         several = [name for name, values in side.axes.items() if len(values) > 1]
         raise flags.FlagErrors([f"{AXIS}{name}={','.join(side.axes[name])} must be one value" for name in several])

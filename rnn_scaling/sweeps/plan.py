@@ -5,13 +5,13 @@ import hashlib
 import itertools
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rnn_scaling import registry
 from rnn_scaling.models import kernels
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import WORKLOADS, unit_of
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.conditions import unread
@@ -39,7 +39,7 @@ class Run(AnyRun):
 
     @property
     def unit(self) -> str:
-        return WORKLOADS[self.config.model.model].unit
+        return unit_of(vars(self.config.model))
 
     def identity_of(self, config: Mapping[str, Any]) -> Identity:
         return identity(config)
@@ -67,16 +67,11 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     runs: dict[tuple, Run] = {}  # runs that differ only in flags that they do not read are the same
     lines: list[str] = []
     read: set[str] = set()
-    for values in itertools.product(*lists.values()):
-        given = dict(zip(lists, values))
-        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+    for given, config, problems in combinations(lists, num_gpus, num_cores):
         if "encoder_type" not in asked_for and config.model.encoder_type not in kernels.of_cell(config.model.unit_type):
             continue  # a default encoder that does not compute these cells
-        ignored = unread(config, given)
-        given = {name: value for name, value in given.items() if name not in ignored}
         read |= given.keys()
-        lines += conflicts.problems(config, given, num_gpus=num_gpus)
-        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+        lines += problems
         runs.setdefault(identity(config.flat()), Run(name_of(given, varied), given, config))
     lines += [
         f"{spell(name, ','.join(map(str, lists[name])))} is not read by any of the runs" for name in asked_for - read
@@ -84,6 +79,18 @@ def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -
     if lines:
         raise flags.FlagErrors(list(dict.fromkeys(lines)))
     return with_distinct_names(list(runs.values()))
+
+
+def combinations(
+    lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
+) -> Iterator[tuple[dict[str, Any], RunConfig, list[str]]]:
+    """Of each combination of the values (those that it reads, everything resolved, what is wrong with it)."""
+    for values in itertools.product(*lists.values()):
+        given = dict(zip(lists, values))
+        ignored = unread(configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores), given)
+        given = {name: value for name, value in given.items() if name not in ignored}
+        config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
+        yield given, config, conflicts.problems(config, given, num_gpus=num_gpus)
 
 
 def interleave(runs: Sequence[R], repeats: int) -> list[R]:

@@ -44,8 +44,6 @@ class ProcessCounts:
 
 @dataclasses.dataclass(frozen=True)
 class Starter:
-    """Starts the processes of a run."""
-
     trainer: Sequence[str] = TRAINER  # the command of one process, without its flags
     launch: str = ""  # a launcher with its flags, which places the processes; empty: they start on this machine
 
@@ -140,10 +138,7 @@ def _warn_of_open_ports(reason: str) -> None:
 
 
 def each_rank(
-    config: RunConfig,
-    commands: Sequence[Sequence[str]],
-    environments: Sequence[Mapping[str, str]],
-    has_streams: bool,
+    config: RunConfig, commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], has_streams: bool
 ) -> list[Task]:
     """A task for each rank of a run, all with the same new token."""
     # A coordinator continues when a worker dies; in all other modes the run ends.

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags, sweep_options
-from rnn_scaling.sweeps.conduct import ConductOptions, conduct
+from rnn_scaling.sweeps.conduct import ConductOptions, SweepOutcome, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.rounds import conduct_rounds
@@ -45,17 +44,8 @@ class RecommendOptions:
 GROUPS = (RecommendOptions, ConductOptions)
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """What the command found."""
-
-    advice: Advice | None  # None: there is none, because of the exit status
-    exit_status: int | None  # None: the search ended by itself
-    num_records: int = 0
-
-
-def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions, Result]:
-    """Searches what the command line asks for. Raises FlagErrors naming everything that is wrong."""
+def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions, Advice | None, SweepOutcome]:
+    """Searches what the command line asks for; no advice: the outcome's exit status is why. Raises FlagErrors."""
     (options, how), lists = sweep_options.split(words, GROUPS)
     if options.memory_gib and not options.largest_batch:
         raise flags.FlagErrors([f"--memory_gib={options.memory_gib:g} would be ignored; it needs --largest_batch"])
@@ -64,14 +54,14 @@ def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions
     if how.dry_run:
         jobs = [Job(run, out, run.label) for run in first_runs]
         done = conduct(jobs, out, how, again=again, trainer=SuiteTrainer(command, how.launch))
-        return options, Result(None, done.exit_status)
+        return options, None, done
     rounds = conduct_rounds(search.choose, out, how, options.minutes, again, command)
     if rounds.exit_status not in (None, entry.EXIT_INTERRUPTED):
-        return options, Result(None, rounds.exit_status)
+        return options, None, rounds
     for label, record in rounds.records.items():
         if record.status != "ok" and not options.largest_batch:  # a batch that does not fit fails as intended
             entry.warn(f"{label}: {record.error.message if record.error else record.status}")
-    return options, Result(search.advice(rounds.records, how.launch), rounds.exit_status, len(rounds.records))
+    return options, search.advice(rounds.records, how.launch), rounds
 
 
 def _search(
@@ -87,7 +77,7 @@ def _search(
             f"memory limit of a process: {batches.limit_words}; {limit}; the batch doubles until it does not fit"
         )
         return batches, [batches.run(batches.start)], batches.trainer
-    modes = mode_search.ModeSearch(mode_search.candidates(lists, visible_gpus(), len(available_cores())))
+    modes = mode_search.ModeSearch(mode_search.candidates(lists, **machine_size()))
     planned = modes.planned()
     about = SuiteTrainer(launch=how.launch).estimator().in_words([run.identity for run in planned])
     entry.note(f"{len(modes.runs)} configurations, 2 or 3 runs each: {about}; {limit}")

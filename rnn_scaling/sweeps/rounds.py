@@ -1,26 +1,17 @@
 """Runs that are chosen round by round from what was measured, until nothing is left to choose or the time is over."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps.conduct import ConductOptions, Made, conduct
+from rnn_scaling.sweeps.conduct import ConductOptions, Made, SweepOutcome, conduct
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import Run, round_order
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 Records = Mapping[str, RunRecord]
 Seconds = Callable[[Run], float]
-
-
-@dataclasses.dataclass
-class Rounds:
-    """What was measured: records by the runs' labels; exit_status: None, or why it ended before its time."""
-
-    records: dict[str, RunRecord] = dataclasses.field(default_factory=dict)
-    exit_status: int | None = None
 
 
 def conduct_rounds(
@@ -30,13 +21,13 @@ def conduct_rounds(
     minutes: float,
     again: Sequence[str],
     trainer: Sequence[str],
-) -> Rounds:
+) -> SweepOutcome:
     """Asks for runs and makes them, again and again; an interruption keeps what is measured.
 
     Args:
       choose: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
     """
-    rounds, before, began, ours = Rounds(), list[Made](), time.monotonic(), SuiteTrainer(trainer, how.launch)
+    rounds, before, began, ours = SweepOutcome(), list[Made](), time.monotonic(), SuiteTrainer(trainer, how.launch)
     estimator = ours.estimator()
 
     def seconds(run: Run) -> float:

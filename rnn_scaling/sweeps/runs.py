@@ -51,6 +51,8 @@ R = TypeVar("R", bound=AnyRun)
 class Trainer(abc.ABC, Generic[R]):
     """Starts the processes of a sweep's runs and judges what they leave."""
 
+    notes: Sequence[str] = ()  # what a reader of the results should know, a sentence each
+
     @abc.abstractmethod
     def run(self, run: R, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
         """Makes a run; errors as in `process.run_together`."""
@@ -61,11 +63,7 @@ class Trainer(abc.ABC, Generic[R]):
 
     @abc.abstractmethod
     def result(self, run: R, result_file: Path, written: RunRecord | None, ended: Ended) -> RunRecord | None:
-        """The result of a run; None: it has left none, and `reason` gives why.
-
-        Args:
-          written: the record that the run wrote; None: it wrote none that can be read.
-        """
+        """The result of a run that wrote a record, or none that can be read; None: `reason` gives why."""
 
     @abc.abstractmethod
     def reason(self, run: R, ended: Ended, limit: Limit) -> RunError:
@@ -81,9 +79,4 @@ class Trainer(abc.ABC, Generic[R]):
 
     def remarks(self, runs: Sequence[R]) -> list[str]:
         """Lines below the table of a dry run."""
-        return []
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader of the results should know, a sentence each."""
         return []

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.machine.gpus import visible_gpus
+from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
 from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
@@ -19,8 +18,7 @@ from rnn_scaling.settings import flags, sweep_options
 from rnn_scaling.sweeps import certificates, command_plan, folder
 from rnn_scaling.sweeps.command_plan import TrainerOptions
 from rnn_scaling.sweeps.command_trainer import CommandTrainer
-from rnn_scaling.sweeps.conduct import ConductOptions, SweepOutcome, conduct
-from rnn_scaling.sweeps.folder import Job
+from rnn_scaling.sweeps.conduct import ConductOptions, SweepOutcome, conduct, conduct_sweep
 from rnn_scaling.sweeps.plan import Run, interleave, plan
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
@@ -47,8 +45,6 @@ GROUPS = (SweepOptions, ConductOptions, TrainerOptions)
 
 @dataclasses.dataclass
 class Made:
-    """What a sweep made."""
-
     out: Path
     outcome: SweepOutcome
     exit_status: int | None = None  # None: every run is finished
@@ -89,12 +85,11 @@ def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) 
     trainer: Trainer[Any]
     if command_options.trainer:
         require_no_suite_options(how, certify=options.certify)
-        machine = {"num_gpus": visible_gpus(), "num_cores": len(available_cores())}
-        runs, trainer = command_plan.plan(command_options, axes, lists, **machine), CommandTrainer()
+        runs, trainer = command_plan.plan(command_options, axes, lists, **machine_size()), CommandTrainer()
     else:
         if lines := command_plan.missing_trainer(command_options, axes):
             raise flags.FlagErrors(lines)
-        runs = planned = plan(lists, num_gpus=visible_gpus(), num_cores=len(available_cores()))
+        runs = planned = plan(lists, **machine_size())
         trainer = SuiteTrainer(program, how.launch)
         if options.certify:
             made.certified = _certify(planned, made.out, how, words, verifier)
@@ -132,8 +127,7 @@ def _make_rounds(
     records: dict[str, RunRecord] = {}
     runs = made.configurations
     for rounds in [options.repeats] if options.repeats else range(_begun(runs, made.out), MOST + 1):
-        jobs = [Job(run, made.out, run.label) for run in interleave(runs, rounds)]
-        made.outcome = conduct(jobs, made.out, how, again=["sweep", *words], trainer=trainer)
+        made.outcome = conduct_sweep(runs, rounds, made.out, how, again=["sweep", *words], trainer=trainer)
         made.exit_status = made.outcome.exit_status
         if made.exit_status is not None:
             if how.dry_run and made.exit_status == entry.EXIT_OK and rounds < MOST and not options.repeats:

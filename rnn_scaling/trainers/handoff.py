@@ -23,7 +23,6 @@ import numpy as np
 NUM_LOSSES = 20
 TOLERANCE = 1e-4  # relative; of the losses of a step that computes the same
 SGD_LEARNING_RATE = 0.5  # with batches of a thousand words what is wrong shows, and rounding stays below 1e-6
-_ARRAYS = ("weights", "batches")
 Batch = Mapping[str, np.ndarray]
 """source [S, B], source_lengths [B], target_input [T, B], target_output [T, B], target_lengths [B], all int32."""
 
@@ -102,7 +101,8 @@ def cell(weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates
 
 
 def write(work: Work, file: BinaryIO) -> None:
-    fields = {f.name: getattr(work, f.name) for f in dataclasses.fields(work) if f.name not in _ARRAYS}
+    fields = {field.name: getattr(work, field.name) for field in dataclasses.fields(work)}
+    fields |= {"weights": list(work.weights), "batches": [list(batch) for batch in work.batches]}  # names of the arrays
     arrays = {f"weights/{name}": value for name, value in work.weights.items()}
     for tower, batch in enumerate(work.batches):
         arrays |= {f"batches/{tower}/{name}": value for name, value in batch.items()}
@@ -111,19 +111,14 @@ def write(work: Work, file: BinaryIO) -> None:
 
 def read(path: str) -> Work:
     """The work that was written. Raises OSError if the file cannot be read."""
-    weights: dict[str, np.ndarray] = {}
-    batches: dict[int, dict[str, np.ndarray]] = {}
     with open(path, "rb") as file, np.load(file) as stored:
         fields = json.loads(str(stored["fields"]))
-        for name in stored.files:
-            part, _, rest = name.partition("/")
-            if part == "weights":
-                weights[rest] = stored[name]
-            elif part == "batches":
-                tower, _, field = rest.partition("/")
-                batches.setdefault(int(tower), {})[field] = stored[name]
+        fields["weights"] = {name: stored[f"weights/{name}"] for name in fields["weights"]}
+        fields["batches"] = tuple(
+            {name: stored[f"batches/{tower}/{name}"] for name in names} for tower, names in enumerate(fields["batches"])
+        )
     for name in ("items", "loss_items"):
         fields[name] = tuple(fields[name])
     for name in ("reference_losses", "cores"):
         fields[name] = tuple(map(tuple, fields[name]))
-    return Work(weights=weights, batches=tuple(batches[tower] for tower in sorted(batches)), **fields)
+    return Work(**fields)

@@ -177,13 +177,7 @@ def with_scans(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[j
 
 
 def _scan(x: jax.Array, state: State, kernel: jax.Array, bias: jax.Array, backward: bool) -> tuple[State, jax.Array]:
-    """One direction of one layer -> its last state and outputs; the input's product is made for all steps at once.
-
-    Args:
-      x: [T, B, D].
-      kernel: [D+U, 4U], the rows of the input first.
-      bias: [4U].
-    """
+    """One direction of one layer, as of `with_scans`; the input's product is made for all steps at once."""
     width = x.shape[2]
 
     def step(state: State, projected: jax.Array) -> tuple[State, jax.Array]:

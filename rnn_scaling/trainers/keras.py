@@ -6,8 +6,6 @@ batch. Of `independent` each device has a model and a `fit` of its own, as Keras
 S: words of a source sentence, T: of a target sentence, B: sentence pairs, U: units, V: vocabulary.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -24,6 +22,8 @@ from rnn_scaling.trainers.handoff import Work
 
 _PARTS = ("source", "target_input", "target_output")
 _STEPS = 2**31 - 1  # of an epoch that does not end
+# Entered in the thread that builds and trains a network: TensorFlow's and Keras' choices of devices are a thread's.
+Scope = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def build(work: Work, rank: int) -> Callable[[], float]:
@@ -113,10 +113,6 @@ class _Fit:
         parts = [np.concatenate([work.batches[tower][name].T for tower in towers]) for name in _PARTS]
         data = _dataset(parts) if keras.backend.backend() == "tensorflow" else _generator(parts)
         model.fit(data, steps_per_epoch=_STEPS, shuffle=False, verbose=0, callbacks=[Steps()])
-
-
-Scope = Callable[[], "contextlib.AbstractContextManager[Any]"]
-"""Entered in the thread that builds and trains a network: TensorFlow's and Keras' choices of devices are a thread's."""
 
 
 def _dataset(parts: Sequence[np.ndarray]) -> Any:

@@ -87,10 +87,7 @@ def run(framework: FrameworkTrainer, work: Work) -> int:
 
 
 def check(step: Step, work: Work, towers: range) -> None:
-    """Compares the losses of the first steps with their references.
-
-    Args:
-      step: built of `work.as_reference()`.
+    """Compares the losses of the first steps of `work.as_reference()` with their references.
 
     Raises:
       RefusedError: naming the step, both its losses and the first one.

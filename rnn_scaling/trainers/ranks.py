@@ -19,9 +19,7 @@ class Ranks:
     """Ranks 1 to `size` - 1, which run the program that rank 0 runs."""
 
     def __init__(self, size: int, address: str, file: str, give_up: Callable[[str], object]) -> None:
-        """size: processes, rank 0 included.
-        give_up: called with the cause, where a rank has failed and rank 0 goes on regardless.
-        """
+        """give_up: called with the cause, where a rank has failed and rank 0 goes on regardless."""
         descriptors = [int(file.rpartition("/")[2])] if file.startswith("/dev/fd/") else []
         self._processes = [
             subprocess.Popen(

@@ -39,9 +39,10 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
     workload = workloads.load(config.model.model).build(ours.model, engine.device_type)
     feed = benchmark.feed_of(ours, engine, workload)
     source = registry.load(registry.DATA_SOURCES, ours.data.data_source).build(feed)
-    batches = [
-        {name: part.numpy() for name, part in next_batch._asdict().items()} for next_batch in source.next_batches(None)
-    ]
+    batches = tuple(
+        {name.replace("_length", "_lengths"): part.numpy().astype("int32") for name, part in batch._asdict().items()}
+        for batch in source.next_batches(None)
+    )
     learning_rate, results = _trained(ours, engine)
     cores, each = resolved["cpu_affinity"], devices.cpu_cores_per_device
     on_cpus = devices.device == "cpu"
@@ -51,7 +52,7 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
     return Work(
         config=config.flat(),
         weights=first_values(workload.variables, config.training.seed),
-        batches=tuple({_plural(name): part.astype("int32") for name, part in batch.items()} for batch in batches),
+        batches=batches,
         items=tuple(int(number) for number in results[0].items),
         loss_items=tuple(int(number) for number in results[0].loss_items),
         reference_losses=tuple(tuple((r.loss_sum / r.loss_items).tolist()) for r in results),
@@ -79,10 +80,9 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
 
 
 def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]]:
-    """(learning rate, steps) of a run in which rounding stays small, also with batches of few words.
+    """(learning rate, steps) of a run in which the loss falls, but by less than a fifth in 20 steps.
 
-    If the loss rises, or falls by more than a fifth in 20 steps of a few words, rounding grows to the size of the
-    faults that are searched for.
+    Otherwise rounding grows to the size of the faults that are searched for, as with batches of few words.
     """
     learning_rate = handoff.SGD_LEARNING_RATE
     while True:
@@ -94,10 +94,6 @@ def _trained(config: RunConfig, engine: Engine) -> tuple[float, list[StepResult]
         if is_even or learning_rate < LEAST_RATE:
             return learning_rate, results
         learning_rate /= 4
-
-
-def _plural(name: str) -> str:
-    return f"{name}s" if name.endswith("_length") else name
 
 
 def _reference_config(config: RunConfig) -> RunConfig:

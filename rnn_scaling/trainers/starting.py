@@ -31,8 +31,7 @@ _LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RNN_SCALIN
 def run(config: RunConfig, started: float) -> int:
     """Hands the run over and does not return, unless it fails before: then the exit status.
 
-    Args:
-      started: `time.perf_counter()` when the program started.
+    started: `time.perf_counter()` when the program started.
     """
     state = RunState(config, started=started)
     if not _save(config, state, "failed", killed()):

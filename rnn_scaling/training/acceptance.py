@@ -1,7 +1,5 @@
 """What a Recorder accepts: what every reader of records accepts, by the same limits, and nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +14,7 @@ UNREADABLE = "RecordError"  # the error of a run whose record no reader would ac
 
 
 def check(flat: Mapping[str, Any], **of_record: Any) -> None:
-    """Refuses options, and other fields of a record, that no reader would accept.
-
-    Raises:
-      ValueError: naming it.
-    """
+    """Refuses, with a ValueError that names it, an option or another field of a record that no reader would accept."""
     if faults := list(checks.config_faults(flat)):
         raise ValueError(f"options: {entry.plain(faults[0])}")
     if fault := _fault(RunRecord("failed", None, dict(flat), **of_record)):
@@ -48,11 +42,7 @@ def readable(run: RunRecord) -> RunRecord:
 
 
 def items(number: int, value: Any, unit: str, before: int) -> int:
-    """The items of a step.
-
-    Raises:
-      ValueError: if it is no whole number above 0, or more than a record may have.
-    """
+    """The items of a step; ValueError if it is no whole number above 0, or more than a record may have."""
     count = value if type(value) is int else _number(number, "items", value)
     if 1 <= count <= LARGEST and not count % 1 and int(count) + before <= LARGEST:
         return int(count)
@@ -61,11 +51,7 @@ def items(number: int, value: Any, unit: str, before: int) -> int:
 
 
 def loss(number: int, value: Any) -> float:
-    """The loss of a step, read when the devices have it; infinite where a record has no number for it.
-
-    Raises:
-      ValueError: if it is no number.
-    """
+    """The loss of a step, read when the devices have it; infinite where a record has no number for it."""
     result = value if type(value) is float else _number(number, "loss", value)
     return math.copysign(math.inf, result) if abs(result) > LARGEST_SINGLE else result
 

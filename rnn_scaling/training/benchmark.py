@@ -1,17 +1,17 @@
 """One run: build the step, warm up, time, and keep everything that the record needs."""
 
-from __future__ import annotations
-
+import dataclasses
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from rnn_scaling import entry, registry
 from rnn_scaling.data.source import Feed
-from rnn_scaling.models import workloads
+from rnn_scaling.models import decoding, workloads
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.models.workload import Workload, first_values
@@ -20,8 +20,7 @@ from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
-from rnn_scaling.training.checkpoint_folder import most_batches
-from rnn_scaling.training.checkpoints import Saver
+from rnn_scaling.training.checkpoints import Saver, trained_values
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
@@ -61,7 +60,7 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
         saver = Saver(config, state, state.files, cluster if state.clients > 1 else None)
         saver.agree()
-        _resume(config, step, state, saver)
+        _resume(step, state, saver)
         watch = start_watch(config, engine, step) if start_watch else None
         _train(config, step, state, cluster, saver, watch)
         _end(step)
@@ -94,17 +93,14 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
     )
 
 
-def _resume(config: RunConfig, step: TrainStep, state: RunState, saver: Saver) -> None:
+def _resume(step: TrainStep, state: RunState, saver: Saver) -> None:
     """Goes on from a checkpoint where there is one."""
     if state.checkpoint is None:
         return
     state.enter("resume")
     saver.resume(step)
     state.has_resumed()
-    done = state.checkpoint.batches
-    entry.note(f"resumed after batch {done}, from {state.checkpoint.folder}")
-    if done == most_batches(config.measure):
-        entry.warn("that was its last batch: nothing is trained, and what follows was measured then")
+    entry.note(f"resumed after batch {state.checkpoint.batches}, from {state.checkpoint.folder}")
 
 
 def _end(step: TrainStep) -> None:
@@ -140,28 +136,41 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     Args:
       state: of the run, where the step describes itself; None: not needed.
     """
-    workload = workloads.load(config.model.model).build(config.model, engine.device_type)
-    update = build_update(config, engine, workload)
+    model, trains = config.model, config.model.trains
+    workload = workloads.load(model.model).build(
+        model if trains else dataclasses.replace(model, dropout=0.0), engine.device_type
+    )
+    update = build_update(config, engine, workload, state.weights if state else None)
     feed = feed_of(config, engine, workload, state.first_step if state else 0)
     # AutoGraph writes a file for each function that it converts, and none of the sources' has anything to convert.
     build_source = tf.autograph.experimental.do_not_convert(
         registry.load(registry.DATA_SOURCES, config.data.data_source).build
     )
     source = build_source(feed)
-    kind = registry.VARIABLE_UPDATES[config.update.variable_update].step
+    kind = registry.VARIABLE_UPDATES[config.update.variable_update].step if trains else "inference_step"
     step = registry.load(registry.STEPS, kind).build(workload, source, update, engine, config)
     if state is not None:
         state.parameters.update(_parameters(workload, step.variable_states()))
-        state.flops_per_item = workload.flops_per_item(feed.max_lengths)
+        # Backward is twice the forward; a search computes hypotheses that it drops.
+        flops = workload.flops_per_item(feed.max_lengths)
+        state.flops_per_item = None if model.decode else flops if trains else flops / 3
         state.resolved.update(
-            **workload.kernels,
+            **_kernels(config, workload),
             own_operators=bool(workload.kernels) and operators.usable(config.model.compute_dtype),
-            learning_rate=learning_rate.of(config).last,
+            learning_rate=learning_rate.of(config).last if trains else None,
             train_samples=getattr(source, "num_samples", None),
             all_reduce=update.all_reduce(),
             variable_placement=bytes_by_device(step.variable_states()),
         )
     return step
+
+
+def _kernels(config: RunConfig, workload: Workload) -> dict[str, str]:
+    """What really runs, for the record; a name has the kernel of gradients, which not all runs need, after " + "."""
+    if config.model.trains:
+        return dict(workload.kernels)
+    forward = {name: kernel.partition(" + ")[0] for name, kernel in workload.kernels.items()}
+    return {**forward, "decoder_kernel": decoding.KERNEL} if config.model.decode else forward
 
 
 def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str, int]:
@@ -181,15 +190,21 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
     }
 
 
-def build_update(config: RunConfig, engine: Engine, workload: Workload) -> VariableUpdate:
-    """The workload's variables, with their initial values, under the chosen update mode; arguments as in `feed_of`."""
+def build_update(config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None) -> VariableUpdate:
+    """The workload's variables under the chosen update mode; other arguments as in `feed_of`.
+
+    Args:
+      weights: a checkpoint with their values; None: they have their initial ones.
+    """
     training = config.training
-    values = first_values(workload.variables, training.seed)
+    values = trained_values(weights, workload.variables) if weights else first_values(workload.variables, training.seed)
     rule = UpdateRule(
         optimizers.build(training.optimizer, learning_rate.of(config), training.weight_decay),
         training.max_gradient_norm,
         training.loss_scale if config.model.compute_dtype == "float16" else "",
     )
+    if not config.model.trains:
+        rule = UpdateRule(optimizers.build("sgd", learning_rate.of(config)))  # which keeps nothing
     mode = registry.load(registry.VARIABLE_UPDATES, config.update.variable_update)
     return mode.build(workload.variables, values, engine, config.update, rule)
 
@@ -213,10 +228,10 @@ def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: i
 
 def _check_loss(loss: float, batch: int, config: RunConfig) -> None:
     if not math.isfinite(loss):
-        raise NotFiniteError(
-            f"loss is {loss} at batch {batch}; lower --learning_rate={config.training.learning_rate:g} "
-            "or set --max_gradient_norm"
-        )
+        remedy = f"lower --learning_rate={config.training.learning_rate:g} or set --max_gradient_norm"
+        if not config.model.trains:
+            remedy = f"the run of --checkpoint_dir={config.output.checkpoint_dir} may have diverged; give another one"
+        raise NotFiniteError(f"loss is {loss} at batch {batch}; {remedy}")
 
 
 def _train(

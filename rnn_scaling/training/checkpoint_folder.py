@@ -8,8 +8,6 @@ DIR/.run.lock                                                       held by the 
 Rank 0 writes run.json last, which makes the folder a checkpoint. The newest KEPT stay.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -37,6 +35,11 @@ RUN, LOCK = "run.json", ".run.lock"
 # A resumed run may train longer than was planned.
 MAY_DIFFER = NOT_COMPARED | {
     *("num_batches", "num_epochs", "until_steady", "target_ci", "max_batches", "stop_at_loss", "stop_at_accuracy")
+}
+# Options of the network that leave its weights what they are.
+SAME_WEIGHTS = {
+    *("encoder_type", "decoder_type", "time_major", "data_format", "compute_dtype", "xla"),
+    *("dropout", "accuracy", "label_smoothing", "forward_only", "decode", "beam_size", "length_penalty"),
 }
 _NAME = re.compile(r"batch_\d{8,}")
 
@@ -115,22 +118,56 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
     if not folders:
         return None
     folder, batches = folders[-1], _batches(folders[-1])
+    ranks, options, data = _parts(folder)
+    _check_options(directory, batches, options, config.flat())
+    _check_length(directory, batches, config)
+    if rank == 0:
+        _check_data(directory, batches, files, data)
+    return ranks[rank]
+
+
+def trained(directory: str, config: RunConfig) -> Path:
+    """The last checkpoint of a folder, for a run that uses its network and does not train; nothing is written.
+
+    Raises:
+      CheckpointError: if there is none, or it is damaged, or of another network or vocabulary.
+    """
+    folders, _ = _folders(Path(directory))
+    if not folders:
+        raise CheckpointError(
+            f"--checkpoint_dir={directory} holds no checkpoint; train with it first, or leave it out for random weights"
+        )
+    folder, network = folders[-1], vars(config.model)
+    _, options, data = _parts(folder)
+    network = {name: value for name, value in network.items() if name not in SAME_WEIGHTS}
+    _check_options(directory, _batches(folder), {name: options[name] for name in network if name in options}, network)
+    for name in ("src_vocab_file", "tgt_vocab_file"):
+        path, before = getattr(config.data, name), options.get(name, "")
+        now, then = _stamp(path), data.get(before)
+        if path and before and now and then and now[0] != then[0]:
+            raise CheckpointError(
+                f"--checkpoint_dir={directory} holds weights for {spell(name, before)} of {then[0]:,} bytes, "
+                f"this run has {spell(name, path)} of {now[0]:,}; give the same vocabulary, or another folder"
+            )
+    return folder
+
+
+def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any], dict[str, Any]]:
+    """A checkpoint's ranks, options and stamps of data files; a CheckpointError if it is damaged."""
     try:
         saved = input_files.parse_json(input_files.read_text(folder / RUN))
         if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
             raise ValueError(f"{RUN} is no {SCHEMA}")
         ranks = [_rank_part(folder, part) for part in saved["ranks"]]
+        if not ranks:
+            raise ValueError(f"{RUN} has no rank")
         options, data = dict(saved["config"]), dict(saved["data"])
         for name, size in dict(saved["files"]).items():
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{name} has {found} of {size} bytes")
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise damaged(folder, e) from None
-    _check_options(directory, batches, options, config.flat())
-    _check_length(directory, batches, config)
-    if rank == 0:
-        _check_data(directory, batches, files, data)
-    return ranks[rank]
+    return ranks, options, data
 
 
 def _rank_part(folder: Path, part: Mapping[str, Any]) -> Checkpoint:
@@ -177,8 +214,8 @@ def damaged(folder: Path, error: Exception) -> CheckpointError:
     """The error message for a checkpoint that cannot be read."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
     earlier = _folders(folder.parent)[0][:-1]
-    then = f"the run goes on from {earlier[-1].name}" if earlier else "the run begins anew"
-    return CheckpointError(f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it, and {then}")
+    before = f"{earlier[-1].name} comes" if earlier else "none comes"
+    return CheckpointError(f"--checkpoint_dir: {folder} is damaged ({reason[:200]}); remove it: {before} before it")
 
 
 def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]], files: Sequence[str] = ()) -> None:

@@ -5,16 +5,17 @@ copies, deferred gradients, what compression lost, loss scale, counters. They ar
 own objects, so no mode has to name them, and compared with what the traced step captured, so none can be forgotten.
 """
 
-from __future__ import annotations
-
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rnn_scaling import entry
+from rnn_scaling.models.workload import VariableSpec
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import checkpoint_folder
@@ -24,6 +25,8 @@ from rnn_scaling.training.state import RunState
 from rnn_scaling.training.towers import TrainStep
 
 ORDER = "ordering_token"  # names the handles of variables that only keep collective operators in their order
+# Of the variables' keys, "/" for ".S": of replicas, and of parameter servers, which may hold each in several parts.
+_VALUES = re.compile(r"variables/_update/(copies/0|.*_variables)/(?P<name>.+?)(/rows_(?P<row>\d+):0)?")
 OWN = ("rnn_scaling.", "models.")  # packages whose objects are walked through
 
 
@@ -63,12 +66,38 @@ def _is_variable(captured: Any) -> bool:
     return captured.dtype == tf.resource and captured._handle_data is not None and captured._handle_data.is_set
 
 
+def trained_values(folder: Path, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
+    """The values of a network's variables in a checkpoint of any update mode; where towers differ, the first one's.
+
+    Raises:
+      CheckpointError: if it cannot be read, or lacks one, or has one of another shape.
+    """
+    parts: dict[str, dict[int, np.ndarray]] = {}
+    try:
+        reader = tf.train.load_checkpoint(checkpoint_folder.variables_in(folder, 0))
+        for key in reader.get_variable_to_shape_map():
+            if found := _VALUES.fullmatch(key.partition("/.ATTRIBUTES")[0].replace(".S", "/")):
+                parts.setdefault(found["name"], {})[int(found["row"] or 0)] = reader.get_tensor(key)
+        return {spec.name: _joined(spec, parts[spec.name]) for spec in specs}
+    except (tf.errors.OpError, KeyError, ValueError) as e:
+        raise checkpoint_folder.damaged(folder, e) from None
+
+
+def _joined(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
+    """A variable from its parts, by their first rows; a ValueError if it has another shape."""
+    joined = parts[0] if len(parts) == 1 else np.concatenate([rows for _, rows in sorted(parts.items())])
+    if joined.shape != spec.shape:
+        raise ValueError(f"{spec.name} has the shape {joined.shape}, expected {spec.shape}")
+    return joined
+
+
 class Saver:
     """Saves a run every so many batches, and resumes it."""
 
     def __init__(self, config: RunConfig, state: RunState, files: Sequence[str], cluster: Alone | None = None) -> None:
         self._config, self._state, self._files, self._cluster = config, state, files, cluster or Alone()
-        self._directory, self._every = config.output.checkpoint_dir, config.output.save_every
+        self._directory = config.output.checkpoint_dir if config.model.trains else ""
+        self._every = config.output.save_every
         self._saved = self._tried = state.checkpoint.batches if state.checkpoint else 0
 
     def due(self, done: int) -> bool:

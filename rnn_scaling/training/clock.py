@@ -1,7 +1,5 @@
 """The clock of a run: one reading at the start and one at the end of every step."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 
@@ -11,14 +9,12 @@ from rnn_scaling.records.parts import SteadyState, Throughput
 class StepTimer:
     """Seconds, items and loss of every step, warm-up included.
 
-    A step's seconds run from the end of the step before it to its own end, so the seconds of consecutive
-    steps add up to the time that passed: nothing between two steps is lost and nothing is counted twice.
+    A step's seconds run from the end of the step before it to its own end: those of consecutive steps add up to the
+    time that passed.
     """
 
     def __init__(self, warmup_steps: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """warmup_steps: steps at the start that `measured` leaves out.
-        clock: returns seconds; tests give a fake one.
-        """
+        """clock: returns seconds; tests give a fake one."""
         self._clock = clock
         self._last: float | None = None
         self.warmup_steps = warmup_steps
@@ -59,11 +55,7 @@ class StepTimer:
 
 
 def throughput(step_s: Sequence[float], step_items: Sequence[int], warmup_steps: int) -> Throughput | None:
-    """Seconds and items of the same steps, those after the warm-up; None if there are none.
-
-    Args:
-      step_s: seconds of each step, the warm-up among them.
-    """
+    """Seconds and items of the same steps, those after the warm-up; None if there are none."""
     if len(step_s) <= warmup_steps:
         return None
     seconds, items = sum(step_s[warmup_steps:]), sum(step_items[warmup_steps:])

@@ -2,16 +2,14 @@
 with them. Nothing of TensorFlow's goes this way.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis import common_window
@@ -24,6 +22,9 @@ from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import Rank, Workers, users_of_cores, without_each_other
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
 
+if TYPE_CHECKING:
+    from rnn_scaling.training.state import RunState
+
 BUILT, WARM, MEASURED, TOLD, TRACED = "built", "warm", "measured", "told", "traced"  # barriers, in this order
 INTERRUPTED = "interrupted by"  # begins what a process that got a signal tells the others
 ONE_CLOCK = "from a barrier after the warm-up to the end of the last batch, by the clock of rank 0, which drives all"
@@ -34,23 +35,14 @@ COMPARED_OUTPUT = ("trace_batches", "checkpoint_dir", "save_every")  # of these:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What an engine knows of the processes of its run.
+    """What an engine knows of the processes of its run."""
 
-    Attributes:
-      role: of this process: coordinator, worker or ps.
-      index: its number among those of its role.
-      addresses: HOST:PORT of each process's engine, by role.
-      local_rank: its number among the processes on this host.
-      local_size: how many are on this host.
-      timeout_s: within which a fault must end the run.
-    """
-
-    role: str
-    index: int
-    addresses: Mapping[str, tuple[str, ...]]
-    local_rank: int = 0
-    local_size: int = 1
-    timeout_s: float = 60.0
+    role: str  # of this process: coordinator, worker or ps
+    index: int  # its number among those of its role
+    addresses: Mapping[str, tuple[str, ...]]  # HOST:PORT of each process's engine, by role
+    local_rank: int = 0  # its number among the processes on this host
+    local_size: int = 1  # how many are on this host
+    timeout_s: float = 60.0  # within which a fault must end the run
 
     @property
     def num_workers(self) -> int:
@@ -66,20 +58,6 @@ class Place:
         except OSError as e:
             rule = f"TensorFlow cannot listen there ({e.strerror or e})"
             raise OSError(f"port of {address}: {rule}; end the program that does, or give this rank another") from None
-
-
-class RankState(Protocol):
-    """What a rank tells of itself: `training.state.RunState` does."""
-
-    clients: int
-
-    def batches_since(self, first: int) -> dict[str, list[Any]]: ...
-
-    def details(self) -> dict[str, Any]: ...
-
-    def of_worker(self, index: int) -> dict[str, Any]: ...
-
-    def staleness(self) -> dict[str, int] | None: ...
 
 
 class Alone:
@@ -105,7 +83,7 @@ class Alone:
         """Each rank's value, at rank 0, once all have come; None elsewhere; see `Member.gather`."""
         return [value]
 
-    def report(self, state: RankState, finished: bool = False) -> None:
+    def report(self, state: "RunState", finished: bool = False) -> None:
         """Sends rank 0 what is new, if it is time to."""
 
     def wait_for_failure(self) -> bool:
@@ -118,7 +96,7 @@ class Alone:
     def leave(self) -> None:
         """Ends this rank's part."""
 
-    def workers(self, state: RankState) -> Workers | None:
+    def workers(self, state: "RunState") -> Workers | None:
         """What is known of all ranks; None: there is one process."""
         return None
 
@@ -130,21 +108,24 @@ class Alone:
 class Cluster(Alone):
     """A run of several processes."""
 
-    def __init__(self, launch: Launch, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, launch: Launch, config: RunConfig) -> None:
         roles = config.roles()
         cluster = config.cluster
         self.rank, self.size, self.role = launch.rank, launch.size, roles[launch.rank]
-        self._launch, self._clock, self._timeout_s = launch, clock, cluster.cluster_timeout
+        self._launch, self._timeout_s = launch, cluster.cluster_timeout
         self._saves = bool(config.output.checkpoint_dir)
         self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)  # within which a fault ends the run
         hello = Hello(self.role, _compared(config), _versions(), launch.engine_address())
-        self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s, _survived(config))
+        # A coordinator hands the steps of a worker that dies to others.
+        mode = registry.VARIABLE_UPDATES[config.update.variable_update]
+        survives = ("worker",) if mode.has_coordinator else ()
+        self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s, survives)
         self._window = ONE_CLOCK if "ps" in roles else common_window.WINDOW
         self._peers: Sequence[Peer] = ()
         self._has_joined, self._refusal = threading.Event(), ""
         self._passed: dict[str, float] = {}
         self._cut_off: set[int] = set()
-        self._reporting, self._num_reported, self._reported_at = threading.Lock(), 0, clock()
+        self._reporting, self._num_reported, self._reported_at = threading.Lock(), 0, time.perf_counter()
         self._has_told_all = self._has_ended = False
 
     @property
@@ -179,21 +160,21 @@ class Cluster(Alone):
 
     def barrier(self, name: str) -> None:
         self._member.barrier(name)
-        self._passed[name] = self._clock()
+        self._passed[name] = time.perf_counter()
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
         return self._member.gather(name, value)
 
-    def report(self, state: RankState, finished: bool = False) -> None:
+    def report(self, state: "RunState", finished: bool = False) -> None:
         if not self._has_joined.is_set() or self.rank == 0:
             return
         with self._reporting:  # the main thread reports as time goes by, the working one at its end
-            is_due = finished or self._clock() - self._reported_at >= REPORT_S
+            is_due = finished or time.perf_counter() - self._reported_at >= REPORT_S
             if self._has_told_all or not is_due:
                 return
             batches = state.batches_since(self._num_reported)
             self._num_reported += len(batches["seconds"])
-            self._reported_at, self._has_told_all = self._clock(), finished
+            self._reported_at, self._has_told_all = time.perf_counter(), finished
             if finished or batches["seconds"]:
                 self._member.report({"batches": batches, "details": state.details() if finished else {}})
 
@@ -208,7 +189,7 @@ class Cluster(Alone):
         self._has_ended = True
         self._member.leave()
 
-    def workers(self, state: RankState) -> Workers:
+    def workers(self, state: "RunState") -> Workers:
         own = {"batches": state.batches_since(0), "details": state.details()}
         reports = {**self._member.reports(), self.rank: [own]}
         workers = [peer.rank for peer in self._peers if peer.role == "worker"]
@@ -264,11 +245,6 @@ def rank_of(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> R
     if failure.startswith(f"{peer} "):
         fields["error"] = failure
     return build(Rank, fields)
-
-
-def _survived(config: RunConfig) -> Sequence[str]:
-    """Roles whose loss does not end a run: a coordinator hands the steps of a worker that dies to others."""
-    return ("worker",) if registry.VARIABLE_UPDATES[config.update.variable_update].has_coordinator else ()
 
 
 def _compared(config: RunConfig) -> dict[str, Any]:

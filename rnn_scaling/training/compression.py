@@ -13,14 +13,12 @@ lose for good all that is below s / 2. Half precision errs relative to each elem
 since other words come each step. Shapes: R rows, D elements a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from rnn_scaling.training.all_reduce.collective import CollectiveGroup
+from rnn_scaling.training.gradients import on_each
 
 HALVES = {"bfloat16": tf.bfloat16, "float16": tf.float16}
 GATHERED = "int8"  # no all-reduce adds these: every tower gets every other's
@@ -48,32 +46,21 @@ class Compression:
 
 
 def build(
-    kind: str,
-    shapes: Mapping[str, Sequence[int]],
-    devices: Sequence[str],
-    group: CollectiveGroup | None,
-    num_towers: int,
+    kind: str, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: CollectiveGroup | None
 ) -> Compression:
-    """What --compress_gradients names.
-
-    Args:
-      shapes: of the gradients that are exchanged as dense ones, by name.
-      group: of them and those of other workers; None: there are no others.
-    """
+    """What --compress_gradients names; `shapes`: of the gradients that are exchanged as dense ones, by name."""
     if kind in HALVES:
-        return Half(HALVES[kind], devices, num_towers, group)
+        return Half(HALVES[kind], devices, group)
     return Quantised(shapes, devices, group) if kind == GATHERED else Compression()
 
 
 class Half(Compression):
     """Half precision, in which the all-reduce adds too."""
 
-    def __init__(
-        self, dtype: tf.DType, devices: Sequence[str], num_towers: int, group: CollectiveGroup | None = None
-    ) -> None:
-        """group: of them and those of other workers; None: there are no others."""
+    def __init__(self, dtype: tf.DType, devices: Sequence[str], group: CollectiveGroup | None) -> None:
         self._dtype, self._devices, self._group = dtype, list(devices), group
         self._scales = dtype == tf.float16  # bfloat16 has the range of float32
+        num_towers = group.size if group else len(devices)
         self._top = 15 - (num_towers - 1).bit_length()  # finite elements stay below 2^top, and their sum below 2^15
 
     def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
@@ -100,27 +87,21 @@ class Half(Compression):
         self, grads: TowerGrads, change: Callable[..., tf.Tensor], scales: Sequence[tf.Tensor] = ()
     ) -> list[list[tf.Tensor]]:
         """`change` of every gradient and its scale, on its tower's device."""
-        changed = []
-        for tower, device in enumerate(self._devices):
-            with tf.device(device):
-                own = tf.unstack(scales[tower], len(grads[tower])) if scales else [None] * len(grads[tower])
-                changed.append([change(*each) for each in zip(grads[tower], own, strict=True)])
-        return changed
+
+        def changed(own: Sequence[tf.Tensor], scale: tf.Tensor | None) -> list[tf.Tensor]:
+            own_scales = [None] * len(own) if scale is None else tf.unstack(scale, len(own))
+            return [change(*pair) for pair in zip(own, own_scales, strict=True)]
+
+        return on_each(self._devices, changed, grads, scales or [None] * len(grads))
 
     def _shared_scales(self, dense: TowerGrads) -> list[tf.Tensor]:
         """`[tower]`: a scale for each gradient, the same on all towers of all workers."""
-        largest = []
-        for device, grads in zip(self._devices, dense, strict=True):
-            with tf.device(device):
-                largest.append(tf.stack([_largest_finite(gradient) for gradient in grads]))
+        largest = on_each(self._devices, lambda grads: tf.stack(list(map(_largest_finite, grads))), dense)
         if self._group is not None:
-            largest = self._group.reduce(largest, "Max")
-        shared = []
-        for tower, device in enumerate(self._devices):
-            with tf.device(device):
-                of_all = largest[tower] if self._group is not None else tf.reduce_max(tf.stack(largest), 0)
-                shared.append(self._scale_of(of_all))
-        return shared
+            of_all = self._group.reduce(largest, "Max")
+        else:
+            of_all = on_each(self._devices, lambda: tf.reduce_max(tf.stack(largest), 0))
+        return on_each(self._devices, self._scale_of, of_all)
 
     def _scale_of(self, largest: tf.Tensor) -> tf.Tensor:
         """2^k with largest * 2^k < 2^top; k is bounded so that 2^-k is a normal number, too."""
@@ -136,24 +117,20 @@ class Quantised(Compression):
     def __init__(
         self, shapes: Mapping[str, Sequence[int]], devices: Sequence[str], group: CollectiveGroup | None
     ) -> None:
-        """shapes: of the dense gradients, by name.
-        group: of them and those of other workers; None: there are no others.
-        """
         self._devices, self._group = list(devices), group
-        self._lost: list[dict[str, tf.Variable]] = []
-        for device in devices:
-            with tf.device(device):
-                zeros = {name: tf.zeros([1, tf.TensorShape(shape).num_elements()]) for name, shape in shapes.items()}
-                self._lost.append({name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()})
+
+        def nothing() -> dict[str, tf.Variable]:
+            zeros = {name: tf.zeros([1, tf.TensorShape(shape).num_elements()]) for name, shape in shapes.items()}
+            return {name: tf.Variable(zero, trainable=False) for name, zero in zeros.items()}
+
+        self._lost = on_each(self._devices, nothing)
 
     def sum(self, names: Sequence[str], dense: TowerGrads, reduce: Reduce) -> list[list[tf.Tensor]]:
         summed: list[list[tf.Tensor]] = [[] for _ in dense]
         # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
         for index, name in reversed(list(enumerate(names))):
-            packed = []
-            for tower, device in enumerate(self._devices):
-                with tf.device(device):
-                    packed.append(_pack(dense[tower][index], self._lost[tower][name]))
+            grads, lost = [tower[index] for tower in dense], [tower[name] for tower in self._lost]
+            packed = on_each(self._devices, _pack, grads, lost)
             for tower, rows in enumerate(self._gather(packed)):
                 shape = dense[tower][index].shape
                 with tf.device(self._devices[tower]):
@@ -171,11 +148,7 @@ class Quantised(Compression):
         """All towers' rows on each tower's device."""
         if self._group is not None:
             return self._group.gather(packed)
-        gathered = []
-        for device in self._devices:
-            with tf.device(device):
-                gathered.append(tf.concat(packed, axis=0))
-        return gathered
+        return on_each(self._devices, lambda: tf.concat(packed, axis=0))
 
 
 def pack_rows(rows: tf.Tensor) -> tf.Tensor:
@@ -210,6 +183,6 @@ def _pack(gradient: tf.Tensor, lost: tf.Variable) -> tf.Tensor:
     return packed
 
 
-def _largest_finite(values: tf.Tensor, **axes: Any) -> tf.Tensor:
+def _largest_finite(values: tf.Tensor, axis: int | None = None) -> tf.Tensor:
     """The largest absolute value, infinite and undefined ones left out; 0 where there is none."""
-    return tf.reduce_max(tf.where(tf.math.is_finite(values), tf.abs(values), 0.0), **axes)
+    return tf.reduce_max(tf.where(tf.math.is_finite(values), tf.abs(values), 0.0), axis)

@@ -1,9 +1,8 @@
 """After which batch a run ends, and why: batches, passes over the data, a known rate, or a target."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, WINDOW_BATCHES, Target
@@ -12,7 +11,8 @@ from rnn_scaling.data import cifar10_files, corpus, image_files
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training.checkpoint_folder import most_batches
+from rnn_scaling.settings.spelling import spell
+from rnn_scaling.training.checkpoint_folder import CheckpointError, most_batches
 from rnn_scaling.training.state import RunState
 
 
@@ -20,6 +20,7 @@ class Ending:
     """Asked before each batch. most: batches of the run at most, warm-up included."""
 
     def __init__(self, config: RunConfig, state: RunState) -> None:
+        """CheckpointError: more epochs were trained before than the run has, which is not known before it."""
         self._measure, self._state = config.measure, state
         self._known = UntilKnown(config.measure.target_ci)
         targets = {
@@ -31,6 +32,14 @@ class Ending:
         self.most = most_batches(self._measure)
         if self._measure.num_epochs:
             self._limit, self.most = "num_epochs", _batches_of_epochs(config)
+        if (done := len(state.timer.step_s)) > self.most:
+            raise CheckpointError(
+                f"--checkpoint_dir={config.output.checkpoint_dir} holds batch {done}, and "
+                f"{spell(self._limit, getattr(self._measure, self._limit))} ends with batch {self.most}; "
+                "raise it, or give another folder"
+            )
+        if done == self.most:
+            entry.warn(f"batch {done} was the last: nothing is trained, and what follows was measured then")
 
     def reason(self, resume: Callable[[], None]) -> str:
         """The option that ends the run now; empty: it goes on. `resume` ends a look at the times."""
@@ -62,11 +71,7 @@ class Ending:
 
 
 def _batches_of_epochs(config: RunConfig) -> int:
-    """Batches, the last one full, of --num_epochs passes over the samples of the files.
-
-    Raises:
-      DataError: if they end within the warm-up.
-    """
+    """Batches, the last one full, of --num_epochs passes over the files; DataError if they end within the warm-up."""
     measure, data = config.measure, config.data
     if is_read(config, "data_dir"):
         samples = cifar10_files.count(image_files.files(data))
@@ -74,7 +79,8 @@ def _batches_of_epochs(config: RunConfig) -> int:
         texts = [name for name in TEXT_FILES if name.endswith("_file_name") and is_read(config, name)]
         samples = corpus.count_pairs({name: getattr(data, name) for name in texts})
     together = sum(config.tower_batch_sizes()) * config.training.gradient_accumulation_steps
-    batches = math.ceil(measure.num_epochs * samples / together)
+    # As written: 1.1 times 50,000 is a little more than 55,000 in floating point, and would be a batch more.
+    batches = math.ceil(Fraction(str(measure.num_epochs)) * samples / together)
     if batches <= measure.num_warmup_batches:
         raise corpus.DataError(
             f"--num_epochs={measure.num_epochs:g} of {samples:,} samples are {batches} batches of {together}, "

@@ -1,35 +1,35 @@
-"""Gradients as graph functions: place, pack, gather, add, measure, clip. Nothing here keeps state.
+"""Gradients as graph functions: place, pack, add, measure, clip. Nothing here keeps state.
 
 A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]` and their indices `[R]` in a
 variable `[V, ...]`; an index may come several times, and such rows add up.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 Unpack = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
+Reduce = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]  # one tensor a tower -> their sum on each tower's device
+
+
+def on_each(devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+    """What `make` gives on each device, of that device's element of every column."""
+    made = []
+    for device, *elements in zip(devices, *columns, strict=True):
+        with tf.device(device):
+            made.append(make(*elements))
+    return made
 
 
 def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """Tensor i on device i; a tensor that is there already is not copied."""
-    placed = []
-    for tensor, device in zip(tensors, devices, strict=True):
-        with tf.device(device):
-            placed.append(tf.identity(tensor))
-    return placed
+    return on_each(devices, tf.identity, tensors)
 
 
 def num_bytes(tensor: tf.Tensor | tf.Variable) -> int:
-    """Size of a tensor or variable of static shape.
-
-    Raises:
-      ValueError: if its shape is not static.
-    """
+    """Size of a tensor or variable; ValueError if its shape is not static."""
     return _num_elements(tensor) * tensor.dtype.size
 
 
@@ -55,15 +55,6 @@ def add(grads: Sequence[Gradient]) -> Gradient:
     return grads[0] if len(grads) == 1 else tf.add_n(grads)
 
 
-def add_on_each(slices: Sequence[tf.IndexedSlices], devices: Sequence[str]) -> list[tf.IndexedSlices]:
-    """The sum of sparse gradients, on each of these devices."""
-    gathered = []
-    for device in devices:
-        with tf.device(device):
-            gathered.append(add(slices))
-    return gathered
-
-
 def squared_norm(gradient: Gradient) -> tf.Tensor:
     """float32 scalar: the sum of squares of the dense gradient, rows of equal index added before."""
     values = gradient
@@ -80,11 +71,10 @@ def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
 
 
 def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Unpack]:
-    """All gradients as one vector, cut in `pieces` parts whose sizes differ by at most one element.
+    """All gradients as one vector, cut in at most `pieces` parts whose sizes differ by at most one element.
 
     Args:
       grads: dense, of one dtype and static shapes.
-      pieces: parts, >= 1; no more than there are elements are made.
 
     Returns:
       The parts, and the function which turns (reduced) parts into gradients of the original shapes.
@@ -105,17 +95,15 @@ def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Un
 
 
 def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tuple[list[tf.Tensor], Unpack]:
-    """Joins small gradients of one dtype, in their order, in vectors of at most `max_group` gradients.
+    """Joins gradients of one dtype and at most `max_bytes`, in their order, in vectors of at most `max_group` of them.
 
-    A pack stands where its first gradient stood; a gradient that is large, or alone, stays as it is.
+    A pack stands where its first gradient stood; one that is larger, or alone, stays as it is. 0 bytes: all stay.
 
     Args:
       grads: dense, of static shapes.
-      max_bytes: size up to which, inclusive, a gradient is small; 0: nothing is packed.
-      max_group: gradients in a pack, at most.
 
     Returns:
-      The packed list, and the function which turns a (reduced) packed list into gradients of the original shapes.
+      As of `repack`.
     """
     groups = _group_small(grads, max_bytes, max_group)
     shapes = [grad.shape for grad in grads]

@@ -1,7 +1,5 @@
 """Keeps what TensorFlow's C++ code writes to stderr out of the way, and shows it when a run fails."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys
@@ -16,8 +14,8 @@ LEVEL_VARIABLE = "TF_CPP_MIN_LOG_LEVEL"
 class NativeLog:
     """Sends file descriptor 2 to a temporary file; Python's own sys.stderr still reaches the user.
 
-    TensorFlow 2.21 writes some messages whatever TF_CPP_MIN_LOG_LEVEL says. A user who sets that variable
-    wants to see them, and nothing is hidden.
+    TensorFlow 2.21 writes some messages whatever TF_CPP_MIN_LOG_LEVEL says. If the user sets that variable, nothing is
+    hidden.
 
     A failed CHECK or a crash in C++ ends the process with no Python to run, and the file with it. So a small process
     waits beside this one: what Python's faulthandler says then goes through it to the user, after the file's end.

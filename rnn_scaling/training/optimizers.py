@@ -8,8 +8,6 @@ of a normalisation. For sgd, momentum and rmsprop c w is added to the clipped gr
 adam it is decoupled: w -= lr c w before the update (AdamW; Loshchilov and Hutter, arXiv:1711.05101).
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -51,17 +49,13 @@ class _Update(NamedTuple):
 
     @property
     def dense(self) -> tf.Tensor:
-        """The dense gradient with its scale."""
         gradient = densify(self.gradient)
         return gradient if self.scale is None else gradient * tf.cast(self.scale, self.variable.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """An update rule. It holds no state: the caller keeps the slots of each copy of each variable.
-
-    `variable` below is a tf.Variable, or a component of a mirrored one, on one device.
-    """
+    """An update rule. It holds no state: the caller keeps the slots of each copy of each variable."""
 
     name: str
     learning_rate: LearningRate
@@ -78,17 +72,11 @@ class Optimizer:
             )
 
     def apply(
-        self,
-        variable: tf.Variable,
-        slots: Slots,
-        gradient: Gradient,
-        scale: tf.Tensor | None,
-        step: tf.Tensor,
+        self, variable: tf.Variable, slots: Slots, gradient: Gradient, scale: tf.Tensor | None, step: tf.Tensor
     ) -> Any:
         """Updates the variable and its slots in place, on the variable's device; returns the operation that does it.
 
         Args:
-          slots: what `slots` gave for it.
           scale: scalar that multiplies the gradient, such as `gradients.clip_scale`'s; None: 1.
           step: int64 scalar, the updates done so far: 0 for the first.
         """
@@ -113,11 +101,7 @@ class Optimizer:
 
 
 def build(name: str, learning_rate: float | LearningRate, weight_decay: float = 0.0) -> Optimizer:
-    """An optimizer.
-
-    Args:
-      name: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9, 0.999, 1e-7).
-    """
+    """An optimizer: sgd, momentum (0.9, Keras's formula), rmsprop (0.9, 0.9, 1.0) or adam (0.9, 0.999, 1e-7)."""
     first_slots, rule = _RULES[name]
     rate = learning_rate if isinstance(learning_rate, LearningRate) else LearningRate(learning_rate)
     return Optimizer(name, rate, first_slots, rule, weight_decay)

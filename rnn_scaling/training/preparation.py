@@ -1,7 +1,5 @@
 """A process before its framework loads, which sizes itself by its cores and reads its environment then."""
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -10,17 +8,14 @@ from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_core
 from rnn_scaling.machine.gpus import prepare_cuda_order, visible_gpus
 from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.reports.wording import counted
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.thread_pools import pool_sizes
 from rnn_scaling.training.state import RunState
 
 
 def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:
-    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them.
-
-    Args:
-      launch: which of several processes this is; None: it is alone.
-    """
+    """Cores and thread pools; before TensorFlow loads, since it sizes itself by them. `launch` None: it is alone."""
     cores = available_cores()
     devices, measure = config.devices, config.measure
     resolved = state.resolved
@@ -47,8 +42,8 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
     resolved.update(inter_op_parallelism_threads=inter, intra_op_parallelism_threads=intra)
     workers = config.cluster.num_workers
     entry.note(
-        f"{f'{workers} workers, each: ' if workers > 1 else ''}{_devices(config)}: {_count(len(cores), 'core')}, "
-        f"{_count(inter, 'inter-op thread')}, {_count(intra, 'intra-op thread')}"
+        f"{f'{workers} workers, each: ' if workers > 1 else ''}{_devices(config)}: {counted(len(cores), 'core')}, "
+        f"{counted(inter, 'inter-op thread')}, {counted(intra, 'intra-op thread')}"
     )
     prepare_cuda_order()
     if WORKLOADS[config.model.model].needs_keras:
@@ -67,8 +62,4 @@ def _devices(config: RunConfig) -> str:
     devices = config.devices
     kind, real = devices.device.upper(), visible_gpus() if devices.device == "gpu" else 1
     logical = "logical " if devices.num_devices > real else ""
-    return _count(devices.num_devices, f"{logical}{kind} device")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return counted(devices.num_devices, f"{logical}{kind} device")

@@ -1,7 +1,5 @@
 """How far a run is, on stderr: a live bar on a terminal, a plain line every few seconds elsewhere."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -26,22 +24,14 @@ class Progress:
         whose: str = "",
         before: int = 0,
     ) -> None:
-        """total: batches of the run, warm-up included; 0: unknown, and a terminal has lines, too.
-        stream: where to; sys.stderr when not given.
-        clock: returns seconds.
-        """
+        """total: batches of the run, warm-up included; 0: unknown, and a terminal has lines, too."""
         first = "warm-up" if warmup else "measuring"
         self._board = Board(total, LAYOUT, enabled=enabled, stream=stream, desc=first, postfix="compiling", leave=False)
         self._total, self._warmup, self._rate_unit, self._clock = total, warmup, f"{unit}/s{whose}", clock
         self._done, self._timed, self._seconds, self._last_line = before, 0, 0.0, clock()
 
     def batch(self, step_s: float, items: int, loss: float, accuracy: float | None = None) -> None:
-        """A batch has ended.
-
-        Args:
-          step_s: its seconds.
-          accuracy: share of its right predictions; None: not counted.
-        """
+        """A batch has ended. `accuracy`: share of its right predictions; None: not counted."""
         self._done += 1
         right = "" if accuracy is None else f", accuracy {100 * accuracy:.1f} %"
         rate = f"{three_digits(items / step_s)} {self._rate_unit}, loss {loss:.4g}{right}"

@@ -1,7 +1,5 @@
 """Ranks of somebody's trainer meet at rank 0. A file next to the result file says where; rank 0 removes it then."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
@@ -34,11 +32,7 @@ class RankMeeting:
         self._peers: Sequence[Peer] = ()
 
     def join(self) -> None:
-        """Waits until all ranks are there.
-
-        Raises:
-          ClusterError: if they do not come in time, or disagree.
-        """
+        """Waits until all ranks are there; ClusterError if they do not come in time, or disagree."""
         try:
             launch = self._invite() if self._rank == 0 else self._find()
             hello = Hello("worker", {"num_warmup_batches": self._warmup}, {})
@@ -53,11 +47,7 @@ class RankMeeting:
         self.barrier(START)
 
     def barrier(self, name: str) -> None:
-        """Waits until all ranks have come here.
-
-        Raises:
-          ClusterError: if a rank has ended or died, or does not come in time.
-        """
+        """Waits for all ranks; ClusterError if one has ended or died, or does not come in time."""
         assert self._member is not None
         self._member.barrier(name, self._timeout_s)
 

@@ -54,9 +54,6 @@ class Recorder:
 
     The record is written at the end of the `with`, also by an exception; while it goes on, the file says that it has
     not ended.
-
-    Attributes:
-      recording: the unfinished record; our trainers fill its `resolved` and `parameters`.
     """
 
     def __init__(
@@ -87,11 +84,9 @@ class Recorder:
         num_ranks: how many processes record the run together; None: as its launcher says, else one.
         timeout_s: how long ranks wait for each other at a barrier, and rank 0 for the others at the end, in seconds.
         flops_per_item: floating-point operations of forward and backward; None: not known.
-        progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for
-          it.
+        progress: tells on stderr every few seconds how far the run is; None: where RNN_SCALING_PROGRESS=1 asks for it.
         num_steps: that there will be, warm-up included, for these lines; 0: not known.
-        config: all options of one of our trainers, instead of `trainer`, `num_devices`, `num_warmup_batches`,
-          `options`.
+        config: all options of one of our trainers, instead of trainer, num_devices, num_warmup_batches and options.
         started: the clock's reading when the program started; now when not given.
         clock: returns seconds.
         """
@@ -102,6 +97,7 @@ class Recorder:
         flops_per_item = acceptance.single(flops_per_item)
         acceptance.check(flat, resolved=build(Resolved, resolved), unit=unit, flops_per_item=flops_per_item)
         self._path, self._unit, self._process = Path(result_file), unit, os.getpid()
+        # The unfinished record; our trainers fill its `resolved` and `parameters`.
         self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
         own, size, self._launcher = 0, 1, ""
@@ -118,7 +114,9 @@ class Recorder:
         self._is_written, self._items = False, 0
         self._unwaited: str | None = None
         self._display: Progress | None = None
-        if self._rank == 0 and (_asks_for_progress() if progress is None else progress):
+        if progress is None:
+            progress = os.environ.get(PROGRESS, "0") not in ("", "0")
+        if self._rank == 0 and progress:
             whose = " at rank 0" if num_ranks > 1 else ""
             self._display = Progress(True, num_steps, num_warmup_batches, unit, whose=whose)
         if self._rank == 0:
@@ -134,11 +132,7 @@ class Recorder:
         self.close(error)
 
     def start(self) -> None:
-        """Reads the clock before the first step; a `with` does it.
-
-        Raises:
-          ClusterError: if another rank does not come.
-        """
+        """Reads the clock before the first step; a `with` does it. ClusterError if another rank does not come."""
         self._process = os.getpid()  # which may be a child of the one that made this object
         if self._ranks is not None:
             self.recording.enter("cluster")
@@ -161,8 +155,7 @@ class Recorder:
     def step(self, items: Any, loss: Any = math.nan) -> float:
         """A step has ended on all devices, or will have when the loss is read, which this does first.
 
-        Returns:
-          Its seconds.
+        Returns its seconds.
 
         Raises:
           ValueError: if one is no number, or no record may have the step, as one of nothing; it is then left out.
@@ -225,7 +218,6 @@ class Recorder:
         return self._result or self._unfinished()
 
     def _finished(self, error: BaseException | None) -> RunRecord:
-        """The record of the run that ends now."""
         recording, end_s = self.recording, self._timer.since_last()
         if self._display is not None:
             self._display.close()
@@ -286,7 +278,3 @@ def _flat(trainer: str, num_devices: Any, num_warmup_batches: Any, options: Mapp
         "num_warmup_batches": acceptance.single(num_warmup_batches),
         **{str(name): acceptance.single(value) for name, value in options.items()},
     }
-
-
-def _asks_for_progress() -> bool:
-    return os.environ.get(PROGRESS, "0") not in ("", "0")

@@ -1,7 +1,5 @@
 """What every timed run leaves, ours or a user's: its clock, its phases, what was watched, its record."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
@@ -35,11 +33,7 @@ def killed() -> RunError:
 
 
 class Recording:
-    """Fills while a run goes on. Its phases are entered in order, "start" by itself and "batches" in any case.
-
-    clients: how many processes run the step, each for its own devices; flops_per_item: of forward and backward, once
-    that is known; parameters: as the fields of a `records.parts.Parameters`.
-    """
+    """Fills while a run goes on. Its phases are entered in order, "start" by itself and "batches" in any case."""
 
     def __init__(
         self,
@@ -49,16 +43,13 @@ class Recording:
         clock: Callable[[], float] = time.perf_counter,
         started: float | None = None,
     ) -> None:
-        """config: of the record; `num_warmup_batches` and `num_devices` are read.
-        clock: returns seconds.
-        started: the clock's reading when the program started; now when not given.
-        """
+        """started: the clock's reading when the program started; now when not given."""
         self.flat, self.unit, self.resolved, self._clock = dict(config), unit, dict(resolved), clock
         self._entered: list[tuple[str, float]] = [("start", clock() if started is None else started)]
         self.timer = StepTimer(config["num_warmup_batches"], clock)
-        self.clients = 1
-        self.flops_per_item: float | None = None
-        self.parameters: dict[str, int] = {}
+        self.clients = 1  # how many processes run the step, each for its own devices
+        self.flops_per_item: float | None = None  # of forward and backward, once that is known
+        self.parameters: dict[str, int] = {}  # as the fields of a `records.parts.Parameters`
         self._carried_s = 0.0  # of the batches that processes before this one did
         self._environment: Environment | None = None
         self._memory: Memory | None = None
@@ -73,8 +64,7 @@ class Recording:
     def watch_machine(self, with_clocks: bool = True, sample: Sample | None = None) -> None:
         """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
 
-        Args:
-          sample: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
+        sample: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
@@ -126,12 +116,7 @@ class Recording:
         }
 
     def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
-        """The record as of now.
-
-        Args:
-          status: "ok", "failed" or "interrupted".
-          workers: all processes of the run; None: this one is alone.
-        """
+        """The record as of now: "ok", "failed" or "interrupted". `workers`: all processes of the run; None: one."""
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
             self._environment = build(Environment, read_environment())
         batches, warmup = self._batches(workers), self.timer.warmup_steps

@@ -18,8 +18,7 @@ from rnn_scaling.training.engines.local import Engine
 T = TypeVar("T")
 Gradients = Mapping[str, "gradients.Gradient"]
 Specs = Sequence[VariableSpec]
-Values = Mapping[str, np.ndarray]
-"""The variables' initial values, by name."""
+Values = Mapping[str, np.ndarray]  # initial, by the variable's name
 
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
@@ -27,14 +26,11 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRule:
-    """What every mode does with a gradient once it is complete.
-
-    loss_scale: of float16, "dynamic" or a number; empty: the loss is not scaled.
-    """
+    """What every mode does with a gradient once it is complete."""
 
     optimizer: optimizers.Optimizer
-    max_gradient_norm: float = 0.0
-    loss_scale: str = ""
+    max_gradient_norm: float = 0.0  # largest global L2 norm of the gradients; 0 leaves them as they are
+    loss_scale: str = ""  # of float16, "dynamic" or a number; empty: the loss is not scaled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,27 +63,19 @@ class VariableUpdate:
 
     def run(self, tower: Callable[[int], T]) -> list[T]:
         """Builds every tower: calls `tower(index)` on the tower's device and returns the results in order."""
-        results = []
-        for index, device in enumerate(self.devices):
-            with tf.device(device):
-                results.append(tower(index))
-        return results
+        return gradients.on_each(self.devices, tower, range(len(self.devices)))
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
         """The dense variables' values, float32, on the tower's device."""
         raise NotImplementedError
 
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
-        """Rows of an embedding, `ids.shape + [D]`, on the tower's device.
-
-        Args:
-          ids: numbers of the rows, of any shape.
-        """
+        """Rows of an embedding by their numbers, `ids.shape + [D]`, on the tower's device."""
         raise NotImplementedError
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
         """What the tower multiplies its loss by before it differentiates; None without loss scaling."""
-        raise NotImplementedError
+        return self.updaters[tower if len(self.updaters) > 1 else 0].loss_scale()
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         """Exchanges the towers' gradients and updates the variables."""
@@ -112,11 +100,7 @@ class VariableUpdate:
 
 
 def place(specs: Specs, values: Values, device: str, prefix: str) -> dict[str, tf.Variable]:
-    """Creates the variables of `specs` with these initial values on one device.
-
-    Args:
-      values: initial value by name.
-    """
+    """Creates the variables of `specs` with these initial values on one device."""
     with tf.device(device):
         return {spec.name: tf.Variable(values[spec.name], name=f"{prefix}/{spec.name}") for spec in specs}
 
@@ -159,9 +143,6 @@ class Updater:
     """
 
     def __init__(self, variables: Mapping[str, tf.Variable], rule: UpdateRule, device: str) -> None:
-        """variables: by name.
-        rule: optimizer; largest global L2 norm of the gradients (0 leaves them as they are); the loss's scale.
-        """
         self._variables, self._optimizer = dict(variables), rule.optimizer
         self._max_gradient_norm, self._device = rule.max_gradient_norm, device
         self._slots = {name: self._optimizer.slots(v, v.device) for name, v in self._variables.items()}
@@ -172,22 +153,18 @@ class Updater:
         self.skipped = self._loss_scale.skipped if self._loss_scale else None
 
     def slots(self, name: str) -> optimizers.Slots:
-        """The optimizer's state for the variable `name`."""
         return self._slots[name]
 
     def loss_scale(self) -> tf.Tensor | None:
-        """The present loss scale, a float32 scalar; None without loss scaling."""
+        """The present one, a float32 scalar; None without loss scaling."""
         return None if self._loss_scale is None else self._loss_scale.value.read_value()
 
     def apply(self, grads: Gradients) -> list[Any]:
-        """Updates every variable once.
+        """Updates every variable once; returns what must have run until then, as `tf.control_dependencies` takes it.
 
         Args:
           grads: by variable name, of the unscaled mean loss. With loss scaling, gradients that are not finite skip the
             update and halve a dynamic scale; after 2,000 finite steps it doubles.
-
-        Returns:
-          What must have run until all variables are updated, as `tf.control_dependencies` takes it.
         """
         norm = self._global_norm(grads) if self._max_gradient_norm or self._loss_scale is not None else None
         if self._loss_scale is None:
@@ -242,9 +219,6 @@ class Replicas(VariableUpdate):
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather(self.copies[tower][name], ids)
 
-    def loss_scale(self, tower: int) -> tf.Tensor | None:
-        return self.updaters[tower].loss_scale()
-
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
 
@@ -270,6 +244,11 @@ class DeferredGradients:
                     self._rows[spec.name] = (rows, _resizable(tf.zeros([0], tf.int64), [None]))
                 else:
                     self._dense[spec.name] = tf.Variable(tf.zeros(spec.shape), trainable=False)
+
+    @classmethod
+    def of(cls, specs: Specs, devices: Sequence[str], options: UpdateOptions) -> list[DeferredGradients]:
+        """One for each tower where --variable_consistency asks for it, else none."""
+        return [cls(specs, device) for device in devices if options.variable_consistency == "relaxed"]
 
     def swap(self, grads: Gradients) -> dict[str, gradients.Gradient]:
         """Returns the gradients of the step before and keeps these for the next."""

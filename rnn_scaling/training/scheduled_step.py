@@ -1,7 +1,5 @@
 """Steps that a coordinator hands to whichever worker is free, and what became of each."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time
@@ -36,7 +34,6 @@ class ScheduledStep(TrainStep):
     def __init__(
         self, workload: Workload, source: Source, update: AsyncParameterServer, engine: Engine, config: RunConfig
     ) -> None:
-        """The arguments are those of a step of one worker."""
         super().__init__(workload, source, update, engine, config)
         self.done: list[Done] = []  # in the order of their ends
         self._async_update, self._num_workers = update, config.cluster.num_workers
@@ -61,9 +58,7 @@ class ScheduledStep(TrainStep):
     def end(self) -> int:
         """Begins no further steps and waits for those that run; not for one that hangs on a lost worker.
 
-        Returns:
-          How many updates the servers counted beyond one a step: more than 0 where a worker died in the middle of its
-          step, which another ran again.
+        Returns how many updates the servers counted beyond one a step, of workers that died in one which another ran.
         """
         with self._lock:
             self._is_ending = True

@@ -3,8 +3,6 @@
 TensorFlow loads inside the thread; Ctrl-C is answered while a step is busy on the devices.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -129,6 +127,9 @@ class Session:
         if not directory or (rank and has_servers(self._config.update.variable_update)):  # rank 0 runs all steps
             return True
         try:
+            if not self._config.model.trains:
+                self._state.weights = checkpoint_folder.trained(directory, self._config)
+                return True
             if rank == 0:
                 self._held.enter_context(checkpoint_folder.held(directory))
             checkpoint = checkpoint_folder.newest(directory, self._config, self._state.files, rank)

@@ -9,8 +9,6 @@ batch that only the loss reads stay on the host; what is known while tracing, as
 nowhere.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ import tensorflow as tf
 from rnn_scaling.analysis import slicing
 from rnn_scaling.models.workload import Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
+from rnn_scaling.training import gradients
 from rnn_scaling.training.replica import Gradients
 from rnn_scaling.training.towers import TowerInputs, TrainStep
 
@@ -29,12 +28,7 @@ class Slices:
     """One global batch cut in the towers' slices, none of its samples left out."""
 
     def __init__(
-        self,
-        workload: Workload,
-        batch: Any,
-        batch_sizes: Sequence[int],
-        cuts_on_host: bool,
-        elsewhere: Collection[str],
+        self, workload: Workload, batch: Any, batch_sizes: Sequence[int], cuts_on_host: bool, elsewhere: Collection[str]
     ) -> None:
         self._layout, self._batch, self._cuts_on_host = workload.layout, batch, cuts_on_host
         self._axis = workload.layout.sample_axis
@@ -52,7 +46,8 @@ class Slices:
     def parts(self) -> tuple[SlicedPart, ...]:
         """What becomes of each part of the batch."""
         fields = zip(self._batch._fields, self._batch)
-        return tuple(SlicedPart(name=name, bytes=_bytes(part), read=self._read[name]) for name, part in fields)
+        sizes = {name: gradients.num_bytes(part) if part.shape.is_fully_defined() else None for name, part in fields}
+        return tuple(SlicedPart(name=name, bytes=sizes[name], read=read) for name, read in self._read.items())
 
     def of_tower(self, tower: int) -> Any:
         """The tower's slice, for its device, which is the current one."""
@@ -127,11 +122,7 @@ class SlicedStep(TrainStep):
     def _loss(
         self, batch: Any, logits: Sequence[tf.Tensor], denominator: tf.Tensor, loss_scale: tf.Tensor | None
     ) -> tuple[list[Sums], list[tf.Tensor]]:
-        """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits.
-
-        Args:
-          loss_scale: what the mean is multiplied by; None: nothing.
-        """
+        """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits."""
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
             joined = tf.concat(list(logits), self._workload.layout.sample_axis(logits[0]))
             losses = self._workload.losses(joined, batch)
@@ -154,10 +145,6 @@ class SlicedStep(TrainStep):
                 values += [] if sums.correct is None else [tf.cast(sums.correct, tf.float64)]
             with tf.device(self.engine.devices[index]):
                 return tf.stack(values)
-
-
-def _bytes(part: tf.Tensor) -> int | None:
-    return part.shape.num_elements() * part.dtype.size if part.shape.is_fully_defined() else None
 
 
 build = SlicedStep

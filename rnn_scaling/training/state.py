@@ -1,16 +1,15 @@
 """What is known of a run of our trainer so far: its record can be made at any moment, also when it fails."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from rnn_scaling.analysis.learning import ACCURACY
-from rnn_scaling.models.workloads import WORKLOADS
+from rnn_scaling.models.workloads import unit_of
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import build, encode
@@ -31,14 +30,11 @@ class NotFiniteError(ArithmeticError):
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """One step of a worker that a coordinator handed it: which, by whom, what it processed, how stale its gradient was.
-
-    worker: its number among the workers. staleness: updates by other steps since it began to read the variables.
-    """
+    """One step of a worker that a coordinator handed it."""
 
     number: int
-    worker: int
-    staleness: int
+    worker: int  # its number among the workers
+    staleness: int  # updates by other steps since it began to read the variables
     loss_sum: float
     loss_items: float
     items: int
@@ -63,35 +59,26 @@ StartWatch = Callable[[RunConfig, Any, Any], Watch]
 class RunState(Recording):
     """A recording of our trainer. `start`, `cluster` if there is one, `build`, `resume` where it goes on from a
     checkpoint, `batches` and `teardown` are entered in this order.
-
-    clients: known once the engine has started.
-    certificate: what a watch of this process saw.
-    ended_by: the option that ended the batches; empty: none has yet.
-    skipped_updates: known at the end, with loss scaling.
-    steps: that a coordinator handed to workers, in the order of their ends; the same number for each batch.
     """
 
     def __init__(
         self, config: RunConfig, clock: Callable[[], float] = time.perf_counter, started: float | None = None
     ) -> None:
-        """clock: returns seconds.
-        started: the clock's reading when the program started; now when not given.
-        """
         self._config = config
         scaling = "strong" if config.training.global_batch_size else "weak"
-        unit = WORKLOADS[config.model.model].unit
-        super().__init__(config.flat(), unit, {"scaling": scaling}, clock, started)
+        super().__init__(config.flat(), unit_of(vars(config.model)), {"scaling": scaling}, clock, started)
         self.graph: Graph | None = None
         self.trace: Trace | None = None
-        self.certificate: Certificate | None = None
+        self.certificate: Certificate | None = None  # what a watch of this process saw
         # Of each batch, by the names of a `records.workers.Rank`; ready and correct stay empty unless they are needed.
         self._columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         self.checkpoint: Checkpoint | None = None  # that the run goes on from
+        self.weights: Path | None = None  # the checkpoint whose network a run uses that does not train
         self.resumed: list[Resumption] = []
         self.files: Sequence[str] = ()  # that the run reads its data from
-        self.steps: Sequence[Done] = ()
-        self.ended_by = ""
-        self.skipped_updates: int | None = None
+        self.steps: Sequence[Done] = ()  # that a coordinator handed out, by their ends; as many for each batch
+        self.ended_by = ""  # the option that ended the batches
+        self.skipped_updates: int | None = None  # known at the end, with loss scaling
 
     def end_batch(self, result: Any) -> None:
         """Keeps what the towers did in the batch that has just ended; `result`: its `StepResult`."""

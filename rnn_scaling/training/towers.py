@@ -3,8 +3,6 @@
 Name scopes, by construction: input, tower_<i>/input, tower_<i>/forward, tower_<i>/backward, exchange, update.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence

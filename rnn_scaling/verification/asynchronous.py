@@ -17,8 +17,7 @@ from rnn_scaling.verification import certificates
 from rnn_scaling.verification.certificates import Conclusion, finite
 from rnn_scaling.verification.certifier import weights_by_tower
 from rnn_scaling.verification.gradients import SerialGradients, summed
-from rnn_scaling.verification.rule import Arrays, UpdateRule
-from rnn_scaling.verification.serial import norm
+from rnn_scaling.verification.rule import UpdateRule, length
 
 ALLOWED = 0.25  # of what the smallest step does: one that is lost, or counts twice, is four times as much
 
@@ -51,8 +50,8 @@ class AsynchronousCertifier:
         expected = summed(changes)
         (variables,) = weights_by_tower(self._step).values()
         change = {name: array - self._first[name] for name, array in variables.items()}
-        off = _norm({name: array - expected[name] for name, array in change.items()}) / _norm(expected)
-        smallest = min(map(_norm, changes)) / _norm(expected)
+        off = length({name: array - expected[name] for name, array in change.items()}) / length(expected)
+        smallest = min(map(length, changes)) / length(expected)
         moved = max(float(np.abs(array).max()) for array in change.values())
         holds = off <= ALLOWED * smallest
         values = {"steps": len(done), "off": off, "smallest": smallest}
@@ -79,7 +78,3 @@ class AsynchronousCertifier:
                 CertifiedBatch(loss_serial=None, loss_parallel=loss, weights_difference=None) for loss in self._losses
             ),
         )
-
-
-def _norm(arrays: Arrays) -> float:
-    return norm(np.concatenate([array.ravel() for array in arrays.values()]))

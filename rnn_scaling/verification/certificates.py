@@ -39,11 +39,7 @@ def certificate(conclusion: Conclusion, **parts: Any) -> Certificate:
 
 
 def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replicas: bool) -> Conclusion:
-    """The verdict on a run in which nothing is wrong.
-
-    Args:
-      has_replicas: whether there are several copies of the variables.
-    """
+    """The verdict on a run in which nothing is wrong; `has_replicas`: there are several copies of the variables."""
     within = short(10.0 ** math.ceil(math.log10(max(CLOSEST, difference)) - 1e-9))
     kind = "verify-equal-replicas" if has_replicas else "verify-equal"
     if not guarantee.shares_one_model:

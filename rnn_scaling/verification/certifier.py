@@ -314,7 +314,6 @@ class Certifier:
         self._explained += 1
 
     def _updates(self, batch: TrainedBatch, parts: Mapping[int, GradientPart]) -> list[ReplicaUpdate]:
-        """What each replica did with its part of a batch."""
         updates = []
         for old, new in zip(batch.before, batch.after):
             change = {name: new.weights[name] - value for name, value in old.weights.items()}

@@ -263,8 +263,7 @@ class Findings:
     def statements(self, replicas: Sequence[str], shares_one_model: bool = True) -> list[Statement]:
         """What most of the wrong variables have in common; the first statement's subject is the verdict.
 
-        Args:
-          replicas: the name of each, as "tower 0"; empty names where there is one for all.
+        replicas: the name of each, as "tower 0"; empty names where there is one for all.
         """
         wrong = self._wrong()
         if not wrong:

@@ -22,17 +22,15 @@ from rnn_scaling.verification.rule import Arrays
 
 FRESH = ("device", "host", "copy", "reverse")  # sources whose batches are all drawn anew; files may end and repeat
 FEWEST_IDS = 16  # of a batch: two of so few words may be equal by chance
+Tensors = dict[str, tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class Towers:
-    """The batches of one step, all towers'; `loss_items`: what each tower's loss is a sum over.
+    """The batches of one step, all towers'."""
 
-    batches: of each tower those of one update, a tuple.
-    """
-
-    batches: Sequence[Any]
-    loss_items: Sequence[float]
+    batches: Sequence[Any]  # of each tower those of one update, a tuple
+    loss_items: Sequence[float]  # what each tower's loss is a sum over
 
     @property
     def shares(self) -> dict[int, float]:
@@ -127,13 +125,8 @@ class SerialGradients:
         return GradientPart(float(loss_sum), _arrays(gradient), _arrays(following), touched)
 
     def _build_part(
-        self,
-        weights: dict[str, tf.Tensor],
-        moving: dict[str, tf.Tensor],
-        batch: Any,
-        seed: tf.Tensor,
-        factor: tf.Tensor,
-    ) -> tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tuple[tf.Tensor, tf.Tensor]]]:
+        self, weights: Tensors, moving: Tensors, batch: Any, seed: tf.Tensor, factor: tf.Tensor
+    ) -> tuple[tf.Tensor, Tensors, Tensors, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
         workload, ids = self._workload, self._workload.lookups(batch)
         rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
         dense = {name: tensor for name, tensor in weights.items() if name not in ids}

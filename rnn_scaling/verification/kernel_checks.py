@@ -15,6 +15,7 @@ from rnn_scaling.models import kernels, stacks
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.all_reduce_spec import SpecSegment
+from rnn_scaling.training import gradients
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.verification.certificates import finite
 
@@ -120,11 +121,7 @@ def _sums(name: str, devices: Sequence[str], values: Sequence[np.ndarray]) -> li
     def step() -> list[list[tf.Tensor]]:
         summed = []
         for numbers in values:
-            tensors = []
-            for device, value in zip(devices, numbers):
-                with tf.device(device):
-                    tensors.append(tf.constant(value))
-            summed.append(reduce(tensors))
+            summed.append(reduce(gradients.on_each(devices, tf.constant, numbers)))
         return summed
 
     return [[tower.numpy() for tower in towers] for towers in step()]

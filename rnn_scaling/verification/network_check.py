@@ -8,7 +8,7 @@ for each variable shows any wrong gradient of it.
 import dataclasses
 import functools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
 from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.reference import cells, loss, network
+from rnn_scaling.verification.rule import Arrays
 
 TOLERANCE = 1e-4  # of float32, relative to the gradient's length
 STEP = 1e-5  # of the central differences
@@ -95,12 +96,7 @@ def _recurrent(model: ModelConfig, device_type: str) -> Iterator[NetworkComparis
         yield _gradient(model, weights, batch, found["gradient"])
 
 
-def _gradient(
-    model: ModelConfig,
-    weights: Mapping[str, np.ndarray],
-    batch: Mapping[str, np.ndarray],
-    gradient: Mapping[str, np.ndarray],
-) -> NetworkComparison:
+def _gradient(model: ModelConfig, weights: Arrays, batch: Arrays, gradient: Arrays) -> NetworkComparison:
     """The gradient of each variable against central differences of the reference's loss."""
     off = {name: _gradient_difference(model, weights, batch, name, gradient[name]) for name in weights}
     wrong = [name for name, difference in off.items() if not difference <= TOLERANCE]
@@ -121,7 +117,7 @@ def _batch(workload: Any, random: np.random.Generator) -> dict[str, np.ndarray]:
     return parts
 
 
-def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _computed(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
     """What the product makes of a batch: loss in both of its ways, items, gradient."""
     fields = workload.layout.type(**{name: tf.constant(part) for name, part in batch.items()})
 
@@ -150,13 +146,7 @@ def _computed(workload: Any, weights: Mapping[str, np.ndarray], batch: Mapping[s
     return computed
 
 
-def _gradient_difference(
-    model: ModelConfig,
-    weights: Mapping[str, np.ndarray],
-    batch: Mapping[str, np.ndarray],
-    name: str,
-    gradient: np.ndarray,
-) -> float:
+def _gradient_difference(model: ModelConfig, weights: Arrays, batch: Arrays, name: str, gradient: np.ndarray) -> float:
     """By how much the derivative along a random direction differs from the reference's, relative to the gradient."""
     random = np.random.default_rng([SEED, len(name)])
     way = random.normal(size=gradient.shape)
@@ -203,7 +193,7 @@ def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Genera
     outputs, states = kernel.build(stack)(
         arguments, tf.constant(layout.astype(np.float32)), tf.constant(lengths), None, tf.constant([1, 2])
     )
-    expected, last = cells.layers(model.unit_type, x, lengths, [weights], model.forget_bias)
+    expected, last = cells.layers(model, x, lengths, [weights])
     found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
     for direction, name in enumerate(("outputs", "outputs of the backward direction")[:directions]):
         units = slice(direction * model.num_units, (direction + 1) * model.num_units)

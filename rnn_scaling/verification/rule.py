@@ -4,8 +4,6 @@ Optimizer, clipping and loss scale are as their papers have them. Nothing of the
 a fault there shows. Gradients are dense.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

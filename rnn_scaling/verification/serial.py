@@ -38,14 +38,12 @@ class Step:
 
 
 class Serial:
-    """The trainings that a run's replicas must equal: one of all towers, or one for each tower of this process.
-
-    moving: each tower's own averages, such as a batch normalisation's.
-    """
+    """The trainings that a run's replicas must equal: one of all towers, or one for each tower of this process."""
 
     def __init__(self, config: RunConfig, gradients: SerialGradients, weights: Arrays, towers: Sequence[int]) -> None:
         self._gradients, self._guarantee = gradients, guarantee_of(config)
         self._exchange = Exchange(config)
+        # Each tower's own averages, such as a batch normalisation's.
         self.moving: dict[int, Arrays] = dict.fromkeys(range(gradients.num_towers), gradients.first_moving)
         scales_loss = config.model.compute_dtype == "float16"
         is_one = self._guarantee.shares_one_model
@@ -99,9 +97,7 @@ class Serial:
     ) -> dict[int, GradientPart]:
         """By tower: its loss, and its part of the gradient of the mean loss over all the towers in `weights`.
 
-        Args:
-          weights: by tower, those at which it computes.
-          moving: by tower, its averages; None: the next ones are not needed.
+        Each computes at its `weights`, with its averages in `moving`; None: the next averages are not needed.
         """
         items = sum(towers.loss_items[tower] for tower in weights)
         parts = {}

@@ -35,12 +35,10 @@ class VerifySession(Session):
     """As `Session`; its exit status is 1 where the mode does not do what it promises."""
 
     def __init__(self, config: RunConfig, started: float, launch: Launch | None, checks_machine: bool = False) -> None:
-        """started: `time.perf_counter()` when the program started."""
         super().__init__(config, started, _look_nowhere, launch, watch=_check_machine if checks_machine else _watch)
         self._holds = False
 
     def run(self) -> int:
-        """Runs to the end or the interruption; returns the exit status."""
         status = super().run()
         is_judge = self._cluster.rank == 0
         return entry.EXIT_FAILED if is_judge and status == entry.EXIT_OK and not self._holds else status

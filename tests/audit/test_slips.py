@@ -30,7 +30,7 @@ def test_more_digits_make_a_slip_dearer():
 
 
 def test_devices_and_other_rows():
-    assert slips.cheapest(numbers.parse("0.92"), 7.3, 7.4, devices=8).name == "of one device, not of all"
+    assert slips.cheapest(numbers.parse("0.92"), 7.3, 7.4, devices=8).name.startswith("of one device")
     assert (
         slips.cheapest(numbers.parse("68.8"), 59.0, 60.0, values={68.8: 2, 70.1: 1}).name == "copied from another row"
     )

@@ -69,7 +69,8 @@ class Process:
         )
         self._lines: queue.Queue[str] = queue.Queue()
         self.pid = self._process.pid
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self):
         for line in self._process.stdout:
@@ -91,6 +92,9 @@ class Process:
         """Ends it whatever state it is in."""
         self._process.kill()
         self._process.wait()
+        self._reader.join(PATIENCE_S)
+        self._process.stdin.close()
+        self._process.stdout.close()
 
 
 @contextlib.contextmanager

@@ -95,15 +95,25 @@ def test_ranks_that_never_join_are_named_to_those_that_did():
     assert together(members, join_and_leave) == [line] * 2
 
 
-def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others():
+@pytest.mark.parametrize("is_seen", [False, True], ids=["before it is seen", "while it waits"])
+def test_an_interrupted_rank_0_is_told_to_who_waits_with_it_for_others(is_seen, monkeypatch):
+    """Also if it is interrupted before its own thread has the answer to its hello, when others have joined already."""
     meeting = a_meeting()
     both = [a_member(rank, 3, meeting) for rank in range(2)]
+    introduced = both[0]._introduced
 
     def interrupt():
-        while not (both[0]._meeting and both[0]._meeting.others()):
+        while not (both[0]._meeting and both[0]._meeting.others()) or (is_seen and both[0]._channel is None):
             time.sleep(0.01)
         both[0].abort("interrupted by SIGINT")
 
+    def introduce(*given):
+        connection = introduced(*given)
+        if not is_seen:
+            both[0].failed.wait(PATIENCE_S)
+        return connection
+
+    monkeypatch.setattr(both[0], "_introduced", introduce)
     threading.Thread(target=interrupt, daemon=True).start()
     line = f"rank 0 (host h0, process {os.getpid()}) ended: interrupted by SIGINT"
     assert together(both, members.Member.join) == [line, line]

@@ -8,9 +8,10 @@ import subprocess
 import pytest
 
 from rnn_scaling.commands import ab
+from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.reports import comparison
-from tests.support.faults import command, logged, plant, trainer
+from tests.support.faults import command, forked, logged, plant, trainer
 from tests.support.paths import ROOT
 
 NAME = "cudnn_lstm-independent-1"
@@ -31,6 +32,7 @@ def asked(monkeypatch):
         return 7
 
     monkeypatch.setattr(comparison, "compare", compare)
+    monkeypatch.setattr(process, "subprocess", forked())
     return calls
 
 
@@ -61,10 +63,8 @@ def test_more_pairs_extend_and_a_failed_run_is_left_to_the_comparison(tmp_path, 
 def test_killed_in_the_middle_it_goes_on(tmp_path):
     plant(tmp_path / "faults")
     words = [f"--out={tmp_path}/out", *PAIR, "--repeats=3"]
-    process = subprocess.run(
-        command(tmp_path / "faults", "ab", *words, die_at="before:4"), cwd=ROOT, capture_output=True
-    )
-    assert process.returncode == -signal.SIGKILL
+    ended = subprocess.run(command(tmp_path / "faults", "ab", *words, die_at="before:4"), cwd=ROOT, capture_output=True)
+    assert ended.returncode == -signal.SIGKILL
     assert go(tmp_path, *PAIR, "--repeats=3") == 7
     assert logged(tmp_path / "faults", "start") == ORDER
 

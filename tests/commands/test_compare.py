@@ -384,10 +384,9 @@ def test_folders_without_runs(go, tmp_path):
     (tmp_path / "empty").mkdir()
     status, _, err = go(paths=("outer", "empty"))
     assert status == 2
-    assert err.splitlines() == [
-        "error: outer: no run records (*.json) in this folder; did you mean outer/inner?",
-        "error: empty: no run records (*.json) in this folder",
-    ]
+    outer, empty = err.splitlines()
+    assert outer.startswith("error: outer: no run records ") and "outer/inner" in outer
+    assert empty.startswith("error: empty: no run records ") and "outer" not in empty
     (tmp_path / "empty" / "cut.json").write_text("{")
     cut = "error: empty: no run records (*.json) in this folder that can be read (empty/cut.json: "
     assert cut in go(paths=("outer", "empty"))[2]

@@ -17,10 +17,13 @@ import pytest
 from rnn_scaling.commands import import_log, links
 from rnn_scaling.links import measuring, picture, plan, processes
 from rnn_scaling.machine import peaks
+from rnn_scaling.processes import process
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
+from tests.links import fake_worker
 from tests.support.faults import jump
 from tests.support.paths import ROOT
+from tests.support.stand_in_forks import as_subprocess
 
 SMALL, SEED, GNMT_V2 = 8_245_248, 95_690_752, 160_671_297  # parameters, as records have them
 BASE, BIG = 60_485_632, 209_051_648
@@ -38,6 +41,7 @@ def call(pictures, tmp_path, monkeypatch, capsys):
     """Runs the command with the fake worker; returns (status, stdout, lines of stderr)."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(process, "subprocess", as_subprocess(fake_worker=fake_worker.run))
     if not pictures:
         monkeypatch.setattr(picture, "render", lambda found, kind: b"picture")
 
@@ -130,11 +134,8 @@ def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
     status, out, err = call("--passes=1", xring="crash", rechd="error: no such device", memory="error: out of memory")
     assert status == 1
     errors = [line for line in err if line.startswith("error: ")]
-    assert errors == [
-        "error: host memory: out of memory",
-        "error: xring: ended by SIGABRT",
-        "error: rechd: no such device",
-    ]
+    said = {"host memory": "out of memory", "xring": "ended by SIGABRT", "rechd": "no such device"}
+    assert errors == [f"error: {name}: {reason}" for name, reason in said.items()]
     assert (tmp_path / "out/links.png").exists() and "| pscpu |" in out.replace("  ", "")
 
 
@@ -263,9 +264,8 @@ def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypat
     monkeypatch.setattr(measuring, "write_bytes", full)
     status, out, err = call("--measure=memory")
     assert status == 1 and "## Memory and copies" in out and (tmp_path / "out/links.md").exists()
-    assert [line for line in err if line.startswith("error")] == [
-        f"error: {tmp_path / 'out/links.json'}: No space left on device; the file was not written"
-    ]
+    (line,) = [line for line in err if line.startswith("error")]
+    assert line.startswith(f"error: {tmp_path / 'out/links.json'}: No space left on device")
 
 
 def logged(folder):

@@ -24,6 +24,8 @@ from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster
 from tests.support.traced_runs import step, trace, traced
 
+FULL = os.strerror(errno.ENOSPC)
+
 THREE = (step(0.9), step(1.0), step(1.1))
 TIMED = [build(TimedStep, each) for each in THREE]
 TABLES = """\
@@ -115,9 +117,9 @@ def test_a_run_of_several_processes_is_told_by_rank(tmp_path, capsys):
     write(changed(several, graph=fields_of(traced(*THREE))["graph"], trace=trace(*THREE)), tmp_path / "traced.json")
     status, out, err = told(capsys, tmp_path / "plain.json", "--step=1", f"--picture={tmp_path / 'step.png'}")
     assert (status, err, (tmp_path / "step.png").exists()) == (0, "", False)
-    assert out.startswith(
-        f"### cudnn_lstm, collective_all_reduce, 2 workers of 2 devices each ({tmp_path / 'plain.json'})"
-    )
+    heading = out.splitlines()[0]
+    assert heading.startswith("### cudnn_lstm, collective_all_reduce, 2 workers ")
+    assert "2 devices" in heading and f"({tmp_path / 'plain.json'})" in heading
     assert "- Late ranks: 1. " in out and "- Common window: from a barrier" in out
     assert "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out) and "Part (ms)" not in out
     status, out, err = told(capsys, tmp_path / "traced.json", "--json")
@@ -141,7 +143,7 @@ def test_a_rank_that_failed_is_named(tmp_path, capsys):
     ranks = fields_of(failed)["workers"]["ranks"]
     ranks[1]["error"] = "has not answered for 10 s."
     out = told(capsys, write(changed(failed, workers={"ranks": ranks}), tmp_path / "run.json"))[1]
-    assert "- Failed: rank 1 on host1: has not answered for 10 s.\n" in out
+    assert f"- Failed: rank 1 on host1: {ranks[1]['error']}\n" in out
 
 
 def test_a_busy_machine_is_said(tmp_path, capsys):
@@ -191,17 +193,17 @@ def test_files_are_written(run_file, tmp_path, capsys):
 
 def test_what_cannot_be_written_is_named(run_file, tmp_path, monkeypatch, capsys):
     def full(content, path):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(errno.ENOSPC, FULL)
 
     words = [sys.executable, "-m", "rnn_scaling", "phases", run_file]
     for environment in (os.environ, {}):  # without a locale Python keeps what it could not write, and tries again
         with open("/dev/full", "w") as out:
             done = subprocess.run(words, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, env=environment)
-        assert (done.returncode, done.stderr) == (1, "error: output: No space left on device\n")
+        assert (done.returncode, done.stderr) == (1, f"error: output: {FULL}\n")
     monkeypatch.setattr(command, "write_bytes", full)
     monkeypatch.setattr(command, "write_text", lambda text, path: None)
     err = told(capsys, run_file, f"--out={tmp_path}/a.md", f"--picture={tmp_path}/a.png")[2]
-    assert err == f"error: {tmp_path}/a.png: No space left on device\n"
+    assert err == f"error: {tmp_path}/a.png: {FULL}\n"
 
 
 def test_a_log_folder_and_a_folder_of_records(tmp_path, capsys):
@@ -231,9 +233,7 @@ def test_everything_that_cannot_be_used_is_named_and_the_rest_shown(run_file, tm
     assert status == 1 and squeezed(TABLES) in squeezed(out)
     lines = err.splitlines()
     assert len(lines) == 7 and all(line.startswith("error: ") for line in lines)
-    assert lines[0] == (
-        f"error: {untraced}: the run was not traced; make one with ./run.sh train --trace_batches=5 --result_file=FILE"
-    )
+    assert lines[0].startswith(f"error: {untraced}: ") and "./run.sh train --trace_batches=5" in lines[0]
     for name, line in zip(names, lines[1:]):
         assert str(tmp_path / name) in line
     assert "the 1 runs was traced" in lines[-1] and "no run records" in lines[-2]

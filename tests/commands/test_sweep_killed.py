@@ -167,7 +167,7 @@ def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monk
         return run(command, timeout_s, lambda line: (heard.append(line or ""), on_line(line)), is_alive)
 
     monkeypatch.setattr(processes, "run", overheard)
-    jump(monkeypatch, lambda: any(line.startswith(("warm-up", "measuring")) for line in heard))
+    jump(monkeypatch, lambda: any(line.startswith("cudnn_lstm is ") for line in heard))  # its batches begin
     words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000"]
     assert sweep.main(once([*words, "--run_timeout=3600"])) == 1
     result = record.read(tmp_path / f"{ONE}.json")

@@ -46,7 +46,7 @@ def cifar10_dir(tmp_path_factory):
 @pytest.fixture(scope="module")
 def data_dir(tf, cifar10_dir):
     """Those and three TFRecord files of as many images, each of a class of its own but the last ones."""
-    make_tfrecords.main([f"--out={cifar10_dir}", f"--images={NUM_IMAGES}", "--files=3", "--width=40"])
+    make_tfrecords.write(str(cifar10_dir), NUM_IMAGES, 3, 10, 40, 1)
     return cifar10_dir
 
 

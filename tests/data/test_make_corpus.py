@@ -33,8 +33,8 @@ def test_the_sample_is_small_and_passes_the_check():
     assert sum(map(os.path.getsize, paths)) <= 400_000
     fields = ("src_file_name", "tgt_file_name", "src_vocab_file", "tgt_vocab_file")
     checked = corpus.check(DataOptions(**dict(zip(fields, paths))), (Side("src", 2000, False), Side("tgt", 2000, True)))
-    assert checked.num_lines == 2000
-    assert 500 < len(checked.sides[0].vocabulary.words) < 2000
+    assert checked.num_pairs == 2000
+    assert 500 < len(checked.sides[0].words) < 2000
 
 
 def test_lengths_vary_and_some_words_are_unknown():

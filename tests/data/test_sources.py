@@ -46,6 +46,14 @@ SOURCES = [
     ("reverse", False),
 ]
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
+PIPELINES = ("host", "text")  # the sources that come with and without prefetching
+
+
+def of_every_scaling(sources, strong):
+    """Weak and strong scaling (strong: batch sizes) of sources; pipelines prefetch under strong scaling alone."""
+    cases = [(*source, sizes) for source in sources for sizes in (None, strong)]
+    cases = [case for case in cases if case[0] not in PIPELINES or case[1] == bool(case[2])]
+    return pytest.mark.parametrize("name,prefetch,batch_sizes", cases, ids=str)
 
 
 def build(
@@ -116,8 +124,7 @@ def test_batch_major_is_the_transpose(tf, devices, made, name, prefetch):
     assert_equal(made(name, prefetch, 2)[:3], [[_transpose(batch) for batch in step] for step in batch_major])
 
 
-@every_source
-@pytest.mark.parametrize("batch_sizes", [None, (3, 2, 2)], ids=["weak", "strong"])
+@of_every_scaling(SOURCES, (3, 2, 2))
 def test_two_workers_get_what_one_gets_each_batch_once(tf, devices, made, name, prefetch, batch_sizes):
     """One has a tower, the other two."""
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "num_towers": 3}
@@ -140,8 +147,8 @@ def test_the_seed_decides_the_words(tf, devices, made, name, prefetch):
 
 
 @pytest.mark.parametrize("name, prefetch", [source for source in SOURCES if source[0] not in registry.KNOWN_ANSWERS])
-@pytest.mark.parametrize("time_major", [True, False])
-def test_padding_to_one_length_adds_end_of_sentence_words_and_nothing_else(tf, devices, name, prefetch, time_major):
+def test_padding_to_one_length_adds_end_of_sentence_words_and_nothing_else(tf, devices, name, prefetch):
+    time_major = prefetch  # of the sources that come with and without prefetching, each order once
     options = {"layout": dataclasses.replace(PAIRS, time_major=time_major), "random_lengths": name != "text"}
     plain, padded = (
         run_steps(tf, build(name, devices[:2], prefetch, pad_to=pad_to, **options), STEPS) for pad_to in (0, 9)
@@ -184,8 +191,7 @@ def test_the_answer_is_known(made, name, direction):
     assert len(set(ids_of(batches))) == 2 * STEPS
 
 
-@pytest.mark.parametrize("name,prefetch", [source for source in SOURCES if source[0] in ("host", "text")])
-@pytest.mark.parametrize("batch_sizes", [None, (3, 2)], ids=["weak", "strong"])
+@of_every_scaling([source for source in SOURCES if source[0] in PIPELINES], (3, 2))
 def test_a_pipeline_goes_on_where_a_run_was_resumed(tf, devices, made, name, prefetch, batch_sizes):
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes}
     whole = run_steps(tf, build(name, devices[:2], **options), 7) if batch_sizes else made(name, prefetch, 2)[:7]
@@ -193,12 +199,11 @@ def test_a_pipeline_goes_on_where_a_run_was_resumed(tf, devices, made, name, pre
     assert_equal(whole[4:], rest)
 
 
-@pytest.mark.parametrize("prefetch", [False, True])
-@pytest.mark.parametrize("name", ["host", "text"])
-def test_the_number_of_threads_changes_no_word(tf, devices, name, prefetch):
+@pytest.mark.parametrize("name", PIPELINES)
+def test_neither_threads_nor_prefetching_change_a_word(tf, devices, name):
     one, four = (
         run_steps(tf, build(name, devices[:2], prefetch, num_parallel_calls=threads, prefetch_buffer_size=buffer), 8)
-        for threads, buffer in ((1, 1), (4, 3))
+        for prefetch, threads, buffer in ((False, 1, 1), (True, 4, 3))
     )
     assert_equal(one, four)
 
@@ -228,8 +233,7 @@ def test_host_feeds_the_words_of_device_in_their_order(made, prefetch, num_tower
     assert_equal(made("host", prefetch, num_towers), made("device", False, num_towers))
 
 
-@pytest.mark.parametrize("batch_sizes", [None, (3, 2)], ids=["weak", "strong"])
-@pytest.mark.parametrize("name,prefetch", [source for source in SOURCES if source[0] != "text"])
+@of_every_scaling([source for source in SOURCES if source[0] != "text"], (3, 2))
 def test_random_sentences_are_known_to_be_full_when_tracing(tf, devices, name, prefetch, batch_sizes):
     """The same for device, constant and host, so that cuDNN makes the same call for each."""
     source = build(name, devices[:2], prefetch, batch_sizes=batch_sizes)
@@ -289,8 +293,8 @@ def test_constant_and_device_take_nothing_from_the_host(tf, devices):
 
 
 @every_source
-@pytest.mark.parametrize("time_major", [True, False])
-def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, name, prefetch, time_major):
+def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, name, prefetch):
+    time_major = prefetch  # of the sources that come with and without prefetching, each order once
     axis = 1 if time_major else 0
     layout = dataclasses.replace(PAIRS, time_major=time_major)
     options = {"prefetch": prefetch, "layout": layout, "disable_shuffle": True}
@@ -306,8 +310,8 @@ def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, nam
 
 
 @every_source
-@pytest.mark.parametrize("batch_sizes", [None, (3, 2)], ids=["weak", "strong"])
-def test_the_target_side_alone_is_that_of_the_pairs(tf, devices, name, prefetch, batch_sizes):
+def test_the_target_side_alone_is_that_of_the_pairs(tf, devices, name, prefetch):
+    batch_sizes = None if prefetch else (3, 2)  # weak scaling, or strong
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "disable_shuffle": True, "num_buckets": 1}
     alone = {"src_file_name": "", "src_vocab_file": ""}  # which nothing then reads
     pairs = run_steps(tf, build(name, devices[:2], **options), 3)

@@ -115,8 +115,10 @@ def numbered_pairs(count: int) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("num_buckets", [1, 2, 5])
-@pytest.mark.parametrize("num_towers,prefetch", [(1, False), (2, True), (3, False)])
+@pytest.mark.parametrize(
+    "num_buckets, num_towers, prefetch",
+    [(1, 1, False), (2, 1, False), (5, 1, False), (1, 2, True), (5, 2, True), (2, 3, False)],
+)
 def test_batches_follow_the_documented_rules(tf, devices, tmp_path, num_buckets, num_towers, prefetch):
     # 31 pairs, some of them empty, and 150 taken: several epochs, and batches that hold the end of one and the next.
     pairs = numbered_pairs(19) + list(zip(NASTY, reversed(NASTY)))
@@ -135,23 +137,30 @@ def test_batches_follow_the_documented_rules(tf, devices, tmp_path, num_buckets,
     assert_equal([got], [expected])
 
 
+def words_of(line):
+    return Reference([], WORDS, src_max_len=9, tgt_max_len=9, num_buckets=1, batch_size=1).words_of(line)
+
+
 @pytest.mark.parametrize("line", NASTY)
-def test_pipeline_and_check_agree_on_words(tf, devices, tmp_path, line):
+def test_check_leaves_out_the_lines_without_a_word(tmp_path, line):
     from rnn_scaling.data import corpus
 
-    words = Reference([], WORDS, src_max_len=9, tgt_max_len=9, num_buckets=1, batch_size=1).words_of(line)
     alone = DataOptions(**write(tmp_path, [(line, "w1")]))
-    if not words:
+    if words_of(line):
+        assert corpus.check(alone, SIDES).num_pairs == 1
+    else:
         with pytest.raises(corpus.DataError, match="no line that has a word"):
             corpus.check(alone, SIDES)
-    else:
-        assert corpus.check(alone, SIDES).num_lines == 1
-    # A line that follows tells whether the pipeline left this one out.
-    source = build(write(tmp_path, [(line, "w1"), ("w7", "w8")]), devices[:1], src_max_len=9, batch_size=1)
-    [[batch]] = run_steps(tf, source, 1)
-    expected = words or [WORDS.index(b"w7")]
-    assert batch.source.tolist() == [expected]
-    assert batch.source_length.tolist() == [len(expected)]
+
+
+def test_pipeline_and_reference_agree_on_words(tf, devices, tmp_path):
+    follows = "w7"  # after each line, which tells whether the pipeline left that one out
+    pairs = [(source, "w1") for line in NASTY for source in (line, follows)]
+    expected = [words for source, _ in pairs if (words := words_of(source))]
+    source = build(write(tmp_path, pairs), devices[:1], src_max_len=9, batch_size=1)
+    batches = flat(run_steps(tf, source, len(expected)))
+    assert [batch.source.tolist() for batch in batches] == [[words] for words in expected]
+    assert [batch.source_length.tolist() for batch in batches] == [[len(words)] for words in expected]
 
 
 def test_words_are_the_sum_of_lengths_and_padding_lies_beyond(tf, devices, tmp_path):

@@ -26,7 +26,7 @@ def data_dir(tf, tmp_path_factory):
 
 
 def make(folder):
-    make_tfrecords.main([f"--out={folder}", f"--images={NUM_IMAGES}", "--files=3", "--classes=12", "--width=40"])
+    make_tfrecords.write(str(folder), NUM_IMAGES, 3, 12, 40, 1)
     return folder
 
 
@@ -148,7 +148,6 @@ def test_a_first_record_that_is_none_is_refused_and_a_later_one_is_found(tf, dev
     write(tf, path, [good, good, bad, good])
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         run_steps(tf, build(tmp_path, devices[:1], prefetch_data_to_device=True), 20)
-    print("MSG", str(caught.value))
     found = tfrecord.find_fault(options_of(tmp_path), caught.value)
     for line, number in ((str(refused.value), 0), (found, 2)):
         assert line.startswith(f"{path}: record {number} {words}") and "\n" not in line
@@ -181,16 +180,3 @@ def test_files_that_cannot_be_read_are_refused(devices, tmp_path):
 def test_where_all_records_are_good_no_fault_is_found(tf, data_dir):
     for error in (tf.errors.DataLossError, tf.errors.InvalidArgumentError):
         assert tfrecord.find_fault(options_of(data_dir), error(None, None, "IteratorGetNext")) == ""
-
-
-def test_the_maker_follows_its_arguments(tf, tmp_path):
-    def contents(name, *words):
-        make_tfrecords.main([f"--out={tmp_path / name}", "--images=5", "--files=2", "--width=16", *words])
-        return [path.read_bytes() for path in sorted((tmp_path / name).iterdir())]
-
-    first = contents("a")
-    assert len(first) == 2 and contents("b") == first != contents("c", "--seed=2")
-    for bad in ("--images=1", "--files=0", "--classes=1001", "--width=4", "--seed=-1"):
-        with pytest.raises(SystemExit) as caught:
-            contents("d", bad)
-        assert caught.value.code == 2

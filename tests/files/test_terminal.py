@@ -116,10 +116,11 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
         for _ in range(4):
             shown.batch(0.5, 1000, 2.5)
         shown.close()
-    assert lines.getvalue().splitlines() == [
-        "warm-up: 2/4 batches, 2,000 words/s at rank 0, loss 2.5, 1 s left",
-        "measuring: 4/4 batches, 2,000 words/s at rank 0, loss 2.5, 0 s left",
-    ]
+    for line, phase, batch, seconds in zip(
+        lines.getvalue().splitlines(), ("warm-up", "measuring"), (2, 4), (1, 0), strict=True
+    ):
+        assert line.startswith(f"{phase}: {batch}/4 batches, 2,000 words/s at rank 0, ")
+        assert line.endswith(f"loss 2.5, {seconds} s left")
     slow = itertools.count(0.0, progress.PLAIN_INTERVAL_S).__next__
     first = progress.Progress(True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow)
     first.batch(0.5, 1000, 2.5)  # it compiled: how long the others take is not known yet

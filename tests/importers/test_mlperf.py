@@ -41,10 +41,7 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
     assert devices(path)[:2] == (8, 8) and devices(path)[2].endswith(f"8 accelerators, as {system} says.")
     elsewhere = system.rename(tmp_path / "any.json")
     assert devices(path, elsewhere)[:2] == (None, None)  # of another system than the folder names
-    assert (
-        "no given description describes system dgx1, which its folder names; dgx1.json would be used"
-        in devices(path, elsewhere)[2]
-    )
+    assert "system dgx1," in devices(path, elsewhere)[2] and "dgx1.json" in devices(path, elsewhere)[2]
     free = tmp_path / "any.log"
     free.write_text(real_logs.GNMT_MLPERF)
     assert devices(free, elsewhere)[:2] == (8, 8)
@@ -98,8 +95,8 @@ def test_mlperf_scores_of_several_logs_and_runs_without_one(tmp_path):
     assert (score["Runs"], score["Without a score"], score["Accelerators"]) == (6, 1, 16)
     assert score["Olympic mean (s)"] == pytest.approx((110.5 + 120.5 + 130.5 + 900.5) / 4)
     said = " ".join(document["remarks"])
-    assert "result_4.txt: this run took 900 s to its target" in said
-    assert "no score: 1 of 6 runs of gnmt, 2xNODE, 16, 2048" in said and "result_5.txt" in said
+    assert "result_4.txt: " in said and "900 s to its target" in said
+    assert "no score: 1 of 6 runs " in said and "result_5.txt" in said
 
 
 def test_an_mlperf_log_without_a_run_has_no_score():

@@ -114,7 +114,8 @@ def test_nccl_tests_json_cut_short_keeps_whole_results():
     cut = log_samples.NCCL_TESTS_JSON[: log_samples.NCCL_TESTS_JSON.index('"size":1600000')]
     log = parse(nccl_tests_json, cut)
     assert len(log.tables[0].rows) == 2
-    assert [problem.reason for problem in log.problems] == ["the file ends within a JSON value"]
+    (problem,) = log.problems
+    assert "ends within" in problem.reason
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_horovod_timeline_without_its_bracket_is_whole(end):
 
 def test_horovod_timeline_cut_within_an_event():
     log = parse(horovod_timeline, log_samples.HOROVOD_TIMELINE[:-30])
-    assert log.problems[0].line == 21 and log.problems[0].reason == "the file ends within a JSON value"
+    assert log.problems[0].line == 21 and "ends within" in log.problems[0].reason
     assert any("1 tensors were in an activity" in note for note in log.notes)
 
 
@@ -205,13 +206,9 @@ def test_bandwidth_test():
     )
 
 
-def test_bandwidth_test_csv_and_old_unit():
-    text = (
-        "bandwidthTest-H2D-Pinned-WriteCombined, Bandwidth = 763.5 MB/s, Time = 0.04191 s, Size = 33554432 bytes, "
-        "NumDevsUsed = 2\n"
-    )
-    assert cuda_bandwidth.detect(text)
-    log = parse(cuda_bandwidth, text)
+def test_bandwidth_test_of_several_devices_write_combined_and_in_the_old_unit():
+    heading, pinned = " Host to Device Bandwidth, 2 Device(s)\n", " PINNED Memory Transfers, Write-Combined"
+    log = parse(cuda_bandwidth, f"{heading}{pinned}   Transfer Size (Bytes)\tBandwidth(MB/s)\n   33554432\t763.5\n")
     assert log.tables[0].rows == ((None, "Host to Device", "pinned", 33554432, 763.5, "MB/s", 2),)
     assert any("2**20" in note for note in log.notes) and any("several devices" in note for note in log.notes)
 
@@ -279,7 +276,7 @@ def test_topo_of_the_spreadsheet_kind_with_spaces():
     text = "GPU0    GPU1    CPU Affinity\nGPU0     X     SOC    0-11\nGPU1    SOC     X     0-11"
     log = parse(topo, text)
     assert log.tables[0].rows == (("GPU0", "X", "SOC", "0-11"), ("GPU1", "SOC", "X", "0-11"))
-    assert any("SOC is the old name of SYS" in note for note in log.notes)
+    assert any("SOC" in note and "SYS" in note for note in log.notes)
 
 
 @pytest.mark.parametrize(

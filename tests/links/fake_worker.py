@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.links import gemm
@@ -19,7 +20,9 @@ from rnn_scaling.links.gemm import Gemm, Product
 from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series, to_json
 
 
-def main(folder: Path, request_file: Path, result: Path) -> None:
+def run(words: Sequence[str]) -> None:
+    """Does what it is told: FOLDER REQUEST RESULT."""
+    folder, request_file, result = map(Path, words)
     request = json.loads(request_file.read_text())
     name = request.get("algorithm") or ("nothing" if request["what"] == "all_reduce" else request["what"])
     with open(folder / "log", "a") as log:
@@ -64,4 +67,4 @@ def products(request: dict) -> list[Gemm]:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    run(sys.argv[1:])

@@ -226,4 +226,4 @@ def test_a_report_names_runs_on_gpus_with_far_links():
     ],
 )
 def test_a_report_says_nothing_of_links_otherwise(record):
-    assert environment.cautions([record]) == []
+    assert environment.statements([record]) == []

@@ -26,10 +26,11 @@ PARITY_TESTED = {  # (module, cell) -> where it runs
     ("rnn_scaling.models.encoders.dynamic_rnn", "nas"): "CPU",
 }
 FUSED = [("rnn_scaling.models.encoders.block_lstm", "lstm"), ("rnn_scaling.models.encoders.gru_steps", "gru")]
-SHAPES = [(1, 1, True), (2, 2, False), (2, 1, False), (2, 2, True)]
+# Two layers of one direction are those of the test of dropout.
+SHAPES = [(1, 1, True), (1, 2, False), (2, 2, True)]
 # Layers and directions are the same code for every cell, and graphs of large cells take seconds: one or two shapes do.
 PARITY = [(*key, *shape) for key in PARITY_TESTED for shape in (SHAPES if key[1] == "lstm" else SHAPES[:1])]
-PARITY.append(("rnn_scaling.models.encoders.gru_steps", "gru", 2, 2, False))
+PARITY.append(("rnn_scaling.models.encoders.gru_steps", "gru", 1, 2, False))
 PARITY.append(("rnn_scaling.models.encoders.cudnn", "gru", 2, 2, True))
 every_kernel_and_cell = pytest.mark.parametrize("module, cell", PARITY_TESTED)
 
@@ -92,13 +93,17 @@ def test_the_first_kernel_of_a_cell_is_the_fused_one_where_there_is_one():
 
 @pytest.mark.parametrize("lengths", [lstm_case.EQUAL, lstm_case.UNEQUAL], ids=["equal", "unequal"])
 @pytest.mark.parametrize("module, cell, num_layers, num_directions, time_major", PARITY)
-def test_parity(tf, module, cell, num_layers, num_directions, time_major, lengths):
+def test_parity(tf, module, cell, num_layers, num_directions, time_major, lengths, request):
+    """As TensorFlow rewrites the graph where there are layers and directions, time first; as it is built elsewhere."""
+    if not (num_layers == num_directions == 2 and time_major):
+        request.getfixturevalue("as_built")
     got = traced(tf, module, cell, num_layers, num_directions, time_major)(lengths)
     _, want = reference(tf, cell, num_layers, num_directions, time_major, lengths)
     error, name = lstm_case.largest_error(got, want)
     assert error <= TOLERANCES["float32"], name
 
 
+@pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_loop_takes_all_steps_of_padded_sentences(tf, cell, monkeypatch):
     """Where the steps are known when tracing and the lengths are not; else it ends with the longest sentence."""
@@ -177,6 +182,7 @@ def test_the_kernel_says_what_runs(tf, module, cell):
         assert cell == "lstm" or UNIT_TYPES[cell].title in name
 
 
+@pytest.mark.usefixtures("as_built")
 def test_block_lstm_inside_mirrored_strategy_and_on_a_given_device(tf, devices):
     from rnn_scaling.models.encoders import block_lstm
 

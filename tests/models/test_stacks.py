@@ -16,7 +16,7 @@ def numpy_stack(stack, case, lengths):
     ]
     by_layer = [named[first : first + stack.num_directions] for first in range(0, len(named), stack.num_directions)]
     states = list(zip(*case.state))
-    outputs, last = cells.layers(stack.unit_type, inputs, np.array(lengths), by_layer, stack.forget_bias, states)
+    outputs, last = cells.layers(stack, inputs, np.array(lengths), by_layer, states)
     return (outputs if stack.time_major else outputs.transpose(1, 0, 2)), *(np.stack(parts) for parts in zip(*last))
 
 

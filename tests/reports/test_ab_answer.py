@@ -40,8 +40,9 @@ def test_the_sentence(numbers, words):
 
 
 def test_what_could_not_be_compared_says_why():
-    statement = answer(reason="none of 3 runs is good before")
-    assert statement.kind == "ab-no-answer" and statement.values["reasons"] == ["none of 3 runs is good before"]
+    reason = "none of 3 runs is good before"
+    statement = answer(reason=reason)
+    assert statement.kind == "ab-no-answer" and statement.values["reasons"] == [reason]
 
 
 def test_runs_that_may_differ_otherwise_have_no_answer():

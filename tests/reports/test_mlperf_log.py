@@ -53,6 +53,15 @@ def test_the_importer_reads_back_what_the_record_has():
     assert {name: values[name] for name in expected} == expected
 
 
+def test_the_samples_of_all_micro_batches_count():
+    run = make_run(config={"gradient_accumulation_steps": 3})
+    events = {event["key"]: event for event in events_of(mlperf_log.text(run))}
+    assert events["global_batch_size"]["value"] == 4 * 16 * 3
+    assert events["tracked_stats"]["value"] == {"throughput": pytest.approx(2 * 4 * 16 * 3 / 1.0)}
+    assert events["run_stop"]["metadata"]["samples_count"] == 4 * 4 * 16 * 3  # 4 updates
+    assert events["block_start"]["metadata"]["epoch_count"] == 4 * 4 * 16 * 3 / 128
+
+
 def test_a_log_has_no_value_that_was_not_measured():
     uncounted = {"batches": {}, "resolved": {"train_samples": None}}
     files = {"model": "alexnet", "data_source": "tfrecord"}

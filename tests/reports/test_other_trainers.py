@@ -13,7 +13,7 @@ import pytest
 from rnn_scaling.analysis import folder_rows
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.analysis.rows import shown as metrics_of
-from rnn_scaling.records import record, siblings
+from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import Originals, RunFile
 from rnn_scaling.reports import (
     cautions,
@@ -336,7 +336,7 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
 
     def summary(*runs):
         named = [RunFile(f"{k}.json", run) for k, run in enumerate(runs)]
-        whole = siblings.completed([each.record for each in named])
+        whole = folder.completed([each.record for each in named])
         return of(whole)
 
     made = summary(theirs(100, 1, **told), crashed, theirs(190, 2, **told), other)
@@ -346,7 +346,7 @@ def test_what_failed_before_it_told_all_stays_in_its_series():
     ]
     several = summary(theirs(100, 1, **told), theirs(90, 1, **{**told, "batch_size": 16}), crashed)
     assert len(several.series) == 3, "of which it would be nobody knows"
-    assert siblings.completed([crashed]) == [crashed]
+    assert folder.completed([crashed]) == [crashed]
 
 
 def test_a_program_that_ended_badly_after_its_record_is_named():

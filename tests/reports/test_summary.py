@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import cautions, conclusions, report_files, table, terminal_text
+from rnn_scaling.reports import cautions, conclusions, report_files, start_up, table, terminal_text
 from rnn_scaling.reports.series_statements import sentence
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
@@ -38,16 +38,16 @@ def test_load_of_all_runs_is_said_of_all_runs():
 
 def test_the_three_speedups_differ_by_what_is_spent_once():
     made = of(attributed())
-    found = made.series[0].largest.speedups
-    assert found.steady.value == pytest.approx(1.8, rel=1e-3)
+    found = start_up.speedups(made.series[0].largest.row)
+    assert found["steady"]["value"] == pytest.approx(1.8, rel=1e-3)
     train = (40 * 2000 / (60 + 39 * 2000 / 180)) / (40 * 1000 / (60 + 39 * 10))
-    assert found.train.value == pytest.approx(train, rel=1e-3)
+    assert found["train"]["value"] == pytest.approx(train, rel=1e-3)
     whole = [60 + 4.5 + 39 * 1000 * n / rate for n, rate in ((1, 100), (2, 180))]
-    assert found.total.value == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
+    assert found["total"]["value"] == pytest.approx(2 * whole[0] / whole[1], rel=1e-3)
     once = 60 + 4.5
     words = 39_000  # the first batch is in what is spent once
-    assert found.same_work == pytest.approx((once + words / 100) / (once + words / 180), rel=1e-3)
-    assert 1 < found.same_work < found.steady.value
+    assert found["same_work"] == pytest.approx((once + words / 100) / (once + words / 180), rel=1e-3)
+    assert 1 < found["same_work"] < found["steady"]["value"]
 
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():

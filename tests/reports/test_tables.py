@@ -115,7 +115,7 @@ def test_the_csv_has_a_column_for_each_option_and_part():
 
 
 def test_a_training_says_what_a_word_is():
-    assert table.render_runs([timed(2, 140)]).endswith(" |\n\nwords: source and target tokens without padding.\n")
+    assert table.render_runs([timed(2, 140)]).splitlines()[-1].startswith("words: ")
 
 
 def test_a_training_says_how_many_updates_float16_skipped():

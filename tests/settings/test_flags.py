@@ -22,6 +22,9 @@ class Nothing:
     """A command without options."""
 
 
+BOOLEAN = "must be true or false"
+
+
 def parse(*words):
     return flags.parse(list(words), OPTIONS)
 
@@ -38,7 +41,7 @@ def test_booleans_are_strict(name):
     assert parse(f"--{name}=true") == {name: True}
     assert parse(f"--{name}") == {name: True}
     assert parse(f"--no{name}") == {name: False}
-    assert errors(f"--{name}=maybe") == [f"--{name}=maybe must be true or false"]
+    assert errors(f"--{name}=maybe") == [f"--{name}=maybe {BOOLEAN}"]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -52,26 +55,22 @@ def test_every_option_is_a_flag_and_is_explained(name):
 
 def test_num_gpus_is_num_devices():
     assert parse("--num_gpus=3") == {"num_devices": 3}
-    assert errors("--num_gpus=3", "--num_devices=2") == [
-        "--num_gpus=3 and --num_devices=2 name the same option; give one of them"
-    ]
+    (line,) = errors("--num_gpus=3", "--num_devices=2")
+    assert line.startswith("--num_gpus=3 and --num_devices=2 ")
 
 
 def test_every_mistake_is_named_at_once():
-    assert errors("--num_devics=3", "--num_units=many", "--xla=2", "word", "--learning_rate=fast") == [
-        "--num_units=many must be a whole number",
-        "--xla=2 must be true or false",
-        "--learning_rate=fast must be a number",
-        "--num_devics is not a flag; did you mean --num_devices?",
-        "unexpected word 'word'; options are written --name=value",
-    ]
+    lines = errors("--num_devics=3", "--num_units=many", "--xla=2", "word", "--learning_rate=fast")
+    units, xla, rate, devices, stray = lines
+    assert units == "--num_units=many must be a whole number" and xla == f"--xla=2 {BOOLEAN}"
+    assert rate == "--learning_rate=fast must be a number"
+    assert devices.startswith("--num_devics is not a flag; ") and devices.endswith(" --num_devices?")
+    assert stray.startswith("unexpected word 'word'; ")
 
 
 def test_a_flag_without_its_value_is_an_error():
-    assert errors("--xla=2", "--num_units") == [
-        "--num_units needs a value: --num_units=...",
-        "--xla=2 must be true or false",
-    ]
+    units, xla = errors("--xla=2", "--num_units")
+    assert units.startswith("--num_units needs a value: ") and xla == f"--xla=2 {BOOLEAN}"
 
 
 def test_flagfile_is_read_and_later_flags_win(tmp_path):
@@ -88,13 +87,14 @@ def test_a_flagfile_may_name_another_but_not_itself_and_must_be_a_file(tmp_path,
     Path("inner").write_bytes(b"--src_file_name=\xff\n--num_units=2")
     assert parse("--flagfile", "outer", "--xla=true") == {"num_units": 2, "src_file_name": "\udcff", "xla": True}
     Path("inner").write_text("--flagfile=./outer")
-    assert errors("--flagfile=outer") == [
-        "--flagfile=./outer names itself, directly or by another; take it out of the file"
-    ]
+    (line,) = errors("--flagfile=outer")
+    assert line.startswith("--flagfile=./outer names itself")
     os.mkfifo("pipe")
-    assert errors("--flagfile=pipe") == ["--flagfile=pipe: a named pipe; expected a regular file"]
+    (line,) = errors("--flagfile=pipe")
+    assert line.startswith("--flagfile=pipe: a named pipe")
     assert errors("--flagfile") == errors("--flagfile=") == ["--flagfile needs a value: --flagfile=..."]
-    assert errors("--", "--flagfile=pipe") == ["unexpected word '--flagfile=pipe'; options are written --name=value"]
+    (line,) = errors("--", "--flagfile=pipe")
+    assert line.startswith("unexpected word '--flagfile=pipe'")
 
 
 def test_how_large_files_may_be_is_told_to_the_door(tmp_path):
@@ -152,18 +152,14 @@ def test_plain_words_are_positionals_in_order():
 
 
 def test_missing_and_stray_words_are_named_with_everything_else():
-    assert refused(Copy, "a", "--form=1", "--from=100", "--bits=x", "--mode=slow") == [
-        "--bits=x must be a number of bits, as 8b",
-        "--form is not a flag; did you mean --from?",
-        "expected FROM TO, got a; --help explains",
-        "--from=100 must be at most 99",
-        "--mode=slow must be one of fast, safe",
-    ]
-    assert refused(Copy, "a", "b", "c", "--mode") == [
-        "--mode needs a value: --mode=...",
-        "expected FROM TO, got a b c; --help explains",
-    ]
-    assert refused(Count) == ["expected FILE [FILE ...], got nothing; --help explains"]
+    lines = refused(Copy, "a", "--form=1", "--from=100", "--bits=x", "--mode=slow")
+    bits, form, words, number, mode = lines
+    assert bits == "--bits=x must be a number of bits, as 8b"  # as its parser says
+    assert form.startswith("--form ") and form.endswith(" --from?") and words.startswith("expected FROM TO, got a; ")
+    assert number == "--from=100 must be at most 99" and mode.startswith("--mode=slow ") and mode.endswith("fast, safe")
+    mode, words = refused(Copy, "a", "b", "c", "--mode")
+    assert mode.startswith("--mode needs a value") and words.startswith("expected FROM TO, got a b c")
+    assert [line.split(",")[0] for line in refused(Count)] == ["expected FILE [FILE ...]"]
 
 
 def test_the_help_page_is_made_of_the_declarations(monkeypatch):

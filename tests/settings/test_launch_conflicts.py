@@ -69,7 +69,7 @@ def test_a_mode_of_one_process_does_not_run_several_times():
             {**COLLECTIVE, "stop_at_loss": 1.5},
             "--stop_at_loss=1.5 ends each of --num_workers=2 by its own clock or loss",
         ),
-        ({**COLLECTIVE, "all_reduce_spec": "xring#2"}, "xring adds within one process, and --num_workers=2; use auto"),
+        ({**COLLECTIVE, "all_reduce_spec": "xring#2"}, "xring works within one process, but --num_workers=2; use auto"),
         ({**COLLECTIVE, "global_batch_size": 3, "num_devices": 2}, "--num_devices=2 x --num_workers=2: every tower"),
         (
             {"variable_update": "multi_worker_mirrored", "num_devices": 2},

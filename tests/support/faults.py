@@ -1,7 +1,7 @@
 """A trainer that fails as it is told, and sweeps that are killed at an exact moment.
 
     python -m tests.support.faults FOLDER trainer --flags...                 one run: does what FOLDER/faults.json says
-    python -m tests.support.faults FOLDER sweep|ab DIE_AT --flags...         a sweep with that trainer
+    python -m tests.support.faults FOLDER sweep|ab DIE_AT --flags...         a sweep with that trainer, forked
 
 FOLDER/log gets a line "start LABEL PID" and "finish LABEL PID" for each run, "rankN LABEL PID" for each further rank
 of one. DIE_AT is "never", or "before:N" or
@@ -27,6 +27,7 @@ from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.settings import config, flags
 from tests.support.records import make_record
+from tests.support.stand_in_forks import as_subprocess
 
 HALF = {"items": 5, "seconds": 1.0, "items_per_second": 5.0}  # of an interrupted run
 SMALL = ["--encoder_type=cudnn_lstm", "--variable_update=independent"]
@@ -40,6 +41,11 @@ def trainer(folder: Path) -> list[str]:
 def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list[str]:
     """A sweep or an ab as a process of its own."""
     return [sys.executable, "-m", "tests.support.faults", str(folder), name, die_at, *words]
+
+
+def forked() -> types.SimpleNamespace:
+    """What `process` is to have for `subprocess`, so that this trainer is forked."""
+    return as_subprocess(faults=lambda words: _Trainer(Path(words[0]), list(words[2:])).run())
 
 
 def plant(folder: Path, **faults: str) -> Path:
@@ -203,10 +209,10 @@ class _Trainer:
 
 def _die(at: str) -> None:
     moment, number = at.split(":")
-    replace, count = os.replace, [0]
+    replace, count, sweep = os.replace, [0], os.getpid()
 
     def replace_and_die(source, target):
-        count[0] += 1
+        count[0] += os.getpid() == sweep  # and no forked trainer
         if moment == "before" and count[0] == int(number):
             os.kill(os.getpid(), signal.SIGKILL)
         replace(source, target)
@@ -222,10 +228,12 @@ def main() -> int:
         return _Trainer(Path(folder), words).run()
     if words[0] != "never":
         _die(words[0])
+    process.subprocess = forked()
     from rnn_scaling.commands import ab, sweep  # here: most processes are trainers, which need neither
 
     return {"sweep": sweep, "ab": ab}[role].main(words[1:], trainer=trainer(Path(folder)))
 
 
 if __name__ == "__main__":
+    os.fsync = lambda descriptor: None  # as in conftest.py: no process under test waits for the disk
     entry.leave(main)

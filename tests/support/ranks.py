@@ -34,14 +34,16 @@ class Ranks:
         words_of: Mapping[int, Sequence[str]] | None = None,
         env: Mapping[str, str] | None = None,
         addresses: Sequence[str] = (),
+        rewrites: bool = False,
     ) -> None:
         """prepare: rank -> a function of a module's top level, and its arguments, to be called in its process before.
         words_of: rank -> words that it alone gets.
         addresses: HOST:PORT of each rank's engine, given by TF_CONFIG.
+        rewrites: whether TensorFlow rewrites graphs, as it does for users; a step's start takes twice as long.
         """
         self._words, self._folder, self._size = list(words), folder, size
         self._prepare, self._words_of, self._env = prepare or {}, words_of or {}, env or {}
-        self._addresses = list(addresses)
+        self._addresses, self._rewrites = list(addresses), rewrites
         self.trainers: list[forked.Trainer] = []
 
     def __enter__(self) -> Ranks:
@@ -59,7 +61,8 @@ class Ranks:
             folder = self._folder / f"rank_{rank}"
             folder.mkdir(parents=True, exist_ok=True)
             words = [*self._words, *self._words_of.get(rank, ())]
-            self.trainers.append(forked.Trainer(words, folder, env, prepare=self._prepare.get(rank)))
+            prepare = (_prepare, self._rewrites, *self._prepare.get(rank, ()))
+            self.trainers.append(forked.Trainer(words, folder, env, prepare=prepare))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,6 +73,13 @@ class Ranks:
         """Waits until all have ended; TimeoutError if one takes longer."""
         deadline = time.monotonic() + timeout_s
         return [trainer.end(max(0.1, deadline - time.monotonic())) for trainer in self.trainers]
+
+
+def _prepare(rewrites: bool, function: Callable[..., None] | None = None, *args: Any) -> None:
+    if not rewrites:
+        forked.as_built()
+    if function:
+        function(*args)
 
 
 # What a rank's process is made to do; TensorFlow is loaded when it starts.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from unittest import mock
 
 from rnn_scaling.commands import sweep
+from rnn_scaling.processes import process
 from rnn_scaling.records import record
-from tests.support.faults import SMALL, alive, command, logged, plant, started_pids, trainer, wait_until
+from tests.support.faults import SMALL, alive, command, forked, logged, plant, started_pids, trainer, wait_until
 from tests.support.paths import ROOT
 
 ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
@@ -27,10 +29,11 @@ def start(tmp_path, *words, name="sweep", die_at="never", **faults):
 
 
 def go(tmp_path, *words, **faults):
-    """Runs a sweep with the faulty trainer in this process."""
+    """Runs a sweep with the faulty trainer, forked, in this process."""
     tmp_path.mkdir(exist_ok=True)
     plant(tmp_path / "faults", **faults)
-    return sweep.main([f"--out={tmp_path}/out", *once(words)], trainer=trainer(tmp_path / "faults"))
+    with mock.patch.object(process, "subprocess", forked()):
+        return sweep.main([f"--out={tmp_path}/out", *once(words)], trainer=trainer(tmp_path / "faults"))
 
 
 def records(tmp_path):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.commands import sweep
+from rnn_scaling.processes import process
 from rnn_scaling.records import record
 from rnn_scaling.reports import report_files
 from rnn_scaling.settings import config as configs
 from rnn_scaling.sweeps import certificates
 from rnn_scaling.sweeps.plan import plan
-from tests.support.faults import SMALL, logged, plant, trainer
+from tests.support.faults import SMALL, forked, logged, plant, trainer
 
 LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]
 
@@ -18,6 +19,7 @@ LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
     monkeypatch.setattr(report_files, "report", lambda source, target: None)
+    monkeypatch.setattr(process, "subprocess", forked())
 
 
 def go(tmp_path, *words, **faults):

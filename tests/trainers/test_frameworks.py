@@ -158,7 +158,7 @@ def test_what_another_framework_cannot_do_is_named_with_the_remedy(name, no_chec
         ("data_source", "device", "use --data_source=constant"),
         ("log_dir", "logs", "leave it out"),
     ):
-        assert lines(**{option: value})[0] == f"--framework={name} cannot have --{option}={value}; {remedy}"
+        assert lines(**{option: value})[0] == f"--framework={name} does not support --{option}={value}; {remedy}"
     assert "--framework=tensorflow" in lines(encoder_type="dynamic_rnn")[0]
     uneven = lines(global_batch_size=33, num_devices=2)
     assert uneven == [] if name == "torch" else "use --global_batch_size=32" in uneven[0]

@@ -130,6 +130,7 @@ def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, 
         (lambda folder: (folder / "variables.index").unlink(), "No such file or directory"),
         (lambda folder: os.truncate(folder / "run.json", 40), "JSON"),
         (lambda folder: (folder / "run.json").write_text("{}"), "run.json is no rnn_scaling.checkpoint/2"),
+        (lambda folder: _change_run(folder, ranks=[]), "run.json has no rank"),
         (lambda folder: _change(folder, told={"seconds": [1.0], "items": [1], "loss": [1.0]}), "of the 20 batches"),
         (lambda folder: _change(folder, told=[1]), ""),
         (lambda folder: _change(folder, told={"seconds": [-1.0]}), "seconds[0] is -1.0"),
@@ -143,13 +144,17 @@ def test_a_damaged_checkpoint_is_refused_in_one_line_with_what_to_do(tmp_path, d
         newest(str(tmp_path), resolved())
     line = str(told.value)
     assert line.startswith(f"--checkpoint_dir: {tmp_path}/batch_00000020 is damaged (") and reason in line
-    assert line.endswith(" from batch_00000010") and "\n" not in line
+    assert line.endswith(": batch_00000010 comes before it") and "\n" not in line
 
 
 def _change(folder, **fields):
     saved_run = json.loads((folder / "run.json").read_text())
-    saved_run["ranks"][0].update(fields)
-    (folder / "run.json").write_text(json.dumps(saved_run))
+    _change_run(folder, ranks=[{**saved_run["ranks"][0], **fields}])
+
+
+def _change_run(folder, **fields):
+    saved_run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**saved_run, **fields}))
 
 
 def test_a_rank_reads_what_it_had_done_itself(tmp_path):

@@ -74,13 +74,13 @@ def alone(text, tmp_path_factory):
 
 TWO_DEVICES = ("--variable_update=replicated", "--num_devices=2")
 LATE = ("--variable_consistency=relaxed", "--sparse_gradients=densify", "--gradient_repacking=3")
-DEEP = ["--batch_size=3", "--direction=bi", "--num_encoder_layers=2", "--num_decoder_layers=2"]
+WEAK = ["--batch_size=3"]
 CASES = {  # mode, words of all, towers a worker, words of one process that trains the same
-    "weak": (COLLECTIVE, DEEP, 1, TWO_DEVICES),
-    "mirrored": ("--variable_update=multi_worker_mirrored", DEEP, 1, TWO_DEVICES),
+    "weak": (COLLECTIVE, WEAK, 1, TWO_DEVICES),
+    "mirrored": ("--variable_update=multi_worker_mirrored", WEAK, 1, TWO_DEVICES),
     "strong with a remainder": (COLLECTIVE, ["--global_batch_size=7", "--max_gradient_norm=0.5"], 2, ()),
-    "relaxed and densified": (COLLECTIVE, ["--batch_size=3", *LATE], 1, TWO_DEVICES),
-    "quantised": (COLLECTIVE, ["--batch_size=3", "--compress_gradients=int8"], 1, TWO_DEVICES),
+    "relaxed and densified": (COLLECTIVE, [*WEAK, *LATE], 1, TWO_DEVICES),
+    "quantised": (COLLECTIVE, [*WEAK, "--compress_gradients=int8"], 1, TWO_DEVICES),
 }
 
 
@@ -88,7 +88,9 @@ CASES = {  # mode, words of all, towers a worker, words of one process that trai
 def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
     mode, words, towers, words_of_one = CASES[case]
     one = alone(*words, *words_of_one)
-    for done in run(tmp_path, 2, *MODEL, *text, *words, mode, f"--num_devices={towers}"):
+    # Each mode's order of reads and updates is tested as TensorFlow rewrites the step.
+    rewrites = case in ("weak", "mirrored")
+    for done in run(tmp_path, 2, *MODEL, *text, *words, mode, f"--num_devices={towers}", rewrites=rewrites):
         assert done.returncode == 0, done.stderr
     expected = ranks.weights(one / "weights_0")
     for rank in range(2):

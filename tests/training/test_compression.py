@@ -46,7 +46,7 @@ def test_what_is_not_finite_arrives_as_such_so_that_loss_scaling_sees_it(tf, bad
     rows = tf.constant([[1.0, bad, 0.0], [1.0, 2.0, 127.0]])
     arrived = compression.unpack_rows(compression.pack_rows(rows), 3).numpy()
     assert not np.isfinite(arrived[0]).any() and arrived[1].tolist() == [1.0, 2.0, 127.0]
-    assert not np.isfinite(compression.build("float16", {}, [], None, 2).shrink(rows).numpy()).all()
+    assert not np.isfinite(compression.build("float16", {}, ["CPU:0"] * 2, None).shrink(rows).numpy()).all()
 
 
 TENSORS = {
@@ -65,7 +65,7 @@ def test_float16_loses_a_share_of_each_element_whatever_the_size_of_the_tensor(t
     """n roundings of 2^-11, below the largest element's 2^-29 n of it a smaller share of the largest."""
     from rnn_scaling.training import compression
 
-    half = compression.build("float16", {}, devices[:1] * num_towers, None, num_towers)
+    half = compression.build("float16", {}, devices[:1] * num_towers, None)
     towers = [[(tower + 1) / num_towers * each for each in TENSORS.values()] for tower in range(num_towers)]
     grads = [[tf.constant(each, tf.float32) for each in tower] for tower in towers]
     sums = half.sum(list(TENSORS), grads, lambda cast: [[tf.add_n(list(each)) for each in zip(*cast)]] * num_towers)
@@ -82,7 +82,7 @@ def test_float16_loses_a_share_of_each_element_whatever_the_size_of_the_tensor(t
 def test_what_is_not_finite_passes_float16_and_leaves_the_rest_as_it_is(tf, devices, bad):
     from rnn_scaling.training import compression
 
-    half = compression.build("float16", {}, devices[:2], None, 2)
+    half = compression.build("float16", {}, devices[:2], None)
     values = np.array([[1e-8, bad, 1.0]], np.float32)
     summed = half.sum(["w"], [[tf.constant(values)]] * 2, lambda cast: [[a + b] for a, b in zip(*cast)] * 2)[0][0]
     for got, times in (summed.numpy(), 2), (half.restore(half.shrink(tf.constant(values)), 3).numpy(), 1):
@@ -93,7 +93,7 @@ def test_bfloat16_keeps_the_range_of_float32(tf):
     from rnn_scaling.training import compression
 
     values = tf.constant([[1.0, 1e-3, 65504.0, -1e30, 6e-8]])
-    half = compression.build("bfloat16", {}, [], None, 4)
+    half = compression.build("bfloat16", {}, ["CPU:0"] * 4, None)
     sent = half.shrink(values)
     assert sent.dtype.size == 2
     np.testing.assert_allclose(half.restore(sent, 5).numpy(), values.numpy(), rtol=2**-8)
@@ -110,7 +110,7 @@ def test_collective_ops_take_what_travels(tf, devices, kind):
         (kinds,) = (each.allowed_values.list.type for each in op_def_registry.get(name).attr if each.name == "T")
         return [tf.as_dtype(each) for each in kinds]
 
-    compressed, added = compression.build(kind, {"w": (3,)}, devices[:1], None, 1), []
+    compressed, added = compression.build(kind, {"w": (3,)}, devices[:1], None), []
     assert compressed.shrink(tf.ones([2, 3])).dtype in taken("CollectiveGatherV2")
 
     def reduce(grads):
@@ -127,7 +127,7 @@ def test_sums_of_towers_are_numpys_and_what_is_lost_comes_with_the_next_step(tf,
 
     generator = np.random.default_rng(2)
     shapes = {"kernel": (3, 5), "bias": (2,)}
-    keeper = compression.build("int8", shapes, devices[:2], None, 2)
+    keeper = compression.build("int8", shapes, devices[:2], None)
     step_sum = tf.function(lambda grads: keeper.sum(list(shapes), grads, list), autograph=False)
     lost = [{name: np.zeros(shape) for name, shape in shapes.items()} for _ in range(2)]
     wanted, arrived = ({name: np.zeros(shape) for name, shape in shapes.items()} for _ in range(2))
@@ -159,7 +159,7 @@ def test_sums_of_towers_are_numpys_and_what_is_lost_comes_with_the_next_step(tf,
 def test_a_step_that_overflows_leaves_nothing_behind(tf, devices):
     from rnn_scaling.training import compression
 
-    keeper = compression.build("int8", {"w": (3,)}, devices[:1], None, 1)
+    keeper = compression.build("int8", {"w": (3,)}, devices[:1], None)
     assert not np.isfinite(keeper.sum(["w"], [[tf.constant([1.0, np.inf, 0.0])]], list)[0][0].numpy()).any()
     assert keeper.sum(["w"], [[tf.constant([127.0, 1.0, 2.0])]], list)[0][0].numpy().tolist() == [127.0, 1.0, 2.0]
 

@@ -11,6 +11,7 @@ from rnn_scaling.analysis import learning
 from rnn_scaling.data import corpus
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
+from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.state import RunState
 from tests.support.forked import TINY, Trainer, as_built
@@ -92,6 +93,26 @@ def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
         ended([1.0], **given, num_epochs=0.7)
 
 
+def test_a_share_of_an_epoch_is_no_batch_longer_than_written(tmp_path):
+    """2.2 epochs of 100 lines are 55 batches of 4; in floating point they are 220.00000000000003 lines."""
+    assert 2.2 * 100 > 220
+    assert ended([1.0], **text(tmp_path, ["a b"] * 100), num_epochs=2.2) == ("num_epochs", 55)
+
+
+@pytest.mark.parametrize("done, epochs", [(6, 1.0), (7, 1.0), (7, 2.0)])
+def test_a_checkpoint_beyond_the_last_epoch_is_refused_and_one_at_its_end_is_said(tmp_path, capsys, done, epochs):
+    given = {**text(tmp_path, ["a", "b b"] * 12), "num_epochs": epochs, "num_warmup_batches": WARMUP}
+    config = configs.resolve(given, num_gpus=0, num_cores=2)
+    state = RunState(config)
+    state.timer.step_s = [1.0] * done
+    if done == 7 and epochs == 1.0:
+        with pytest.raises(CheckpointError, match="holds batch 7, and --num_epochs=1.0 ends with batch 6"):
+            Ending(config, state)
+    else:
+        Ending(config, state)
+        assert ("nothing is trained" in capsys.readouterr().err) == (done == 6)
+
+
 def test_epochs_of_images(tmp_path):
     for number in (1, 2):
         (tmp_path / f"data_batch_{number}.bin").write_bytes(bytes(3073 * 20))
@@ -104,6 +125,6 @@ def test_the_record_and_a_line_say_why_a_run_ended(tmp_path):
     words = [*TINY, "--num_batches=100", "--stop_at_loss=9", "--progress=false", *saving]
     for _ in range(2):  # the second time nothing is left to be trained
         done = Trainer(words, tmp_path, {"TF_CPP_MIN_LOG_LEVEL": "2"}, prepare=(as_built,)).end()
-        assert done.returncode == 0 and "--stop_at_loss=9 was reached in 20 batches" in done.stderr, done.stderr
+        assert done.returncode == 0 and "--stop_at_loss=9 " in done.stderr and "20 batches" in done.stderr, done.stderr
         batches = record.read(tmp_path / "run.json").batches
         assert (len(batches.seconds), batches.ended_by, batches.skipped_updates) == (20, "stop_at_loss", None)

@@ -111,7 +111,7 @@ def test_norm_of_half_precision_does_not_overflow(tf, gradients):
 
 def test_gathered_slices_are_the_sum_on_every_tower(tf, gradients, devices):
     slices = [_slices(tf, [[1, 2]], [3], 5), _slices(tf, [[10, 20], [30, 40]], [3, 0], 5)]
-    gathered = tf.function(lambda: gradients.add_on_each(slices, devices[:2]), autograph=False)()
+    gathered = tf.function(lambda: gradients.on_each(devices[:2], lambda: gradients.add(slices)), autograph=False)()
     assert len(gathered) == 2
     for result in gathered:
         assert result.indices.numpy().tolist() == [3, 3, 0]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+LAST = "F0000 cuda_dnn.cc:1 Check failed: offset >= 0"
 PROGRAM = """
 import os, sys
 from rnn_scaling.training.native_log import NativeLog
@@ -32,7 +33,7 @@ def test_a_failed_check_shows_its_message_and_where_python_was():
     of_python, _, of_cpp = done.stderr.partition("TensorFlow's last messages:\n")
     assert of_python == "of Python\n"
     messages, _, stack = of_cpp.partition("\n\n")
-    assert messages.splitlines() == ["chatter"] * 19 + ["F0000 cuda_dnn.cc:1 Check failed: offset >= 0"]
+    assert messages.splitlines() == ["chatter"] * 19 + [LAST]
     assert stack.startswith("Fatal Python error: Aborted") and "<string>" in stack
 
 
@@ -52,7 +53,7 @@ def test_an_end_without_a_crash_shows_nothing_and_leaves_no_process():
 
 def test_the_tail_is_there_to_be_asked_for():
     done = run("print(log.tail(2))")
-    assert done.stdout == "chatter\nF0000 cuda_dnn.cc:1 Check failed: offset >= 0\n"
+    assert done.stdout == f"chatter\n{LAST}\n"
 
 
 def test_a_user_who_sets_the_level_sees_everything():

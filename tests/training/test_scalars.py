@@ -55,7 +55,7 @@ def test_a_disk_that_is_full_ends_the_writing_and_not_the_run(tf, event_files, t
 
     monkeypatch.setattr(scalars._writer, "flush", full)
     scalars.write([1.0], [1], [1.0])
-    assert capsys.readouterr().err.startswith("warning: --log_dir: No space left")
+    assert capsys.readouterr().err.startswith("warning: --log_dir: No space")
     assert not scalars.due()
     scalars.write([1.0, 1.0], [1, 1], [1.0, 1.0])
     scalars.close()

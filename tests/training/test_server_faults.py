@@ -25,15 +25,9 @@ def _run(folder, words, size, *signals):
     """(what each rank ended with, the record) of a run in which rank 0 sends these signals."""
     words = [*FAST, *words, f"--result_file={folder}/run.json"]
     frozen = {rank for _, rank, number in signals if number == STOP}
-    prepare = dict.fromkeys(range(size), (forked.as_built,)) | {0: (_signal_others, *signals)}
-    with Ranks(words, folder, size, prepare=prepare) as ranks:
+    with Ranks(words, folder, size, prepare={0: (signal_others, *signals)}) as ranks:
         ended = {rank: trainer.end(120) for rank, trainer in enumerate(ranks.trainers) if rank not in frozen}
     return ended, record.read(folder / "run.json")
-
-
-def _signal_others(*signals):
-    forked.as_built()
-    signal_others(*signals)
 
 
 @pytest.mark.parametrize(

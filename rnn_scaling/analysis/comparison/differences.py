@@ -7,7 +7,7 @@ counts as equal. What follows from an option that was changed on purpose is no d
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance, rows
@@ -38,6 +38,10 @@ _WORK = {
     "more small variables, and the same arithmetic": ("biases_per_gate",),
     "dropout draws random numbers in every layer: fewer items/s": ("dropout",),
     "another loss, and nearly the same arithmetic": ("label_smoothing",),
+    "evaluating computes no gradients: more items/s": ("forward_only",),
+    "decoding computes one word after the other, and counts other items": ("decode",),
+    "each more hypothesis is computed and not counted: fewer items/s": ("beam_size",),
+    "another best hypothesis, and a search that ends later": ("length_penalty",),
     "larger batches give more items/s, most on GPUs": ("batch_size",),
     "strong scaling gives each device less work: fewer items/s": ("global_batch_size",),
     "16-bit types are up to several times faster where the hardware has units for them": ("compute_dtype",),
@@ -89,11 +93,9 @@ class Difference:
 
 
 def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) -> list[Difference]:
-    """What differs between two sets of runs, the grave first; options are differences too.
+    """What differs between two sets of runs that measured something, the grave first; options are differences too.
 
-    Args:
-      records_a, records_b: runs that measured something, at least one a side. Options with several values on a side
-        differ only if no value is on both sides: such sides can be compared configuration by configuration.
+    Options with several values on a side differ only if no value is on both: such sides can be compared one by one.
     """
     if not records_a or not records_b:
         raise ValueError(f"expected runs on both sides, got {len(records_a)} and {len(records_b)}")
@@ -114,15 +116,16 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     runs = [_RunFacts(record) for record in records]
     unordered = _loads_within(runs)
     is_any_on_gpu = any(run.on_gpu for run in runs)
-    groups = {follows: _grouped(runs, follows) for follows in {fact.follows for fact in FACTS}}
+    groups = {names: _grouped(runs, [run.options(names) for run in runs]) for names in {fact.follows for fact in FACTS}}
     for fact in FACTS:
         if is_any_on_gpu or not fact.gpu_only:
-            for group in groups[fact.follows]:
+            for group in groups[fact.follows].values():
                 unordered += _compare_fact(fact, *_usual_and_others(fact, group))
     settings = [repr(sorted(run.variables.items())) for run in runs]
     if len(set(settings)) > 1:
         usual = statistics.mode(settings)
-        unordered += _variables(*_parted(runs, [setting == usual for setting in settings]))
+        parts = _grouped(runs, [setting == usual for setting in settings])
+        unordered += _variables(parts[True], parts[False])
     return _in_order(unordered, runs)
 
 
@@ -149,18 +152,12 @@ class _RunFacts:
 Side = Sequence[_RunFacts]
 
 
-def _parted(runs: Side, is_usual: Sequence[bool]) -> tuple[list[_RunFacts], list[_RunFacts]]:
-    return [run for run, usual in zip(runs, is_usual) if usual], [
-        run for run, usual in zip(runs, is_usual) if not usual
-    ]
-
-
-def _grouped(runs: Side, follows: tuple[str, ...]) -> list[list[_RunFacts]]:
-    """The runs that have these options in common, in the order of their first."""
-    groups: dict[tuple[str, ...], list[_RunFacts]] = {}
-    for run in runs:
-        groups.setdefault(run.options(follows), []).append(run)
-    return [*groups.values()]
+def _grouped(runs: Side, keys: Sequence[Hashable]) -> dict[Hashable, list[_RunFacts]]:
+    """The runs that have a key in common, in the order of their first."""
+    groups: dict[Hashable, list[_RunFacts]] = {}
+    for run, key in zip(runs, keys):
+        groups.setdefault(key, []).append(run)
+    return groups
 
 
 def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
@@ -205,7 +202,8 @@ def _usual_and_others(fact: Fact, runs: Side) -> tuple[Side, Side]:
     numbers = [value for value in known if value != NOT_TOLD]
     middle = statistics.median(numbers) if fact.tolerance is not None and numbers else NOT_TOLD
     usual = statistics.mode(known) if fact.tolerance is None else middle
-    return _parted(runs, [value is not None and not _differ(fact, [value], [usual]) for value in values])
+    parts = _grouped(runs, [value is not None and not _differ(fact, [value], [usual]) for value in values])
+    return parts.get(True, []), parts.get(False, [])
 
 
 def _text(fact: Fact, values: list[Any]) -> str:
@@ -216,13 +214,14 @@ def _text(fact: Fact, values: list[Any]) -> str:
         words = [f"{statistics.median(numbers) / (2**30 if fact.unit == 'GiB' else 1):.4g} {fact.unit}"]
     if len(known) < len(values):
         words.append(UNKNOWN)
-    return _some(words)
+    return some(words)
 
 
-def _some(words: Iterable[str]) -> str:
+def some(words: Iterable[str], joint: str = " or ") -> str:
+    """The first of them, and how many more there are."""
     shown = [*words]
     more = [f"{len(shown) - MAX_SHOWN} more"] if len(shown) > MAX_SHOWN else []
-    return " or ".join([*shown[:MAX_SHOWN], *more])
+    return joint.join([*shown[:MAX_SHOWN], *more])
 
 
 def _options(a: Side, b: Side) -> list[Difference]:
@@ -236,7 +235,7 @@ def _options(a: Side, b: Side) -> list[Difference]:
         sides.append(values)
     in_a, in_b = sides
     unlike = [
-        _option_difference(name, _some(in_a[name]), _some(in_b[name]))
+        _option_difference(name, some(in_a[name]), some(in_b[name]))
         for name in in_a
         if name in in_b and name != TRAINER and not in_a[name].keys() & in_b[name].keys()
     ]
@@ -263,11 +262,11 @@ def _programs(a: Side, b: Side) -> list[Difference]:
     if names[0].keys() & names[1].keys():
         theirs = [[run.config for run in side if TRAINER in run.config] for side in (a, b)]
         works = [dict.fromkeys(map(told_work, side)) for side in theirs]
-        before, after = (UNKNOWN if None in side else _some(map(_work_in_words, side)) for side in works)
+        before, after = (UNKNOWN if None in side else some(map(_work_in_words, side)) for side in works)
         if (before == UNKNOWN) == (after == UNKNOWN):  # what differs between works that are told, the options say
             return []
         return [Difference(OTHER_WORK, before, after, UNKNOWN_EFFECT, INCOMPARABLE)]
-    before, after = map(_some, names)
+    before, after = map(some, names)
     if any(told_work(run.config) is None for run in (*a, *b)):
         effect = "programs that do not all record model and batch_size may do different work"
         return [Difference(OTHER_WORK, before, after, effect, INCOMPARABLE)]
@@ -289,7 +288,7 @@ def _variables(a: Side, b: Side) -> list[Difference]:
         values = [dict.fromkeys(str(run.variables.get(name, "not set")) for run in side) for side in (a, b)]
         if values[0].keys() != values[1].keys():
             effect, severity = next(told for start, told in VARIABLES.items() if name.startswith(start))
-            before, after = map(_some, values)
+            before, after = map(some, values)
             unlike.append(Difference(f"variable {name}", before, after, effect, severity))
     return unlike
 

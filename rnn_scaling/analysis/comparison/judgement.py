@@ -19,7 +19,6 @@ MISSING = "missing configurations"
 MACHINE = "machine"  # what `across` compares
 MACHINE_OPTIONS = tuple(f"--{name}" for name in ("device", *scale.AXES))  # that follow from the machine
 ALL = "all"
-MAX_SHOWN = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +90,8 @@ class Report:
     machine_ratios: tuple[MachineRatio, ...] = ()
 
 
-def some(words: Sequence[str], most: int = MAX_SHOWN) -> str:
-    """The first of them, and how many more there are."""
-    more = [f"{len(words) - most} more"] if len(words) > most else []
-    return "; ".join([*words[:most], *more])
+def some(labels: Sequence[str]) -> str:
+    return differences.some(labels, "; ")
 
 
 def plain_name(text: str) -> str:

@@ -15,6 +15,7 @@ from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.confidence import Scatter
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
+from rnn_scaling.analysis.rows import Key
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.folder import RunFile
@@ -28,8 +29,6 @@ ABSENT, NOT_TOLD = "not used", "not told"
 PER_DEVICE, ALL_DEVICES = "per_device", "all_devices"
 _WORKLOADS_OF = registry.readers(WORKLOADS)
 REPEAT = re.compile(r"\.r(\d+)\.json$")
-
-Key = tuple[tuple[str, str], ...]
 
 
 class InputError(ValueError):
@@ -111,7 +110,7 @@ def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
     changed = _changed(*sides)
     sides = _apart(sides, changed)
     runs = [_with_baselines(side) for side in sides]
-    short = [{_without(key, changed): key for key in side} for side in sides]
+    short = [{rows.without(key, changed): key for key in side} for side in sides]
     keys = list(dict.fromkeys([*short[0], *short[1]]))
     configurations = [
         Configuration(label, runs[0].get(short[0].get(key, ())), runs[1].get(short[1].get(key, ())))
@@ -141,8 +140,8 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
             raise InputError(f"{side.path} holds runs of several machines, by {unlike[0]}; use one folder per machine")
         for key, runs in _with_baselines(groups).items():
             axis = scale.axis(rows.full_config(runs.files[0].record))
-            series.setdefault(_without(key, {*changed, axis, *OF_MACHINES}), ([], []))[number].append(runs)
-    labels = _labels([_without(options, {*scale.AXES}) for options in series])
+            series.setdefault(rows.without(key, {*changed, axis, *OF_MACHINES}), ([], []))[number].append(runs)
+    labels = _labels([rows.without(options, scale.AXES) for options in series])
     changes = _changes(sides, changed - {"device", *scale.AXES})
     return changes, tuple(_on_machines(list(series.values()), labels))
 
@@ -211,7 +210,7 @@ def _apart(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]) 
     works: dict[Key, list[list[tuple[Key, RunFile]]]] = {}  # of each side: runs on any number of devices
     for number, side in enumerate(sides):
         for key, files in side.items():
-            work = works.setdefault(_without(key, {*changed, *scale.AXES}), [[] for _ in sides])
+            work = works.setdefault(rows.without(key, {*changed, *scale.AXES}), [[] for _ in sides])
             work[number] += [(key, file) for file in files]
     parted: list[dict[Key, list[RunFile]]] = [{} for _ in sides]
     for work in works.values():
@@ -255,10 +254,6 @@ def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:
     names = {name for side in sides for options in side for name in options}
     values = {name: [{options.get(name, ABSENT) for options in side} for side in sides] for name in names}
     return {name for name, (a, b) in values.items() if len(a) == 1 and len(b) == 1 and a != b}
-
-
-def _without(key: Key, names: set[str]) -> Key:
-    return tuple(item for item in key if item[0] not in names)
 
 
 def _labels(keys: Sequence[Key]) -> list[str]:

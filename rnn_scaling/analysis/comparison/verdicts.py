@@ -108,10 +108,9 @@ def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values which, compared with 5 % each, give at most 5 % chance of any false alarm among them all.
+    """p-values which, compared with 5 % each, give at most 5 % chance of any false alarm, whatever their dependence.
 
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6, 1979. Holds for any
-    dependence, as between speedups that share a baseline.
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scand. J. Statist. 6, 1979.
     """
     adjusted, highest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):

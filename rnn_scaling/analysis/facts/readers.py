@@ -2,10 +2,11 @@
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rnn_scaling.machine import throttling
+from rnn_scaling.records.environment import ReduceSegment
 from rnn_scaling.records.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
@@ -29,10 +30,6 @@ def _recorded(*fields: str) -> Callable[[Read], Read]:
     return decorate
 
 
-def _or_none(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
 def environment(name: str, convert: Callable[[Any], Any] = str) -> Read:
     """A field of `environment`; null in the record: the system did not tell."""
 
@@ -44,9 +41,14 @@ def environment(name: str, convert: Callable[[Any], Any] = str) -> Read:
     return read
 
 
-def resolved(name: str) -> Read:
+def resolved(name: str, convert: Callable[[Any], str] = str) -> Read:
     """A field of `resolved` as text."""
-    return lambda record: _or_none(getattr(record.resolved, name))
+
+    def read(record: RunRecord) -> str | None:
+        value = getattr(record.resolved, name)
+        return None if value is None else convert(value)
+
+    return read
 
 
 def certificate(record: RunRecord) -> str:
@@ -81,10 +83,9 @@ def cuda(part: str) -> Read:
     return read
 
 
-@_recorded("cpu_vector_units")
-def cpu_vector_units(record: RunRecord) -> str:
-    units = record.environment.cpu_vector_units
-    return NOT_TOLD if units is None else " ".join(units) or "none"
+cpu_vector_units = environment("cpu_vector_units", lambda units: " ".join(units) or "none")
+cores = resolved("cpu_affinity", lambda bound: str(len(bound)))  # how many the process was bound to
+core_numbers = resolved("cpu_affinity", lambda bound: ",".join(map(str, bound)))
 
 
 def cpu_topology(record: RunRecord) -> str | None:
@@ -126,21 +127,8 @@ def huge_pages(record: RunRecord) -> str | None:
     return match[1] if match else value
 
 
-def cores(record: RunRecord) -> str | None:
-    """How many cores the process was bound to."""
-    bound = record.resolved.cpu_affinity
-    return None if bound is None else str(len(bound))
-
-
-def core_numbers(record: RunRecord) -> str | None:
-    """Which cores the process was bound to."""
-    bound = record.resolved.cpu_affinity
-    return None if bound is None else ",".join(map(str, bound))
-
-
 def oversubscribed(record: RunRecord) -> str | None:
-    on_gpu = record.config.get("device") == "gpu"
-    return "of CPU devices alone" if on_gpu else _or_none(record.resolved.oversubscribed)
+    return "of CPU devices alone" if record.config.get("device") == "gpu" else resolved("oversubscribed")(record)
 
 
 def gpus(*names: str) -> Read:
@@ -195,12 +183,11 @@ def gpu_topology(record: RunRecord) -> str | None:
     return "; ".join(" ".join(line.split()) for line in lines if re.match(r"(GPU|NIC|mlx)", line))  # not the head
 
 
-def all_reduce(record: RunRecord) -> str | None:
-    """The algorithms that `auto` or the specification came to."""
-    segments = record.resolved.all_reduce
-    if segments is None:
-        return None
+def _algorithms(segments: Sequence[ReduceSegment]) -> str:
     return ":".join(f"{segment.algorithm}#{segment.shards}" for segment in segments) or "none"
+
+
+all_reduce = resolved("all_reduce", _algorithms)  # what `auto` or the specification came to
 
 
 def hosts(record: RunRecord) -> str | None:

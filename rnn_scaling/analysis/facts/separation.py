@@ -90,10 +90,8 @@ def _settled(
 
 
 def on_one_device(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:
-    """The baseline of runs with these facts, among those of the same options on one device.
-
-    It agrees in all that does not follow from the number of devices, and in that too where there are several.
-    """
+    """The baseline of runs with these facts, among those of the same options on one device."""
+    # It agrees in all that does not follow from the number of devices, and in that too where there are several.
     agreeing = [pair for pair in candidates if _fixed(pair[0]) == _fixed(facts)]
     same = [baseline for told, baseline in agreeing if told == facts]
     return same[0] if same else agreeing[0][1] if len(agreeing) == 1 else None

@@ -10,15 +10,8 @@ INCOMPARABLE, CAUTION, GRAVE_ON_CPUS = "incomparable", "caution", "incomparable 
 DEVICES = ("device", "num_devices", "num_workers", "cpu_cores_per_device")
 TRAINED_BY = ("framework", "compile", "keras_backend")
 KERNELS = (
-    *TRAINED_BY,
-    "unit_type",
-    "encoder_type",
-    "decoder_type",
-    "device",
-    "xla",
-    "dropout",
-    "compute_dtype",
-    "direction",
+    *(*TRAINED_BY, "unit_type", "encoder_type", "decoder_type", "device"),
+    *("xla", "dropout", "compute_dtype", "direction"),
 )
 EXCHANGE = (*TRAINED_BY, "variable_update", "all_reduce_spec", "compress_gradients", *DEVICES)
 POOL_SIZES = ("inter_op_parallelism_threads", "intra_op_parallelism_threads")

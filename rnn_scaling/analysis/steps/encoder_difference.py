@@ -20,10 +20,7 @@ def loops(counts: StepCounts) -> int:
 
 
 def iterations(counts: StepCounts) -> int:
-    """How often the loops' bodies run in a step, together: a loop asks its condition once more than its body runs.
-
-    Holds for loops that lie in no other loop, as all of the models' do.
-    """
+    """How often bodies of loops (none in another) run in a step: each asks its condition once more than that."""
     return counts.kernels_by_type.get("LoopCond", 0) - loops(counts)
 
 

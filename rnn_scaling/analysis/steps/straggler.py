@@ -80,10 +80,7 @@ def _missing_evidence(steps: Sequence[TimedStep], synchronous: bool, clustered: 
         ),
         (bool(unseen), Statement("straggler-unseen", values={"towers": [f"tower {tower}" for tower in unseen]})),
         (idle > MOST_IDLE, Statement("straggler-idle", values={"idle": idle})),
-        (
-            concurrency <= 1 + SERIAL * (count - 1),
-            Statement("straggler-serial", values={"concurrency": concurrency}),
-        ),
+        (concurrency <= 1 + SERIAL * (count - 1), Statement("straggler-serial", values={"concurrency": concurrency})),
     ]
     return next((statement for holds, statement in reasons if holds), None)
 

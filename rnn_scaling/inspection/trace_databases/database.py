@@ -47,6 +47,11 @@ class TraceDatabase:
         except FAULTS as e:
             self.note(f"{table}: {e}; left out from there on")
 
+    def select(self, table: str, *columns: str, rest: str = "") -> Iterator[tuple]:
+        """Streams columns of a table; nothing if the file lacks one of them. `rest`: further clauses."""
+        if self.has(table, *columns):
+            yield from self.rows(table, f"SELECT {', '.join(columns)} FROM {table} {rest}")
+
     def note(self, problem: str) -> None:
         """Notes a problem once, in one line."""
         problem = entry.printable(problem)

@@ -50,18 +50,14 @@ _GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kerne
 
 @dataclasses.dataclass(frozen=True)
 class EventTable:
-    """A table of events with "start" and "end" in ns; the other fields are SQL, NULL without such a column."""
+    """A table of events with "start" and "end" in ns; in SQL, NULL stands for a column that it lacks."""
 
     table: str
     kind: str
     relation: str
-    name: str
     name_of: Callable[[Any], str]
-    process: str = "NULL"
-    device: str = "NULL"
-    bytes: str = "NULL"
-    source: str = "NULL"
-    target: str = "NULL"
+    details: str  # SQL: name, bytes, and kinds of the memories that are copied from and to
+    owner: str = "NULL, NULL"  # SQL: process and device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,21 +94,13 @@ def _nsys(db: TraceDatabase) -> Layout:
     text = _string_reader(db, "StringIds", "id")
     versions: dict[str, str] = {}
     for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
-        if db.has(table, "name", "value"):
-            sql = f"SELECT name, value FROM {table} WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20"
-            versions |= {str(name): str(value) for name, value in db.rows(table, sql)}
+        rows = db.select(table, "name", "value", rest="WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20")
+        versions |= {str(name): str(value) for name, value in rows}
     models: dict[object, str] = {}
     for table, number in (("TARGET_INFO_CUDA_GPU", "deviceId"), ("TARGET_INFO_GPU", "id")):  # the first until 2021.1
-        if db.has(table, number, "name"):
-            models |= dict(db.rows(table, f"SELECT {number}, name FROM {table} ORDER BY 1 DESC"))
-    gpus: dict[tuple[object, object], object] = {}
-    if db.has("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid"):
-        sql = "SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE"
-        gpus = {(pid, cuda): gpu for pid, cuda, gpu in db.rows("TARGET_INFO_CUDA_DEVICE", sql)}
+        models |= dict(db.select(table, number, "name", rest="ORDER BY 1 DESC"))
 
     def name_of(table: str, kind: str, value: Any) -> str:
-        if kind == COPY:
-            return cupti.COPY_KINDS.get(value, f"kind {value}")
         if table.endswith("GRAPH_TRACE"):
             return f"CUDA graph {value}"
         if isinstance(value, str):
@@ -127,7 +115,10 @@ def _nsys(db: TraceDatabase) -> Layout:
         # Nsight Systems counts memory kinds from 0, CUPTI from 1.
         memory_kinds={kind - 1: name for kind, name in cupti.MEMORY_KINDS.items() if kind} | {7: "unknown"},
         models=models,
-        gpus=gpus,
+        gpus={
+            (process, cuda): gpu
+            for process, cuda, gpu in db.select("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
+        },
     )
 
 
@@ -135,8 +126,6 @@ def _nvprof(db: TraceDatabase) -> Layout:
     text = _string_reader(db, "StringTable", "_id_")
 
     def name_of(table: str, kind: str, value: Any) -> str:
-        if kind == COPY:
-            return cupti.COPY_KINDS.get(value, f"kind {value}")
         if kind == API:
             prefix = "cuda" if table.endswith("RUNTIME") else "cu"
             return _NVPROF_CALLS[table].get(value, f"{prefix} function {value}")
@@ -144,14 +133,11 @@ def _nvprof(db: TraceDatabase) -> Layout:
 
     tables = list(_event_tables(db, _NVPROF, name_of))
     if db.has(_MARKER, "id", "flags", "timestamp", "name"):
-        tables.append(EventTable(_MARKER, RANGE, _MARKER_RANGES, "name", text))
-    versions, models = {}, {}
+        tables.append(EventTable(_MARKER, RANGE, _MARKER_RANGES, text, "name, NULL, NULL, NULL"))
+    versions = {}
     if db.has("Version", "version"):
-        numbers = db.rows("Version", "SELECT version FROM Version LIMIT 5")
-        versions = {"schema": ", ".join(str(number) for (number,) in numbers)}
-    if db.has("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name"):
-        rows = db.rows("CUPTI_ACTIVITY_KIND_DEVICE", "SELECT id, name FROM CUPTI_ACTIVITY_KIND_DEVICE")
-        models = {device: text(name) for device, name in rows}
+        versions = {"schema": ", ".join(str(number) for (number,) in db.select("Version", "version", rest="LIMIT 5"))}
+    models = {device: text(name) for device, name in db.select("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name")}
     return Layout("nvprof", "nvprof", versions, tuple(tables), cupti.MEMORY_KINDS, models)
 
 
@@ -161,10 +147,9 @@ def _event_tables(
     """The tables that the file has; one without times is noted."""
     tables = []
     for table, kind, names in specifications:
-        lacking = [column for column in ("start", "end") if not db.has(table, column)]
         if table not in db.columns:
             continue
-        if lacking:
+        if lacking := [column for column in ("start", "end") if not db.has(table, column)]:
             db.note(f"{table}: has no column {' or '.join(lacking)}; left out")
             continue
 
@@ -172,20 +157,25 @@ def _event_tables(
             present = [quoted(name) for name in candidates if db.has(table, name)]
             return f"coalesce({', '.join(present)}, NULL)" if present else "NULL"
 
-        process = column("globalPid")
+        size, source, target = column("bytes"), column("srcKind"), column("dstKind")
+        name = _copy_kind(db, table, column(*names)) if kind == COPY else column(*names)
+        naming = _copy_name if kind == COPY else functools.partial(name_of, table, kind)
         tables.append(
             EventTable(
                 table,
                 kind,
                 quoted(table),
-                _copy_kind(db, table, column(*names)) if kind == COPY else column(*names),
-                functools.lru_cache(MAX_NAMES)(functools.partial(name_of, table, kind)),
+                functools.lru_cache(MAX_NAMES)(naming),
+                f"{name}, CASE WHEN typeof({size}) = 'integer' AND {size} >= 0 THEN {size} END, {source}, {target}",
                 # A global id contains the process in bits 24 to 47.
-                "NULL" if process == "NULL" else f"(({process} >> 24) & 16777215)",
-                *(column(name) for name in ("deviceId", "bytes", "srcKind", "dstKind")),
+                f"(({column('globalPid')} >> 24) & 16777215), {column('deviceId')}",
             )
         )
     return tuple(tables)
+
+
+def _copy_name(kind: Any) -> str:
+    return cupti.COPY_KINDS.get(kind, f"kind {kind}")
 
 
 def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:

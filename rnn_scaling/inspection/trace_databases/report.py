@@ -1,15 +1,12 @@
-"""A summary of a trace database: JSON with times in ns and sizes in bytes, and Markdown tables of the same numbers."""
+"""A summary of a trace database as Markdown tables."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rnn_scaling.files.markdown import Value, markdown_table, shown
-from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL
-from rnn_scaling.inspection.trace_databases.summary import TraceSummary
-from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
+from rnn_scaling.inspection.trace_databases.layouts import KERNEL
+from rnn_scaling.inspection.trace_databases.summary import Row
 
-SCHEMA = "rnn_scaling.trace_db/2"
 LONGEST_NAME = 100  # of a name in Markdown; templates have thousands of characters
 LEGEND = """\
 Busy is the time in which at least one is running; sums count each by itself, so concurrent ones count twice.
@@ -17,50 +14,33 @@ Overlap: a copy and a kernel run at once. Exposed copy: a copy runs and no kerne
 Communication is overlapped while a kernel of the same device computes, and exposed while none does.
 docs/trace-db.md has more.
 """
-Row = dict[str, Any]
-Columns = Sequence[tuple[str, str | Callable[[Row], Value]]]  # header, and key of the row (ns for "(ms)") or a function
-
-
-def document(summary: TraceSummary, source: str, problems: Sequence[str]) -> Row:
-    """Every number, as JSON; of the gaps only the longest."""
-    layout = summary.layout
-    return {
-        "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
-        "versions": dict(layout.versions), "span_ns": list(summary.span), "window_ns": list(summary.window),
-        "launches": summary.launches,
-        "devices": [
-            {"device": device, "model": layout.models.get(device)} | _device_numbers(sweep, summary.window)
-            for device, sweep in summary.sweeps.items()
-        ],
-        "kernels": [vars(total) for total in summary.kernels],
-        "copies": [vars(total) | {"gb_per_s": total.gb_per_s} for total in summary.copies],
-        "api": [_without_device(vars(total)) for total in summary.api],
-        "ranges": [_without_device(vars(total)) for total in summary.ranges],
-        "tables": dict(summary.tables), "notes": layout.notes, "problems": list(problems),
-    }  # fmt: skip
-
-
-def _without_device(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name != "device"}
-
-
-def _device_numbers(sweep: DeviceSweep, window: tuple[int, int]) -> Row:
-    return {
-        "count": sweep.count, "sum_ns": sweep.summed_ns,
-        "kernel_busy_ns": sweep.kernels.length, "copy_busy_ns": sweep.copies.length, "overlap_ns": sweep.overlap_ns,
-        "exposed_copy_ns": sweep.exposed_copy_ns, "compute_busy_ns": sweep.compute.length,
-        "communication": {
-            "kernels": sweep.communication_count[KERNEL], "copies": sweep.communication_count[COPY],
-            "sum_ns": sweep.communication_sum_ns, "busy_ns": sweep.communication.length,
-            "overlapped_ns": sweep.overlapped_communication_ns, "exposed_ns": sweep.exposed_communication_ns,
-        },
-        "busy_ns": sweep.any.length, "idle_ns": window[1] - window[0] - sweep.any.length,
-        "gaps": sweep.gaps, "gap_ns": sweep.gap_ns, "largest_gaps": [vars(gap) for gap in sweep.largest_gaps],
-    }  # fmt: skip
+# The columns of each table, and the keys of their values in its rows; in ns for "(ms" and "(us".
+_DEVICES = {
+    "Device": "device", "Model": "model", "Kernels": "kernels", "Kernels/s": "kernels_per_s",
+    "Kernel sum (ms)": "kernel_sum_ns", "Kernel busy (ms)": "kernel_busy_ns", "Copy busy (ms)": "copy_busy_ns",
+    "Overlap (ms)": "overlap_ns", "Exposed copy (ms)": "exposed_copy_ns", "Busy (ms)": "busy_ns",
+    "Busy (%)": "busy_percent", "Idle (ms)": "idle_ns", "Gaps": "gaps", "In gaps (ms)": "gap_ns",
+}  # fmt: skip
+_COMMUNICATION = {
+    "Device": "device", "Kernels": "kernels", "Copies between devices": "copies", "Sum (ms)": "sum_ns",
+    "Busy (ms)": "busy_ns", "Overlapped (ms)": "overlapped_ns", "Exposed (ms)": "exposed_ns",
+    "Exposed (% of the time)": "exposed_percent", "Computing kernels busy (ms)": "compute_busy_ns",
+}  # fmt: skip
+_NAMES = {
+    "Calls": "calls", "Total (ms)": "ns", "Mean (us)": "mean_ns", "Longest (us)": "longest_ns", "Share (%)": "share",
+}  # fmt: skip
+_COPIES = {
+    "Device": "device", "Kind": "kind", "From": "source", "To": "target", "Calls": "calls", "Bytes": "bytes",
+    "Time (ms)": "ns", "GB/s": "gb_per_s",
+}  # fmt: skip
+_GAPS = {
+    "Device": "device", "Idle (ms)": "ns", "At (ms after the first event)": "after_ns", "Before": "before",
+    "After": "after",
+}  # fmt: skip
 
 
 def markdown(found: Row, top: int) -> str:
-    """The document as tables; `top` limits the rows of those that list names or gaps."""
+    """The summary as tables; `top` limits the rows of those that list names or gaps."""
     (first_ns, last_ns), (start_ns, end_ns) = found["span_ns"], found["window_ns"]
     window_ns, launches = end_ns - start_ns, found["launches"]
     versions = "".join(f"; {name} {value}" for name, value in found["versions"].items())
@@ -77,119 +57,80 @@ def markdown(found: Row, top: int) -> str:
         *(f"- Note: {note}" for note in found["notes"]),
         *(f"- Could not be used: {shown(_cut(problem))}" for problem in found["problems"]),
     ]
-    gaps = [{"device": d["device"], **gap} for d in found["devices"] for gap in d["largest_gaps"]]
+    devices = [_rates(device, window_ns) for device in found["devices"]]
     communicating = [
-        d | d["communication"] for d in found["devices"] if d["communication"]["kernels"] + d["communication"]["copies"]
+        device | device["communication"]
+        for device in devices
+        if device["communication"]["kernels"] + device["communication"]["copies"]
     ]
-    tables: list[tuple[str, Columns, Sequence[Row], int | None]] = [
-        ("Devices", _device_columns(window_ns), found["devices"], None),
-        ("Communication (nccl* and its like, copies between devices)", _communication_columns(window_ns),
-         communicating, None),
-        ("Kernels by time", (("Device", "device"), *_name_columns("Kernel", found["kernels"])), found["kernels"], top),
-        ("Copies by time", _COPY_COLUMNS, found["copies"], top),
-        ("Largest gaps", _gap_columns(first_ns), sorted(gaps, key=lambda gap: -gap["ns"]), top),
-        ("CUDA API calls by time",
-         (*_name_columns("Function", found["api"]), ("Calls/s", lambda row: _ratio(row["calls"] * 1e9, window_ns))),
-         found["api"], top),
-        ("NVTX ranges by time", _name_columns("Range", found["ranges"]), found["ranges"], top),
-        ("Tables", (("Table", "table"), ("Rows", "rows")),
-         [{"table": table, "rows": rows} for table, rows in found["tables"].items()], None),
-    ]  # fmt: skip
-    sections = [_section(*table) for table in tables if table[2]]
-    return "\n".join(["\n".join(lines) + "\n", *sections, LEGEND])
+    kernels, calls, ranges = (_shares(found[part], window_ns) for part in ("kernels", "api", "ranges"))
+    gaps = [
+        {"device": device["device"], "after_ns": gap["start_ns"] - first_ns, **gap}
+        for device in devices
+        for gap in device["largest_gaps"]
+    ]
+    tables = [{"table": table, "rows": rows} for table, rows in found["tables"].items()]
+    sections = [
+        _section("Devices", _DEVICES, devices),
+        _section("Communication (nccl* and its like, copies between devices)", _COMMUNICATION, communicating),
+        _section("Kernels by time", {"Device": "device", **_NAMES, "Kernel": "name"}, kernels, top),
+        _section("Copies by time", _COPIES, found["copies"], top),
+        _section("Largest gaps", _GAPS, sorted(gaps, key=lambda gap: -gap["ns"]), top),
+        _section("CUDA API calls by time", {**_NAMES, "Function": "name", "Calls/s": "calls_per_s"}, calls, top),
+        _section("NVTX ranges by time", {**_NAMES, "Range": "name"}, ranges, top),
+        _section("Tables", {"Table": "table", "Rows": "rows"}, tables),
+    ]
+    return "\n".join(["\n".join(lines) + "\n", *filter(None, sections), LEGEND])
 
 
-def _section(title: str, columns: Columns, rows: Sequence[Row], limit: int | None) -> str:
-    cells = [[_cut(_cell(header, source, row)) for header, source in columns] for row in rows[:limit]]
-    left = len(rows) - len(cells)
-    more = f"\n{left} more; --top={len(rows)} shows them\n" if left else ""
-    return f"## {title}\n\n{markdown_table([header for header, _ in columns], cells)}{more}"
+def _rates(device: Row, window_ns: int) -> Row:
+    """A device with its rates and shares of the time that was looked at."""
+    kernels = device["count"][KERNEL]
+    return device | {
+        "kernels": kernels,
+        "kernels_per_s": _ratio(kernels * 1e9, window_ns),
+        "kernel_sum_ns": device["sum_ns"][KERNEL],
+        "busy_percent": _ratio(device["busy_ns"] * 100, window_ns),
+        "exposed_percent": _ratio(device["communication"]["exposed_ns"] * 100, window_ns),
+    }
 
 
-def _cell(header: str, source: str | Callable[[Row], Value], row: Row) -> Value:
-    if not isinstance(source, str):
-        return source(row)
-    value = row[source]
-    if header.endswith("(ms)"):
-        return value / 1e6
-    return value if value is None or isinstance(value, int | float) else str(value) or None
-
-
-def _device_columns(window_ns: int) -> Columns:
-    return (
-        ("Device", "device"),
-        ("Model", "model"),
-        ("Kernels", lambda row: row["count"][KERNEL]),
-        ("Kernels/s", lambda row: _ratio(row["count"][KERNEL] * 1e9, window_ns)),
-        ("Kernel sum (ms)", lambda row: row["sum_ns"][KERNEL] / 1e6),
-        ("Kernel busy (ms)", "kernel_busy_ns"),
-        ("Copy busy (ms)", "copy_busy_ns"),
-        ("Overlap (ms)", "overlap_ns"),
-        ("Exposed copy (ms)", "exposed_copy_ns"),
-        ("Busy (ms)", "busy_ns"),
-        ("Busy (%)", lambda row: _ratio(row["busy_ns"] * 100, window_ns)),
-        ("Idle (ms)", "idle_ns"),
-        ("Gaps", "gaps"),
-        ("In gaps (ms)", "gap_ns"),
-    )
-
-
-def _communication_columns(window_ns: int) -> Columns:
-    return (
-        ("Device", "device"),
-        ("Kernels", "kernels"),
-        ("Copies between devices", "copies"),
-        ("Sum (ms)", "sum_ns"),
-        ("Busy (ms)", "busy_ns"),
-        ("Overlapped (ms)", "overlapped_ns"),
-        ("Exposed (ms)", "exposed_ns"),
-        ("Exposed (% of the time)", lambda row: _ratio(row["exposed_ns"] * 100, window_ns)),
-        ("Computing kernels busy (ms)", "compute_busy_ns"),
-    )
-
-
-def _name_columns(title: str, rows: Sequence[Row]) -> Columns:
-    """Columns of totals by name; the share is of the sum of their device, or of all for the host."""
+def _shares(rows: Sequence[Row], window_ns: int) -> list[Row]:
+    """Totals by name with their share of the sum of their device, or of all for the host."""
     sums: Counter[object] = Counter()
     for row in rows:
         sums[row.get("device")] += row["ns"]
-    return (
-        ("Calls", "calls"),
-        ("Total (ms)", "ns"),
-        ("Mean (us)", lambda row: row["ns"] / row["calls"] / 1e3),
-        ("Longest (us)", lambda row: row["longest_ns"] / 1e3),
-        ("Share (%)", lambda row: _ratio(row["ns"] * 100, sums[row.get("device")])),
-        (title, "name"),
-    )
+    return [
+        row
+        | {
+            "mean_ns": row["ns"] / row["calls"],
+            "share": _ratio(row["ns"] * 100, sums[row.get("device")]),
+            "calls_per_s": _ratio(row["calls"] * 1e9, window_ns),
+        }
+        for row in rows
+    ]
 
 
-_COPY_COLUMNS: Columns = (
-    ("Device", "device"),
-    ("Kind", "kind"),
-    ("From", "source"),
-    ("To", "target"),
-    ("Calls", "calls"),
-    ("Bytes", "bytes"),
-    ("Time (ms)", "ns"),
-    ("GB/s", "gb_per_s"),
-)
+def _section(title: str, columns: Mapping[str, str], rows: Sequence[Row], limit: int | None = None) -> str:
+    """A table under its title; nothing without rows."""
+    if not rows:
+        return ""
+    cells = [[_cell(header, row[key]) for header, key in columns.items()] for row in rows[:limit]]
+    left = len(rows) - len(cells)
+    more = f"\n{left} more; --top={len(rows)} shows them\n" if left else ""
+    return f"## {title}\n\n{markdown_table([*columns], cells)}{more}"
 
 
-def _gap_columns(first_ns: int) -> Columns:
-    return (
-        ("Device", "device"),
-        ("Idle (ms)", "ns"),
-        ("At (ms after the first event)", lambda row: (row["start_ns"] - first_ns) / 1e6),
-        ("Before", "before"),
-        ("After", "after"),
-    )
+def _cell(header: str, value: object) -> Value:
+    if value is None or isinstance(value, int | float):
+        factor = 1e6 if "(ms" in header else 1e3 if "(us" in header else 0
+        return value / factor if factor and value is not None else value
+    return _cut(str(value)) or None
 
 
 def _ratio(part: float, total: float) -> float | None:
     return part / total if total else None
 
 
-def _cut(value: Value) -> Value:
-    if isinstance(value, str) and len(value) > LONGEST_NAME:
-        return value[: LONGEST_NAME - 1] + "…"
-    return value
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"

@@ -1,6 +1,5 @@
 """A trace database in numbers; events are read one after another, so memory does not grow with the file."""
 
-import dataclasses
 import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,57 +9,9 @@ from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quote
 from rnn_scaling.inspection.trace_databases.layouts import API, COPY, KERNEL, MEMSET, RANGE, USABLE, EventTable, Layout
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
+SCHEMA = "rnn_scaling.trace_db/2"
+Row = dict[str, Any]
 _DEVICE_WORK = (KERNEL, COPY, MEMSET)
-
-
-@dataclasses.dataclass
-class NameTotal:
-    """Calls of one name on one device (None: the host), clipped to the window."""
-
-    name: str
-    device: object = None
-    calls: int = 0
-    ns: int = 0
-    longest_ns: int = 0
-
-
-@dataclasses.dataclass
-class CopyTotal:
-    """Copies of one kind on one device; `bytes` and `whole_ns` count complete copies, at the edges too."""
-
-    device: object
-    kind: str
-    source: str
-    target: str
-    calls: int = 0
-    bytes: int | None = None
-    ns: int = 0
-    whole_ns: int = 0
-
-    @property
-    def gb_per_s(self) -> float | None:
-        """Rate of the complete copies in GB/s; None where size or time is missing."""
-        return self.bytes / self.whole_ns if self.bytes is not None and self.whole_ns > 0 else None
-
-
-@dataclasses.dataclass(frozen=True)
-class TraceSummary:
-    """Everything that is reported; `span` is the complete trace, `window` the part that was read, in ns."""
-
-    layout: Layout
-    tables: Mapping[str, int | None]
-    span: tuple[int, int]
-    window: tuple[int, int]
-    kernels: list[NameTotal]
-    copies: list[CopyTotal]
-    api: list[NameTotal]
-    ranges: list[NameTotal]
-    sweeps: Mapping[object, DeviceSweep]
-
-    @property
-    def launches(self) -> int:
-        """Host calls that start kernels."""
-        return sum(total.calls for total in self.api if cupti.is_launch(total.name))
 
 
 class _Event(NamedTuple):
@@ -94,11 +45,17 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
 
 
 def summarize(
-    db: TraceDatabase, layout: Layout, span: tuple[int, int], window: tuple[int, int], largest_gaps: int
-) -> TraceSummary:
-    """Reads each table once; what a fault makes unreadable is noted in `db`."""
-    names: dict[str, dict[tuple[object, str], NameTotal]] = {KERNEL: {}, API: {}, RANGE: {}}
-    copies: dict[tuple[object, str, str, str], CopyTotal] = {}
+    db: TraceDatabase, layout: Layout, source: str, span: tuple[int, int], window: tuple[int, int], largest_gaps: int
+) -> Row:
+    """Every number, as JSON with times in ns. Each table is read once; what cannot be read is noted in `db`.
+
+    Args:
+      source: name of the file.
+      span, window: the complete trace, and the part that is read, in ns.
+      largest_gaps: how many gaps of each device are listed.
+    """
+    names: dict[str, dict[tuple[object, str], Row]] = {KERNEL: {}, API: {}, RANGE: {}}
+    copies: dict[tuple[object, ...], Row] = {}
     sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
     # An instant at the very end of the trace belongs to the window.
     limits = {"lo": window[0], "hi": window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)}
@@ -115,17 +72,21 @@ def summarize(
             if event.device not in sweeps:  # a damaged page hid it
                 sweeps[event.device] = DeviceSweep(largest_gaps)
             sweeps[event.device].add(kind, event.start, event.end, label, communicates)
-    return TraceSummary(
-        layout=layout,
-        tables={table: _count(db, table) for table in db.columns},
-        span=span,
-        window=window,
-        kernels=_longest_first(names[KERNEL]),
-        copies=sorted(copies.values(), key=lambda total: -total.ns),
-        api=_longest_first(names[API]),
-        ranges=_longest_first(names[RANGE]),
-        sweeps=sweeps,
-    )
+    tables = {table: _count(db, table) for table in db.columns}
+    api = _of_host(names[API])
+    return {
+        "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
+        "versions": dict(layout.versions), "span_ns": list(span), "window_ns": list(window),
+        "launches": sum(row["calls"] for row in api if cupti.is_launch(row["name"])),
+        "devices": [
+            {"device": device, "model": layout.models.get(device)} | sweep.numbers(window[1] - window[0])
+            for device, sweep in sweeps.items()
+        ],
+        "kernels": _longest_first(names[KERNEL]),
+        "copies": sorted((row | {"gb_per_s": _gb_per_s(row)} for row in copies.values()), key=lambda row: -row["ns"]),
+        "api": api, "ranges": _of_host(names[RANGE]),
+        "tables": tables, "notes": layout.notes, "problems": list(db.problems),
+    }  # fmt: skip
 
 
 def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
@@ -134,9 +95,7 @@ def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
         layout.gpus.get(found, found[1])
         for table in layout.tables
         if table.kind in _DEVICE_WORK
-        for found in db.rows(
-            table.table, f"SELECT DISTINCT {table.process}, {table.device} FROM {table.relation} WHERE {USABLE}"
-        )
+        for found in db.rows(table.table, f"SELECT DISTINCT {table.owner} FROM {table.relation} WHERE {USABLE}")
     }
     return sorted(gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu)))
 
@@ -155,38 +114,54 @@ def _clipped(
     db: TraceDatabase, layout: Layout, table: EventTable, limits: Mapping[str, int], order: str = ""
 ) -> Iterator[_Event]:
     sql = (
-        f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.process}, {table.device}, {table.name}, '
-        f"CASE WHEN typeof({table.bytes}) = 'integer' AND {table.bytes} >= 0 THEN {table.bytes} END, "
-        f"{table.source}, {table.target} FROM {table.relation} "
-        f'WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) {order}'
+        f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.owner}, {table.details} '
+        f'FROM {table.relation} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) {order}'
     )
     for start, end, whole_ns, process, device, name, size, source, target in db.rows(table.table, sql, limits):
         gpu = layout.gpus.get((process, device), device)
         yield _Event(start, end, whole_ns, gpu, name, size, source, target, table)
 
 
-def _add_name(totals: dict[tuple[object, str], NameTotal], event: _Event, text: str) -> None:
+def _add_name(totals: dict[tuple[object, str], Row], event: _Event, text: str) -> None:
     total = totals.get((event.device, text))
     if total is None:
-        total = totals[event.device, text] = NameTotal(text, event.device)
-    total.calls += 1
-    total.ns += event.end - event.start
-    total.longest_ns = max(total.longest_ns, event.end - event.start)
+        total = {"name": text, "device": event.device, "calls": 0, "ns": 0, "longest_ns": 0}
+        totals[event.device, text] = total
+    total["calls"] += 1
+    total["ns"] += event.end - event.start
+    total["longest_ns"] = max(total["longest_ns"], event.end - event.start)
 
 
-def _add_copy(totals: dict[tuple[object, str, str, str], CopyTotal], layout: Layout, event: _Event, kind: str) -> None:
-    memories = ["" if k is None else layout.memory_kinds.get(k, f"kind {k}") for k in (event.source, event.target)]
-    key = (event.device, kind, memories[0], memories[1])
-    total = totals.setdefault(key, CopyTotal(*key))
-    total.calls += 1
-    total.ns += event.end - event.start
-    total.whole_ns += event.whole_ns
+def _add_copy(totals: dict[tuple[object, ...], Row], layout: Layout, event: _Event, kind: str) -> None:
+    """`bytes` and `whole_ns` count complete copies, at the edges of the window too."""
+    source, target = (
+        "" if memory is None else layout.memory_kinds.get(memory, f"kind {memory}")
+        for memory in (event.source, event.target)
+    )
+    total = totals.get((event.device, kind, source, target))
+    if total is None:
+        total = totals[event.device, kind, source, target] = {
+            "device": event.device, "kind": kind, "source": source, "target": target,
+            "calls": 0, "bytes": None, "ns": 0, "whole_ns": 0,
+        }  # fmt: skip
+    total["calls"] += 1
+    total["ns"] += event.end - event.start
+    total["whole_ns"] += event.whole_ns
     if event.bytes is not None:
-        total.bytes = event.bytes + (total.bytes or 0)
+        total["bytes"] = event.bytes + (total["bytes"] or 0)
 
 
-def _longest_first(totals: Mapping[tuple[object, str], NameTotal]) -> list[NameTotal]:
-    return sorted(totals.values(), key=lambda total: (-total.ns, total.name, str(total.device)))
+def _gb_per_s(copy: Row) -> float | None:
+    """Rate of the complete copies; None where size or time is missing."""
+    return copy["bytes"] / copy["whole_ns"] if copy["bytes"] is not None and copy["whole_ns"] > 0 else None
+
+
+def _longest_first(totals: Mapping[tuple[object, str], Row]) -> list[Row]:
+    return sorted(totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"])))
+
+
+def _of_host(totals: Mapping[tuple[object, str], Row]) -> list[Row]:
+    return [{name: row[name] for name in row if name != "device"} for row in _longest_first(totals)]
 
 
 def _count(db: TraceDatabase, table: str) -> int | None:

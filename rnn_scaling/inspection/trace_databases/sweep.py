@@ -6,6 +6,7 @@ A union of sorted intervals needs only the latest end so far; an overlap is |A| 
 import dataclasses
 import heapq
 from collections import Counter
+from typing import Any
 
 from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL
 
@@ -83,27 +84,19 @@ class DeviceSweep:
         if len(self._largest) > self._keep:
             heapq.heappop(self._largest)
 
-    @property
-    def overlap_ns(self) -> int:
-        """Time in which a copy and a kernel run at once."""
-        return self.kernels.length + self.copies.length - self.kernels_or_copies.length
-
-    @property
-    def exposed_copy_ns(self) -> int:
-        """Time in which a copy runs and no kernel does."""
-        return self.kernels_or_copies.length - self.kernels.length
-
-    @property
-    def overlapped_communication_ns(self) -> int:
-        """Time in which communication and a kernel that computes run at once."""
-        return self.compute.length + self.communication.length - self.compute_or_communication.length
-
-    @property
-    def exposed_communication_ns(self) -> int:
-        """Time in which communication runs and no kernel computes."""
-        return self.compute_or_communication.length - self.compute.length
-
-    @property
-    def largest_gaps(self) -> list[Gap]:
-        """The longest gaps, longest first."""
-        return sorted(self._largest, reverse=True)
+    def numbers(self, window_ns: int) -> dict[str, Any]:
+        """What was added up, in ns; `window_ns`: length of the time that was looked at."""
+        kernels, copies, either = self.kernels.length, self.copies.length, self.kernels_or_copies.length
+        compute, communication = self.compute.length, self.communication.length
+        both = self.compute_or_communication.length
+        return {
+            "count": self.count, "sum_ns": self.summed_ns, "kernel_busy_ns": kernels, "copy_busy_ns": copies,
+            "overlap_ns": kernels + copies - either, "exposed_copy_ns": either - kernels, "compute_busy_ns": compute,
+            "communication": {
+                "kernels": self.communication_count[KERNEL], "copies": self.communication_count[COPY],
+                "sum_ns": self.communication_sum_ns, "busy_ns": communication,
+                "overlapped_ns": compute + communication - both, "exposed_ns": both - compute,
+            },
+            "busy_ns": self.any.length, "idle_ns": window_ns - self.any.length, "gaps": self.gaps,
+            "gap_ns": self.gap_ns, "largest_gaps": [vars(gap) for gap in sorted(self._largest, reverse=True)],
+        }  # fmt: skip

@@ -22,13 +22,11 @@ FEW = 2  # numbers of devices from which on a line says no more than a dot
 
 
 def swatches(series: Sequence[SeriesSummary]) -> list[Key]:
-    few = series[: figures.MOST_LINES]
-    return [
-        Key(
-            member.title, figures.themed(look["color"].lower()), DASHES[look["linestyle"]], SHAPES[look["marker"]], True
-        )
-        for member, look in zip(few, figures.looks(few))
-    ]
+    few, keys = series[: figures.MOST_LINES], []
+    for member, look in zip(few, figures.looks(few)):
+        colour, dash, shape = figures.themed(look["color"].lower()), DASHES[look["linestyle"]], SHAPES[look["marker"]]
+        keys.append(Key(member.title, colour, dash, shape, has_line=True))
+    return keys
 
 
 def marks(*frames: curves.Frame) -> list[Key]:
@@ -44,17 +42,17 @@ def bars(losses: Sequence[Attribution]) -> list[Key]:
     """What the bars of waterfalls are."""
     names = {name for loss in losses for name, _, _ in waterfall.parts_of(loss)}
     points = [part.points.value for loss in losses for part in loss.told if part.points]
-    keys = [Key("ideal: n times one device", figures.themed(figures.GRID), shape=BAR)]
-    if any(value > 0 for value in points):
-        keys.append(Key("lost", figures.themed(figures.LOSS), shape=BAR))
-    if any(value < 0 for value in points):
-        keys.append(Key("gained: below 0", figures.themed(figures.GAIN), shape=BAR))
-    if REST in names:
-        keys.append(Key(f"{REST}: within {noise_of(losses)}", figures.themed(figures.REST), shape=BAR))
-    keys.append(Key("measured", figures.themed(figures.COLOURS[0].lower()), shape=BAR))
-    if any(waterfall.frame_of(loss).low for loss in losses):
-        keys.append(Key("with a gap: begins at 0, cut", figures.themed(figures.COLOURS[0].lower()), shape=GAP))
-    return [*keys, *marks(*(waterfall.frame_of(loss) for loss in losses))[1:]]
+    frames, blue = [waterfall.frame_of(loss) for loss in losses], figures.COLOURS[0].lower()
+    entries = [
+        (True, "ideal: n times one device", figures.GRID, BAR),
+        (any(value > 0 for value in points), "lost", figures.LOSS, BAR),
+        (any(value < 0 for value in points), "gained: below 0", figures.GAIN, BAR),
+        (REST in names, f"{REST}: within {noise_of(losses)}", figures.REST, BAR),
+        (True, "measured", blue, BAR),
+        (any(frame.low for frame in frames), "with a gap: begins at 0, cut", blue, GAP),
+    ]
+    keys = [Key(text, figures.themed(colour), shape=shape) for is_there, text, colour, shape in entries if is_there]
+    return [*keys, *marks(*frames)[1:]]
 
 
 def curve(series: Sequence[SeriesSummary], metric: Metric, name: str, group: str = "") -> Figure:
@@ -100,9 +98,8 @@ def loss(series: SeriesSummary, split: Attribution, k: int) -> Figure:
     }
     about = sentence(Statement("picture-of-loss", values=values))
     name = f"waterfall-{k}"
-    return figure_of(
-        waterfall.waterfall(split, name), name, f"{series.title}, {devices}: where efficiency is lost", about
-    )
+    title = f"{series.title}, {devices}: where efficiency is lost"
+    return figure_of(waterfall.waterfall(split, name), name, title, about)
 
 
 def times(series: Sequence[SeriesSummary]) -> list[Figure]:

@@ -55,11 +55,10 @@ def _step_pictures(step_parts: StepParts, k: int, title: str) -> list[Figure]:
     means = sentence(Statement("picture-of-parts", values=at_once))
     about = sentence(Statement("picture-of-step", values={"step": step, "steps": len(step_parts.steps)}))
     parts, timeline = f"parts-{k}", f"step-{k}"
+    bars, drawn = step_figures.parts(step_parts, parts), step_figures.timeline(step_parts.steps[step], timeline)
     return [
-        figure_of(step_figures.parts(step_parts, parts), parts, f"{title}: parts of the mean step", means),
-        figure_of(
-            step_figures.timeline(step_parts.steps[step], timeline), timeline, f"{title}: traced step {step}", about
-        ),
+        figure_of(bars, parts, f"{title}: parts of the mean step", means),
+        figure_of(drawn, timeline, f"{title}: traced step {step}", about),
     ]
 
 

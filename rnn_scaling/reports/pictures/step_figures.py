@@ -46,7 +46,7 @@ def parts(split: StepParts, name: str) -> str:
     """The mean parts of each tower's step as one bar a tower, in milliseconds."""
     count = min(split.num_towers, MOST_TOWERS)
     with figures.style():
-        figure, axes = _axes(count, 4.2)
+        figure, axes = _axes(count)
         for tower in range(count):
             left = 0.0
             for part in split.shown:
@@ -61,7 +61,7 @@ def timeline(step: TimedStep, name: str) -> str:
     """One step: what each tower does from its start to its end."""
     with figures.style():
         rows = _rows(step)
-        figure, axes = _axes(len(rows), 4.2)
+        figure, axes = _axes(len(rows))
         _draw(axes, step, rows)
         _finish(figure, axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
         return figures.as_svg(figure, name)
@@ -81,7 +81,8 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
             _draw(axes, step, rows, fixed=True)
             axes.set_title(title)
             _scale(axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
-        shown = [part for part in PARTS if any(_occurs(step, part) for _, step in titled)]
+        letters = {letter for _, step in titled for _, bar in _rows(step) for letter in bar}
+        shown = [part for part in PARTS if _letter(part) in letters]
         patches = [Patch(label=steps.drawn_title(part), **look(part, fixed=True)) for part in shown]
         figure.legend(handles=patches, loc="outside lower left", ncols=min(6, len(patches)), frameon=False)
         return figures.as_file(figure, kind)
@@ -106,10 +107,6 @@ def _letter(part: str) -> str:
     return LETTERS[PARTS.index(part)]
 
 
-def _occurs(step: TimedStep, part: str) -> bool:
-    return any(_letter(part) in bar for _, bar in _rows(step))
-
-
 def _draw(axes: Axes, step: TimedStep, rows: Sequence[tuple[str, str]], fixed: bool = False) -> None:
     width = 1000 * step.seconds / TIMELINE_BINS
     for y, (label, letters) in enumerate(rows):
@@ -126,8 +123,8 @@ def _draw(axes: Axes, step: TimedStep, rows: Sequence[tuple[str, str]], fixed: b
             axes.broken_barh(spans, (y - HEIGHT / 2, HEIGHT), **look(part, fixed))
 
 
-def _axes(count: int, width: float) -> tuple[Figure, Axes]:
-    return figures.blank(width, ROW * count + 0.52)
+def _axes(count: int) -> tuple[Figure, Axes]:
+    return figures.blank(4.2, ROW * count + 0.52)
 
 
 def _finish(figure: Figure, axes: Axes, labels: Sequence[str], most: float, unit: str) -> None:

@@ -46,8 +46,8 @@ TEMPLATES = {
         f"Efficiency does not follow the ratio of work to exchanged data measurably {_CORRELATION}"
     ),
     "too-few-models": (
-        "Too few models to tell whether efficiency follows the ratio of work to exchanged data: {models} have both "
-        "numbers, {fewest} are needed."
+        "Too few models to tell whether efficiency follows the ratio of work to exchanged data: {models} of at least "
+        "{fewest} models have both numbers."
     ),
     "range-within-noise": "The difference between these two is within the noise.",
     "series-of-single-runs": "{single} of {series:count series|series} {single:is|are} single runs.",

@@ -1,5 +1,8 @@
 """What a reader must know before trusting the numbers: runs that need care, and the machine."""
 
+_CORES = (
+    "cores of one CPU: they share its caches, memory and clock, so this is not how separate machines or GPUs scale."
+)
 TEMPLATES = {
     "several-machines": "Runs of {machines:count machine}, which are not compared: {machines:list}.",
     "runs-going-on": "{files:count run} {files:is|are} still going on and not counted: {files:list}.",
@@ -9,8 +12,8 @@ TEMPLATES = {
     "loss-grew": "The loss grew more than {times}-fold in {files:list}: {remedy}.",
     "loss-not-finite": "After some batches there is no finite loss in {files:list}: {remedy}.",
     "strong-scaling-by-hand": (
-        "{subject}: {sizes:list} is strong scaling made by hand ({total} {samples} a step), so each is a series of its "
-        "own without speedup; --global_batch_size={total} makes them one."
+        "{subject}: {sizes:list} are the same total work ({total} {samples} per step), but each is a separate series "
+        "without speedup; use --global_batch_size={total} to get one series of strong scaling."
     ),
     "rates-from-logs": (
         "The rates of {logs} of {runs:count run} are from logs, which do not show single batches: whether these runs "
@@ -31,14 +34,8 @@ TEMPLATES = {
         "In {runs:count run} of {total} several towers share one real GPU (logical devices): this shows the cost of "
         "the software, not how hardware scales."
     ),
-    "cpu-devices-only": (
-        "The devices are cores of one CPU: they share its caches, memory and clock, so this is not how separate "
-        "machines or GPUs scale."
-    ),
-    "cpu-devices": (
-        "In {runs:count run} of {total} the devices are cores of one CPU: they share its caches, memory and clock, so "
-        "this is not how separate machines or GPUs scale."
-    ),
+    "cpu-devices-only": f"The devices are {_CORES}",
+    "cpu-devices": "In {runs:count run} of {total} the devices are " + _CORES,
     "too-few-cores": "In {runs:count run} of {total} the devices needed more CPU cores than the machine has.",
     "gpus-throttled": "In {runs:count run} of {total} the driver reduced the GPUs' clocks.",
     "updates-skipped": (

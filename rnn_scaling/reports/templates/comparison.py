@@ -1,5 +1,10 @@
 """Two sets of runs: the verdict, what it rests on, and which of two settings is faster."""
 
+_ONE_RUN = (
+    "shows no change: memory layout, placement and load differ between processes, which the batches of one "
+    "run do not show."
+)
+_RATIO = "{subject}, {after} is {ratio:.2f} ({low:.2f} to {high:.2f}) times as fast as {before}"
 TEMPLATES = {
     "regression": "Regression beyond {limit:g} %: {change:+.1f} % in {subject}.",
     "regressions": (
@@ -11,12 +16,9 @@ TEMPLATES = {
     "some-not-judged": "Cannot judge {unjudged} of {total} configurations: {reasons:list}.",
     "compare-machines-instead": "To compare two machines, add --across=machine.",
     # Two machines.
-    "machine-faster": "{subject}, {after} is {ratio:.2f} ({low:.2f} to {high:.2f}) times as fast as {before}.",
+    "machine-faster": f"{_RATIO}.",
     "machine-slower": "{subject}, {after} is {ratio:.3g} ({low:.3g} to {high:.3g}) times as fast as {before}.",
-    "machine-tie": (
-        "{subject}, {after} is {ratio:.2f} ({low:.2f} to {high:.2f}) times as fast as {before}, which is within the "
-        "noise."
-    ),
+    "machine-tie": f"{_RATIO}, which is within the noise.",
     "machine-unknown": "{subject}, the machines cannot be compared: {reason}.",
     "machine-faster-series": (
         "{subject}, {after} is faster in {series} of {total} series ({low:.2f} to {high:.2f} times)."
@@ -43,14 +45,8 @@ TEMPLATES = {
         "The sides count as independent: a machine that changed between them looks like a change. `ab` runs both in "
         "turns."
     ),
-    "one-run-a-side": (
-        "One run per side shows no change: memory layout, placement and load differ between processes, which the "
-        "batches of one run do not show."
-    ),
-    "one-run-on-one-side": (
-        "One run on one side shows no change: memory layout, placement and load differ between processes, which the "
-        "batches of one run do not show."
-    ),
+    "one-run-a-side": f"One run per side {_ONE_RUN}",
+    "one-run-on-one-side": f"One run on one side {_ONE_RUN}",
     "runs-needed": (
         "Runs per side that show a slow-down of {limit:g} % in 80 of 100 cases, by the standard deviation between "
         "runs: {runs:list}."

@@ -5,7 +5,7 @@ TEMPLATES = {
         "{subject}: {runs:count run} on {devices} did not record {quantity}, or had fewer than {batches} batches."
     ),
     "target-missed": (
-        "{subject}: {missed} of {runs:count run} on {devices} did not reach {target} to stay; the best was {best}."
+        "{subject}: {missed} of {runs:count run} on {devices} did not reach and hold {target}; the best was {best}."
     ),
     "target-reached": "{subject}: {devices} reach {target} in {seconds:interval 1} s, after {items:interval 0} {unit}.",
     "target-without-baseline": "{subject}: no run on one device to compare with.",
@@ -25,7 +25,7 @@ TEMPLATES = {
     "target-highest": "{target} is the highest of a few levels that all runs reach.",
     "target-lowest": "{target} is the lowest of the levels tried.",
     "target-window": (
-        "A run reaches the target where the mean over the last {windows:list} {per} reaches it and stays there."
+        "A run reaches the target when the mean over the last {windows:list} {per} meets it and keeps meeting it."
     ),
-    "target-seconds": "Seconds are {unit} to the target over {unit}/s of the measured batches, without start-up.",
+    "target-seconds": "Seconds are the {unit} to the target divided by the measured {unit}/s, without start-up.",
 }

@@ -1,5 +1,6 @@
 """How far one series scales, and where its efficiency goes."""
 
+_REACHED = "{efficiency:interval 1} % of the ideal on {devices}, {speedup:interval 2} times the speed of one."
 TEMPLATES = {
     "series-failed": "{subject}: no run succeeded.",
     "rate": "{subject}: {rate:interval 1} {unit}/s on {devices}.",
@@ -7,14 +8,8 @@ TEMPLATES = {
     "fastest-on-fewer-scaled": (
         "{subject} is fastest on {devices}: {rate:interval 1} {unit}/s, {speedup:interval 2} times the speed of one."
     ),
-    "reaches": (
-        "{subject} reaches {efficiency:interval 1} % of the ideal on {devices}, "
-        "{speedup:interval 2} times the speed of one."
-    ),
-    "reaches-about": (
-        "{subject} reaches about {efficiency:interval 1} % of the ideal on {devices}, "
-        "{speedup:interval 2} times the speed of one."
-    ),
+    "reaches": "{subject} reaches " + _REACHED,
+    "reaches-about": "{subject} reaches about " + _REACHED,
     "not-run-on-more-devices": "It was not run on more devices.",
     "needs-run-on-one-device": "Its run on 1 device is missing, so its scaling is unknown.",
     "single-runs": "These are single runs.",

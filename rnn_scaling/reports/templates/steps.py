@@ -1,5 +1,6 @@
 """Traced steps: scatter, concurrency, the tower or rank that others wait for, the cost of tracing, start-up."""
 
+_LAST = "No straggler: tower {tower} is last in every step, by {late} ms,"
 TEMPLATES = {
     "one-traced-step": "One traced step: its scatter is unknown.",
     "traced-steps": "sd is the standard deviation over {steps:count traced step} of {runs:count run}.",
@@ -33,9 +34,7 @@ TEMPLATES = {
         "forward and backward {compute} ms longer."
     ),
     "straggler-changes": "No straggler: a different tower is last from step to step ({towers:list}).",
-    "straggler-within-scatter": (
-        "No straggler: tower {tower} is last in every step, by {late} ms, which is within the scatter of the steps."
-    ),
+    "straggler-within-scatter": f"{_LAST} which is within the scatter of the steps.",
     "straggler-starts-late": (
         "No straggler: tower {tower} is last in every step, by {late} ms, but only because it starts later: from its "
         "first kernel it takes {took} ms longer, which is within the scatter."
@@ -44,12 +43,8 @@ TEMPLATES = {
         "No straggler: tower {tower} is last in every step, by {late} ms, but its compute is not longer "
         "({compute} ms is within the scatter). A barrier or the launch of its kernels may delay it."
     ),
-    "straggler-negligible": (
-        "No straggler: tower {tower} is last in every step, by {late} ms, only {late_share:.2%} of a step."
-    ),
-    "straggler-scatters": (
-        "No straggler: tower {tower} is last in every step, by {late} ms, but that differs as much between steps."
-    ),
+    "straggler-negligible": _LAST + " only {late_share:.2%} of a step.",
+    "straggler-scatters": f"{_LAST} but that differs as much between steps.",
     "straggler-no-steps": "The straggler is unknown: no step was traced.",
     "straggler-one-tower": "No straggler: there is one tower.",
     "straggler-no-exchange": "No straggler: no gradients are exchanged within a step, so no tower waits for another.",

@@ -1,5 +1,6 @@
 """What `verify` found: clauses after "WRONG from batch 3 on:", and the sentences of a right run."""
 
+_TIMES = "{variables:list} {variables:changes|change} {factor:.3g} times as far as expected"
 TEMPLATES = {
     # The verdict.
     "verify-wrong": "WRONG from batch {batch} on:",
@@ -74,22 +75,11 @@ TEMPLATES = {
         "the gradient of tower {instead} counts twice and that of tower {tower} not at all in {variables:list}."
     ),
     "update-missing": "{variables:list} {variables:does|do} not change.",
-    "update-summed": (
-        "gradients are summed but should be averaged: {variables:list} {variables:changes|change} {factor:.3g} times "
-        "as far as expected."
-    ),
-    "update-averaged": (
-        "gradients are averaged but should be summed: {variables:list} {variables:changes|change} {factor:.3g} times "
-        "as far as expected."
-    ),
-    "update-factor": "{variables:list} {variables:changes|change} {factor:.3g} times as far as expected.",
-    "update-factor-of-all": (
-        "{variables:list} {variables:changes|change} {factor:.3g} times as far as expected: the learning rate or the "
-        "loss has a wrong factor."
-    ),
-    "update-wrong-rate": (
-        "{variables:list} {variables:changes|change} {factor:.3g} times as far as expected: the learning rate is wrong."
-    ),
+    "update-summed": f"gradients are summed but should be averaged: {_TIMES}.",
+    "update-averaged": f"gradients are averaged but should be summed: {_TIMES}.",
+    "update-factor": f"{_TIMES}.",
+    "update-factor-of-all": f"{_TIMES}: the learning rate or the loss has a wrong factor.",
+    "update-wrong-rate": f"{_TIMES}: the learning rate is wrong.",
     # Update rules: which changed constant explains all updates.
     "rule-constant": "the optimizer's {name} is {value:g}, not {right:g}.",
     "rule-nesterov": "the momentum is Nesterov's, but ordinary momentum was requested.",

@@ -68,7 +68,6 @@ def parse(text: str) -> tuple[float, float]:
 
 
 def description(link: NetworkLink, found: Calibration) -> str:
-    """What was requested and what was measured."""
     rates = " to ".join(dict.fromkeys(megabits(extreme(found.bits_per_s)) for extreme in (min, max)))
     delay = f" and {link.delay_s * 1e3:g} ms one way" if link.delay_s else ""
     return (

@@ -274,11 +274,8 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         tethered, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         start_new_session=True,
     )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream:
-                stream.close()
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -69,7 +69,6 @@ GROUPS = (ranks.ProcessCounts, NetlabOptions)
 
 
 def run(words: Sequence[str], trainer: Sequence[str]) -> int:
-    """Runs the ranks of a command line; returns the exit status."""
     (_, options), flags_of_all, config = ranks.read(words, GROUPS)
     if config.num_processes > MOST_NODES:
         raise entry.Refusal(f"netlab has room for {MOST_NODES} processes, got {config.num_processes}")
@@ -96,7 +95,6 @@ def run(words: Sequence[str], trainer: Sequence[str]) -> int:
 
 
 def environment(nodes: Sequence[NetworkNode], rank: int, described: str) -> dict[str, str]:
-    """The variables of one rank."""
     return {
         **dict.fromkeys(PROXIES, ""),
         "RNN_SCALING_LAUNCHER": "netlab",

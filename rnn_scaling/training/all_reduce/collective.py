@@ -1,17 +1,15 @@
 """TensorFlow's collective ops, `CollectiveReduceV2`: the ring that `tf.distribute` uses, in the runtime."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
-from rnn_scaling.training.gradients import place
+from rnn_scaling.training.gradients import Reduce, on_each, place
 
 # tf.distribute's strategies count both keys up from 1 and 100: start where they will not get to.
 _group_keys = itertools.count(1_000_000)
@@ -23,34 +21,20 @@ _shape_keys = itertools.count(10_000_000, SHAPES)
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveGroup:
-    """The towers, or other devices, of all processes that exchange tensors.
+    """The towers, or other devices, of all processes that exchange tensors."""
 
-    Attributes:
-      devices: of this process.
-      size: how many there are in all processes.
-      hint: what moves the tensors: "auto" (a ring of TensorFlow's own) or "nccl".
-    """
-
-    devices: tuple[str, ...]
-    size: int
-    hint: str = "auto"
+    devices: tuple[str, ...]  # of this process
+    size: int  # how many there are in all processes
+    hint: str = "auto"  # what moves the tensors: "auto" (a ring of TensorFlow's own) or "nccl"
 
     def reduce(self, tensors: Sequence[tf.Tensor], merge: str = "Add") -> list[tf.Tensor]:
-        """The sum, or with `merge` "Max" the maximum, over all members, on each device.
+        """The sum, or with `merge` "Max" the maximum, over all members' tensors of one static shape, on each device."""
+        options = {**self._options(), "instance_key": next(_instance_keys), "merge_op": merge, "final_op": "Id"}
 
-        Args:
-          tensors: one a device, on it; of all members of one static shape.
-        """
-        instance_key = next(_instance_keys)
-        results = []
-        for tensor, member in zip(tensors, self._members(), strict=True):
-            with tf.device(member.device):
-                results.append(
-                    tf.raw_ops.CollectiveReduceV2(
-                        input=tensor, instance_key=instance_key, merge_op=merge, final_op="Id", **member.options
-                    )
-                )
-        return results
+        def one(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
+            return tf.raw_ops.CollectiveReduceV2(input=tensor, ordering_token=order, **options)
+
+        return on_each(self.devices, one, tensors, self._orders())
 
     def gather(self, tensors: Sequence[tf.Tensor], shape_key: tf.Tensor | None = None) -> list[tf.Tensor]:
         """All members' tensors, joined along the first axis in the order of ranks, on each device.
@@ -59,39 +43,27 @@ class CollectiveGroup:
           tensors: one a device, on it; of all members of one shape.
           shape_key: int32 scalar below SHAPES, another for each shape that they may have; None: they have but one.
         """
-        instance_key = next(_shape_keys) if shape_key is not None else next(_instance_keys)
-        results = []
-        for tensor, member in zip(tensors, self._members(), strict=True):
-            with tf.device(member.device):
-                key = instance_key if shape_key is None else instance_key + shape_key
-                results.append(tf.raw_ops.CollectiveGatherV2(input=tensor, instance_key=key, **member.options))
-        return results
+        options, instance_key = self._options(), next(_instance_keys if shape_key is None else _shape_keys)
 
-    def _members(self) -> list[_Member]:
-        key = _group_key(self.devices)
-        # Without a resource of each device to order them by, several ranks in one tf.function wait for ever.
-        options = {"group_size": self.size, "group_key": key, "communication_hint": self.hint}
-        return [_Member(device, {**options, "ordering_token": [_token(device).handle]}) for device in self.devices]
+        def one(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
+            key = instance_key if shape_key is None else instance_key + shape_key
+            return tf.raw_ops.CollectiveGatherV2(input=tensor, instance_key=key, ordering_token=order, **options)
 
+        return on_each(self.devices, one, tensors, self._orders())
 
-@dataclasses.dataclass(frozen=True)
-class _Member:
-    """One of this process's devices in a group, and the group's arguments of an operation there."""
+    def _options(self) -> dict[str, Any]:
+        return {"group_size": self.size, "group_key": _group_key(self.devices), "communication_hint": self.hint}
 
-    device: str
-    options: dict[str, Any]
+    def _orders(self) -> list[list[tf.Tensor]]:
+        """A resource of each device to order operations by, without which ranks of one tf.function wait for ever."""
+        return [[_token(device).handle] for device in self.devices]
 
 
-def build(
-    devices: Sequence[str], shards: int, group: CollectiveGroup | None = None
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
-    """One tensor a tower -> their sum on each tower's device.
+def build(devices: Sequence[str], shards: int, group: CollectiveGroup | None = None) -> Reduce:
+    """One tensor a tower -> their sum on each tower's device; `group`: with the towers of other processes.
 
     Keys are unique in the process: each list of devices is a group, each traced reduction an instance. Processes that
     trace the same steps count them alike.
-
-    Args:
-      group: with the towers of other processes; None: there are none.
     """
     if shards != 1:
         raise ValueError(f"expected 1 shard for collective, got {shards}")

@@ -1,8 +1,6 @@
 """Dense gradients of all towers in, their sums out: pack, choose the algorithm by size, reduce, unpack."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -24,52 +22,37 @@ def reduce_dense(
     """Sums each gradient over the towers.
 
     Args:
-      tower_grads: `[tower][gradient]`; towers agree in number, shapes and dtypes, and the shapes are static.
+      tower_grads: `[tower][gradient]`; towers agree in number, dtypes and static shapes.
       segments: which algorithm takes a tensor of which size; a pack counts as one tensor.
       repacking: exchange all gradients in this many equal pieces; 0: off.
-      agg_max_bytes: pack gradients of at most this many bytes; 0: off.
-      agg_max_group: at most this many gradients in such a pack.
+      agg_max_bytes, agg_max_group: pack gradients of at most this many bytes (0: none), at most so many in a pack.
 
     Returns:
       `[tower][gradient]`, the sums, on each tower's device.
     """
     if repacking and agg_max_bytes:
         raise ValueError(f"expected repacking or agg_max_bytes, got {repacking} and {agg_max_bytes}")
-    packs = [
-        _pack(grads, device, repacking, agg_max_bytes, agg_max_group)
-        for grads, device in zip(tower_grads, devices, strict=True)
-    ]
+
+    def pack(grads: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], gradients.Unpack]:
+        if repacking:
+            return gradients.repack(grads, repacking)
+        return gradients.pack_small(grads, agg_max_bytes, agg_max_group)
+
+    packs, unpacks = zip(*gradients.on_each(devices, pack, tower_grads))
     reduces = {(s.algorithm, s.shards): _build(s, devices, group) for s in segments}
-    across = list(zip(*(packed for packed, _ in packs), strict=True))
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
     # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
-    for tensors in reversed(across):
+    for tensors in reversed(list(zip(*packs, strict=True))):
         segment = select(segments, gradients.num_bytes(tensors[0]))
         for tower, tensor in enumerate(reduces[segment.algorithm, segment.shards](tensors)):
             summed[tower].insert(0, tensor)
-    return [_unpack(unpack, s, device) for (_, unpack), s, device in zip(packs, summed, devices, strict=True)]
+    return gradients.on_each(devices, lambda unpack, packed: unpack(packed), unpacks, summed)
 
 
-def _build(
-    segment: SpecSegment, devices: Sequence[str], group: CollectiveGroup | None
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def _build(segment: SpecSegment, devices: Sequence[str], group: CollectiveGroup | None) -> gradients.Reduce:
     module = load(ALL_REDUCES, segment.algorithm)
     if group is None:
         return module.build(devices, segment.shards)
     if not ALL_REDUCES[segment.algorithm].spans_workers:
         raise ValueError(f"expected an all-reduce that spans workers, got {segment.algorithm}")
     return module.build(devices, segment.shards, group)
-
-
-def _pack(
-    grads: Sequence[tf.Tensor], device: str, repacking: int, agg_max_bytes: int, agg_max_group: int
-) -> tuple[list[tf.Tensor], gradients.Unpack]:
-    with tf.device(device):
-        if repacking:
-            return gradients.repack(grads, repacking)
-        return gradients.pack_small(grads, agg_max_bytes, agg_max_group)
-
-
-def _unpack(unpack: gradients.Unpack, packed: Sequence[tf.Tensor], device: str) -> list[tf.Tensor]:
-    with tf.device(device):
-        return unpack(packed)

@@ -1,23 +1,19 @@
 """TensorFlow's hierarchical copy: two halves of the towers add up, then the halves' sums meet and go back."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils
 
-from rnn_scaling.training.gradients import place
+from rnn_scaling.training.gradients import Reduce, place
 
 
-def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def build(devices: Sequence[str], shards: int) -> Reduce:
     """One tensor a tower -> their sum on each tower's device; made for two groups of GPUs with fast links inside.
 
-    Whole tensors are added, on devices that take turns. TensorFlow's function would silently leave the last of an odd
-    number of towers out of the sum.
-
-    Source: TensorFlow's `aggregate_gradients_using_hierarchical_copy`.
+    Whole tensors are added, on devices that take turns. TensorFlow's `aggregate_gradients_using_hierarchical_copy`
+    would silently leave the last of an odd number of towers out of the sum.
     """
     if (len(devices) > 1 and len(devices) % 2) or shards != 1:
         got = f"got {len(devices)} and {shards}"

@@ -1,21 +1,17 @@
 """NVIDIA's NCCL through TensorFlow's own op: each tower on a GPU of its own."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.ops import nccl_ops
 
-from rnn_scaling.training.gradients import place
+from rnn_scaling.training.gradients import Reduce, place
 
 
-def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
-    """One tensor a tower -> their sum on each tower's device.
+def build(devices: Sequence[str], shards: int) -> Reduce:
+    """One tensor a tower -> their sum on each tower's device, by TensorFlow's `nccl_ops.all_sum`.
 
     Every tower's result must be used: a step that fetches only some of them waits for ever.
-
-    Source: TensorFlow's `nccl_ops.all_sum`.
     """
     types = {tf.DeviceSpec.from_string(device).device_type for device in devices}
     if types != {"GPU"} or shards != 1:

@@ -1,15 +1,14 @@
 """The additions on the host: on the towers' own devices if these are CPUs, else on the towers' host CPU."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from rnn_scaling.training.all_reduce import psgpu
+from rnn_scaling.training.gradients import Reduce
 
 
-def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
+def build(devices: Sequence[str], shards: int) -> Reduce:
     """One tensor a tower -> their sum on each tower's device, added on CPUs in `shards` pieces."""
     return psgpu.build(devices, shards, [_host_cpu(device) for device in devices])
 

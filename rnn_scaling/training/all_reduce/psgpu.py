@@ -1,29 +1,18 @@
 """The additions on the towers' GPUs, spread over them: shards of the tensors meet there, as on parameter servers."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import place
+from rnn_scaling.training.gradients import Reduce, place
 
 
-def build(
-    devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()
-) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
-    """A reduction which adds each of a tensor's `shards` pieces with one AddN on a gather device.
+def build(devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()) -> Reduce:
+    """One tensor a tower -> their sum on each tower's device, added in `shards` pieces on `gather_devices`.
 
-    Successive pieces go to the gather device that has been given the fewest bytes so far, so that whole tensors
-    (`shards` = 1) spread over the devices too.
-
-    Args:
-      shards: pieces a tensor is cut into.
-      gather_devices: where the pieces are added; the towers' devices when not given.
-
-    Returns:
-      One tensor a tower -> their sum on each tower's device.
+    Each piece is one AddN on the gather device that has been given the fewest bytes so far, so that whole tensors
+    (`shards` = 1) spread over the devices too. By default they are the towers'.
 
     Source: TensorFlow's `build_shuffle_all_reduce`.
     """

@@ -1,13 +1,12 @@
 """Exchange between the towers of several workers: totals, and sparse gradients of whatever number of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
 from rnn_scaling.training.all_reduce.collective import CollectiveGroup
 from rnn_scaling.training.engines.local import Engine
+from rnn_scaling.training.gradients import on_each
 
 Rows = Mapping[str, tf.IndexedSlices]
 
@@ -28,11 +27,7 @@ class WorkerReduce:
         return self._hosts.reduce([own])[0]
 
     def most_rows(self, tower_rows: Sequence[Rows]) -> dict[str, tf.Tensor]:
-        """Rows of the largest tower of all, at least 1, by name: int32 scalars on the host.
-
-        Args:
-          tower_rows: sparse gradients by name, one mapping a tower of this worker.
-        """
+        """Rows of the largest tower of all, at least 1, by name: int32 scalars on the host."""
         names = sorted(tower_rows[0])
         if not names:
             return {}
@@ -42,19 +37,17 @@ class WorkerReduce:
         return dict(zip(names, tf.unstack(self._hosts.reduce([own], "Max")[0], len(names))))
 
     def gather(self, slices: Sequence[tf.IndexedSlices], most_rows: tf.Tensor) -> list[tf.IndexedSlices]:
-        """The sum of sparse gradients as the rows of all towers of all workers, on each tower's device.
+        """The sum of sparse gradients, one a tower here: the rows of all towers of all workers, on each tower's device.
 
-        A tower with fewer rows than the largest adds zeros to row 0, which change nothing.
-
-        Args:
-          slices: one a tower of this worker, rows `[R_i, D]`.
+        A tower with fewer rows `[R, D]` than the largest adds zeros to row 0, which change nothing.
         """
-        values, indices = [], []
-        for device, rows in zip(self.towers.devices, slices, strict=True):
-            with tf.device(device):
-                missing = most_rows - tf.shape(rows.indices)[0]
-                values.append(tf.pad(rows.values, [[0, missing], [0, 0]]))
-                indices.append(tf.pad(tf.cast(rows.indices, tf.int64), [[0, missing]]))
-        all_values, all_indices = (self.towers.gather(each, most_rows) for each in (values, indices))
+
+        def padded(rows: tf.IndexedSlices) -> tuple[tf.Tensor, tf.Tensor]:
+            missing = most_rows - tf.shape(rows.indices)[0]
+            values = tf.pad(rows.values, [[0, missing], [0, 0]])
+            return values, tf.pad(tf.cast(rows.indices, tf.int64), [[0, missing]])
+
+        parts = zip(*on_each(self.towers.devices, padded, slices))
+        all_values, all_indices = (self.towers.gather(part, most_rows) for part in parts)
         shape = slices[0].dense_shape
         return [tf.IndexedSlices(v, i, shape) for v, i in zip(all_values, all_indices)]

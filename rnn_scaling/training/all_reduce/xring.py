@@ -1,22 +1,17 @@
 """TensorFlow's ring all-reduce, drawn into the graph: n - 1 additions and n - 1 copies of an n-th each."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import place
+from rnn_scaling.training.gradients import Reduce, place
 
 
-def build(devices: Sequence[str], shards: int) -> Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]:
-    """One tensor a tower -> their sum on each tower's device.
+def build(devices: Sequence[str], shards: int) -> Reduce:
+    """One tensor a tower -> their sum on each tower's device, by TensorFlow's `build_ring_all_reduce`.
 
-    Args:
-      shards: rings that run at once, each in a rotated order over its share of the tensor; at most one a device.
-
-    Source: TensorFlow's `build_ring_all_reduce`.
+    `shards` rings run at once, each in a rotated order over its share of the tensor; at most one a device.
     """
     if shards > len(devices):
         raise ValueError(f"expected shards <= {len(devices)} devices for xring, got {shards}")

@@ -3,8 +3,6 @@
 What `tf.distribute.MultiWorkerMirroredStrategy` does underneath; plain `CollectiveReduceV2` then spans the workers.
 """
 
-from __future__ import annotations
-
 from tensorflow.core.protobuf import cluster_pb2, tensorflow_server_pb2
 from tensorflow.python.eager import context  # no public name leads to the collective ops of several processes
 

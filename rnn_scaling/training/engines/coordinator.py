@@ -4,8 +4,6 @@ The strategy connects the processes; its ClusterCoordinator runs a step on a wor
 dies. The variables are placed by their bytes and not by the strategy, which deals them to the servers in turn.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import tensorflow as tf
@@ -19,11 +17,7 @@ COORDINATOR, CHIEF = "coordinator", "chief"  # our word and the strategy's
 
 
 def start(request: Request) -> Engine:
-    """Sets this process up.
-
-    Returns:
-      At the coordinator where a step's tower is: on the worker that runs it; at any other process nothing.
-    """
+    """Sets this process up; only the coordinator gets a device, on the worker that runs a step."""
     place = request.place
     if place is None:
         return local.start(request)

@@ -3,8 +3,6 @@
 Every other process is a TensorFlow server (gRPC) that runs what the client tells it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -20,10 +18,7 @@ _running: list[Any] = []  # servers; each ends with its object
 
 
 def start(request: Request) -> Engine:
-    """Sets this process up.
-
-    Returns:
-      At the first worker the devices of all workers; at any other process none, since it serves.
+    """Sets this process up: the first worker gets the devices of all workers, any other process serves and gets none.
 
     Raises:
       DeviceError: as in `local.start`, or if this process cannot listen at its address.

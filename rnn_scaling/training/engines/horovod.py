@@ -1,7 +1,5 @@
 """Workers whose sums are Horovod's, by Gloo: each on its own devices."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket
@@ -77,11 +75,7 @@ def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
 
 
 def _interface_of(host: str) -> str:
-    """Name of this machine's network interface that has the address of `host`.
-
-    Raises:
-      DeviceError: if none has it.
-    """
+    """This machine's network interface that has the address of `host`; DeviceError if none has it."""
     import psutil  # comes with Horovod
 
     wanted = {info[4][0] for info in socket.getaddrinfo(host, None)}

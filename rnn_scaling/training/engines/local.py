@@ -3,8 +3,6 @@
 The towers of workers that exchange nothing are numbered over all workers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -20,14 +18,10 @@ MEMORY_SHARE = 0.9  # of a GPU's free memory that its logical devices divide; th
 
 @dataclasses.dataclass(frozen=True)
 class Engine:
-    """Where towers run.
+    """Where towers run."""
 
-    rank, size: of this process among those that run the step, each with its own towers; (0, 1) where one client runs
-    the step for all, as for one process and where it drives the devices of others.
-    """
-
-    rank: int
-    size: int
+    rank: int  # of this process among those that run the step, each with its own towers
+    size: int  # how many run it: 1 where one client runs the step for all and drives the devices of others
     devices: tuple[str, ...]  # full name of each tower's device
     host: str  # the CPU device that holds what belongs to no tower
     device_type: str  # "CPU" or "GPU"
@@ -54,23 +48,14 @@ class Engine:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What an engine is asked for.
+    """What an engine is asked for."""
 
-    Attributes:
-      device: "cpu" or "gpu".
-      num_devices: towers of this process.
-      inter_op_threads: threads that dispatch operators.
-      intra_op_threads: threads inside one operator on the CPU.
-      xla: whether XLA clusters the step's operators.
-      place: of this process among those of its run; None: it is alone.
-    """
-
-    device: str
-    num_devices: int
-    inter_op_threads: int = 0
-    intra_op_threads: int = 0
-    xla: bool = False
-    place: Place | None = None
+    device: str  # "cpu" or "gpu"
+    num_devices: int  # towers of this process
+    inter_op_threads: int = 0  # that dispatch operators
+    intra_op_threads: int = 0  # inside one operator on the CPU
+    xla: bool = False  # whether XLA clusters the step's operators
+    place: Place | None = None  # of this process among those of its run; None: it is alone
 
 
 def start(request: Request) -> Engine:
@@ -99,10 +84,7 @@ def configure(request: Request) -> None:
 
 
 def describe(request: Request, task: str, rank: int, size: int) -> Engine:
-    """The engine that TensorFlow, which starts now, makes of this process.
-
-    Args:
-      request: as `configure` had it.
+    """The engine that TensorFlow, which starts now, makes of this process after `configure`.
 
     Raises:
       DeviceError: if it has other devices than were asked for.
@@ -174,10 +156,7 @@ def _task(device: str) -> tuple[str | None, int | None]:
 
 def _names(task: str, device_type: str) -> tuple[str, ...]:
     """Full names, as variables have them: a graph that mixes two spellings shows two devices for one."""
-    own = [device for device in tf.config.list_logical_devices(device_type) if _is_of(device.name, task)]
+    # TensorFlow's names in a process without a cluster leave the task out.
+    known = [device.name for device in tf.config.list_logical_devices(device_type)]
+    own = [name for name in known if name.startswith(("/device:", f"{task}/"))]
     return tuple(f"{task}/device:{device_type}:{index}" for index in range(len(own)))
-
-
-def _is_of(device: str, task: str) -> bool:
-    """Whether a device is one of this process; names of a process without a cluster leave the task out."""
-    return device.startswith("/device:") or device.startswith(f"{task}/")

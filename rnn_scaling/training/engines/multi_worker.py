@@ -1,7 +1,5 @@
 """Workers under tf.distribute.MultiWorkerMirroredStrategy, which sets up TensorFlow's collectives by itself."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import tensorflow as tf

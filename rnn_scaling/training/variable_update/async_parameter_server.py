@@ -5,8 +5,6 @@ says how many updates there were: read before the variables are, and raised by o
 far it moved in between, the own update left out, is the step's staleness.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -18,14 +16,9 @@ from rnn_scaling.training.variable_update.parameter_server import ParameterServe
 
 
 class AsyncParameterServer(ParameterServer):
-    """The parameter server's update for one step of one worker.
+    """The parameter server's update for one step of one worker."""
 
-    Attributes:
-      staleness: an int64 scalar of the step being traced, once it was applied: updates of other steps that were counted
-        since it read the counter.
-    """
-
-    staleness: tf.Tensor
+    staleness: tf.Tensor  # int64, of the traced step: updates of others that were counted since it read the counter
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         super().__init__(specs, values, engine, options, rule)

@@ -1,7 +1,5 @@
 """horovod: as replicated, a copy of the variables on each device; the sums over workers are Horovod's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

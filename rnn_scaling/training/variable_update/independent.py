@@ -1,7 +1,5 @@
 """independent: a copy of the variables on each device, nothing exchanged: the ceiling of what scaling can reach."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -3,8 +3,6 @@
 multi_worker_mirrored: MultiWorkerMirroredStrategy, the same for several machines; the engine has made it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -18,8 +16,9 @@ _key_bases = itertools.count(2_000_000, 1_000)  # apart from those of all_reduce
 
 
 class _Strategy(tf.distribute.MirroredStrategy):
-    """Has collective keys of its own: two strategies of a process would take the same ones, whose shapes TensorFlow
-    remembers from the first, and the second would fail where its tensors have others."""
+    """Has collective keys of its own, since TensorFlow remembers the shapes of each key: a second strategy of a process
+    would fail where its tensors have others.
+    """
 
     def __init__(self, devices: Sequence[str]) -> None:
         self._collective_key_base = next(_key_bases)

@@ -3,8 +3,6 @@
 It lies on the host, is spread over GPUs, or over processes that do nothing else.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -24,6 +22,7 @@ from rnn_scaling.training.replica import (
     Values,
     VariableState,
     VariableUpdate,
+    place,
 )
 
 
@@ -40,12 +39,8 @@ class Partition:
 def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[str, list[Partition]]:
     """Spreads variables over devices by bytes: the largest first, each to the device that holds least.
 
-    Args:
-      partition: split variables larger than a device's share (all bytes / devices) along their first dimension, into as
-        many equal parts as it takes to fit.
-
-    Returns:
-      The parts of each variable in the order of their rows, by name, in the order of `specs`.
+    With `partition`, a variable larger than a device's share (all bytes / devices) is split along its first dimension,
+    in as many equal parts as it takes to fit. Variables come in the order of `specs`, parts in that of their rows.
     """
     sizes = {spec.name: math.prod(spec.shape) for spec in specs}
     share = sum(sizes.values()) / len(devices)
@@ -74,42 +69,38 @@ class ParameterServer(VariableUpdate):
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         self.devices, self._densify = list(engine.devices), options.sparse_gradients == "densify"
         self._embeddings = [spec.name for spec in specs if spec.kind == "embedding"]
-        self._specs = {spec.name: spec for spec in specs}
         self._parts = place_parts(specs, server_devices(engine, options), options.partition_large_variables)
         self._variables = {name: [_create(part, values) for part in parts] for name, parts in self._parts.items()}
         flat = {variable.name: variable for parts in self._variables.values() for variable in parts}
         self._updater = Updater(flat, rule, server_devices(engine, options)[0])
         self.updaters = [self._updater]
-        self._staged = None
+        self._staged: list[dict[str, tf.Variable]] = []
         if options.staged_vars:
-            self._staged = [_copy(values, device, f"staged/tower_{i}") for i, device in enumerate(self.devices)]
-        self._deferred = None
-        if options.variable_consistency == "relaxed":
-            self._deferred = [DeferredGradients(specs, device) for device in self.devices]
+            self._staged = [place(specs, values, d, f"staged/tower_{i}") for i, d in enumerate(self.devices)]
+        self._deferred = DeferredGradients.of(specs, self.devices, options)
 
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
         names = [name for name in self._variables if name not in self._embeddings]
-        if self._staged is not None:
+        if self._staged:
             return {name: self._staged[tower][name].read_value() for name in names}
         with tf.name_scope("exchange/read/"):
             return {name: self._read(name, self.devices[tower]) for name in names}
 
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
-        if self._staged is not None:
+        if self._staged:
             return tf.gather(self._staged[tower][name], ids)
         with tf.name_scope("exchange/read/"):
             rows = _lookup(self._variables[name], self._parts[name], ids)
             with tf.device(self.devices[tower]):
                 return tf.identity(rows)
 
-    def loss_scale(self, tower: int) -> tf.Tensor | None:
-        return self._updater.loss_scale()
-
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            if self._staged is not None:
-                self._restage(self._staged)
-            if self._deferred is not None:
+            # Copies the variables, before this step's update, to the towers for their next step.
+            for device, staged in zip(self.devices, self._staged):
+                for name, variable in staged.items():
+                    variable.assign(self._read(name, device))
+            if self._deferred:
                 tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
             summed: dict[str, gradients.Gradient] = {}
             for name, parts in self._parts.items():
@@ -136,12 +127,6 @@ class ParameterServer(VariableUpdate):
         with tf.device(device):
             return tf.identity(values[0]) if len(values) == 1 else tf.concat(values, 0)
 
-    def _restage(self, staged_towers: Sequence[dict[str, tf.Variable]]) -> None:
-        """Copies the variables, before this step's update, to the towers for their next step."""
-        for index, staged in enumerate(staged_towers):
-            for name, variable in staged.items():
-                variable.assign(self._read(name, self.devices[index]))
-
     def _split(self, name: str, gradient: gradients.Gradient, tower: int) -> list[gradients.Gradient]:
         """One tower's gradient of a variable -> its parts' gradients."""
         parts = self._parts[name]
@@ -158,11 +143,6 @@ class ParameterServer(VariableUpdate):
 def _create(part: Partition, values: Values) -> tf.Variable:
     with tf.device(part.device):
         return tf.Variable(values[part.name][part.start : part.stop], name=f"{part.name}/rows_{part.start}")
-
-
-def _copy(values: Values, device: str, prefix: str) -> dict[str, tf.Variable]:
-    with tf.device(device):
-        return {name: tf.Variable(value, trainable=False, name=f"{prefix}/{name}") for name, value in values.items()}
 
 
 def _lookup(variables: Sequence[tf.Variable], parts: Sequence[Partition], ids: tf.Tensor) -> tf.Tensor:

@@ -3,8 +3,6 @@
 collective_all_reduce is the same, with an all-reduce that spans the towers of several workers.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -18,14 +16,7 @@ from rnn_scaling.training import compression, gradients
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
 from rnn_scaling.training.all_reduce.workers import WorkerReduce
 from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.replica import (
-    DeferredGradients,
-    Gradients,
-    Replicas,
-    Specs,
-    UpdateRule,
-    Values,
-)
+from rnn_scaling.training.replica import DeferredGradients, Gradients, Replicas, Specs, UpdateRule, Values
 
 
 class Replicated(Replicas):
@@ -42,22 +33,17 @@ class Replicated(Replicas):
         self._workers = WorkerReduce(engine) if engine.size > 1 else None
         self._group = None if self._workers is None else self._workers.towers
         shapes = {spec.name: spec.shape for spec in specs if spec.kind != "embedding" or self._densifies}
-        self._compression = compression.build(
-            options.compress_gradients, shapes, engine.devices, self._group, engine.num_towers
-        )
-        self._deferred = None
-        if options.variable_consistency == "relaxed":
-            self._deferred = [DeferredGradients(specs, device) for device in engine.devices]
+        self._compression = compression.build(options.compress_gradients, shapes, engine.devices, self._group)
+        self._deferred = DeferredGradients.of(specs, engine.devices, options)
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return super().total_items(items) if self._workers is None else [self._workers.total(items)] * len(items)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            if self._deferred is None:
-                exchanged = self._exchange(tower_gradients)
-            else:
-                exchanged = self._exchange([d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)])
+            if self._deferred:
+                tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
+            exchanged = self._exchange(tower_gradients)
         for index, grads in enumerate(exchanged):
             with tf.name_scope(f"update/tower_{index}/"):
                 self.updaters[index].apply(grads)
@@ -73,15 +59,14 @@ class Replicated(Replicas):
         # Before the gradients, in whose order collective ops run: numbers of rows are known before the backward pass.
         most_rows = {} if workers is None else workers.most_rows(rows)
         names = [name for name in tower_gradients[0] if name not in gathered]
-        dense = []
-        for device, grads in zip(self.devices, tower_gradients):
-            with tf.device(device):
-                dense.append([gradients.densify(grads[name]) for name in names])
+        dense = gradients.on_each(
+            self.devices, lambda grads: [gradients.densify(grads[name]) for name in names], tower_gradients
+        )
         result = [dict(zip(names, tensors)) for tensors in self._compression.sum(names, dense, self._reduce)]
         for name in gathered:
             slices = self._with_rows([tower[name] for tower in rows], self._compression.shrink)
             if workers is None:
-                summed = gradients.add_on_each(slices, self.devices)
+                summed = gradients.on_each(self.devices, functools.partial(gradients.add, slices))
             else:
                 summed = workers.gather(slices, most_rows[name])
             restore = functools.partial(self._compression.restore, width=rows[0][name].values.shape[1])
@@ -90,7 +75,6 @@ class Replicated(Replicas):
         return result
 
     def _reduce(self, tower_grads: Sequence[Sequence[tf.Tensor]]) -> list[list[tf.Tensor]]:
-        """`[tower][gradient]`: the sums over the towers of all workers."""
         options = self._options
         return reduce_dense(
             tower_grads,
@@ -106,11 +90,9 @@ class Replicated(Replicas):
         self, slices: Sequence[tf.IndexedSlices], change: Callable[[tf.Tensor], tf.Tensor]
     ) -> list[tf.IndexedSlices]:
         """Sparse gradients, one a tower, with other rows."""
-        changed = []
-        for device, each in zip(self.devices, slices, strict=True):
-            with tf.device(device):
-                changed.append(tf.IndexedSlices(change(each.values), each.indices, each.dense_shape))
-        return changed
+        return gradients.on_each(
+            self.devices, lambda each: tf.IndexedSlices(change(each.values), each.indices, each.dense_shape), slices
+        )
 
 
 def _resolve_segments(spec: str, engine: Engine) -> tuple[all_reduce_spec.SpecSegment, ...]:

@@ -4,6 +4,7 @@ S: source words, T: target words, B: sentences, D: width of the memory (the enco
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,16 +13,10 @@ from rnn_scaling.verification.reference.cells import Array, State, Weights
 
 
 def context(kind: str, query: Array, memory: Array, lengths: Array, w: Mapping[str, Array]) -> Array:
-    """[B, D]: the memory weighed by the softmax of the scores of each sentence's own words.
+    """[B, D]: the memory [S, B, D] weighed by the softmax of each sentence's scores, by query [B, U] and lengths [B].
 
     luong: query' W m, arXiv:1508.04025, section 3.1, "general". bahdanau: v' tanh(Q query + W m), arXiv:1409.0473,
     appendix A.1.2; normalised g v' / |v| tanh(Q query + W m + b), arXiv:1602.07868.
-
-    Args:
-      query: [B, U].
-      memory: [S, B, D].
-      lengths: [B] words of each source sentence.
-      w: the variables "attention/..." by name.
     """
     keys = memory @ w["attention/memory"]  # [S, B, U]
     if kind == "luong":
@@ -37,31 +32,27 @@ def context(kind: str, query: Array, memory: Array, lengths: Array, w: Mapping[s
 
 
 def step_wise(
-    kind: str,
-    unit_type: str,
+    config: Any,
+    w: Mapping[str, Array],
+    decoder: Sequence[Weights],
     words: Array,
     memory: Array,
     lengths: Array,
     states: Sequence[State],
-    decoder: Sequence[Weights],
-    w: Mapping[str, Array],
-    forget_bias: float,
 ) -> Array:
-    """The decoder that goes word by word, [T, B, U].
+    """The decoder that goes word by word, [T, B, U], of embedded target words [T, B, E].
 
     luong feeds what it gave for the word before, tanh(W_c [context, h]), next to the word. bahdanau feeds the context
     of the top layer's last state, and gives tanh(W_c [context, h]) of the new one.
-
-    words: embedded target words, [T, B, E].
     """
-    step = cells.CELLS[unit_type][0]
+    step, kind = cells.CELLS[config.unit_type][0], config.attention
     output, states = w["attention/output"], list(states)
     fed, results = np.zeros((words.shape[1], output.shape[1])), []
     for word in words:
         seen = fed if kind == "luong" else context(kind, states[-1][-1], memory, lengths, w)
         x = np.concatenate([word, seen], axis=1)
         for layer, weights in enumerate(decoder):
-            states[layer] = step(x, states[layer], weights, forget_bias)
+            states[layer] = step(x, states[layer], weights, config.forget_bias)
             x = states[layer][-1]
         if kind == "luong":
             seen = context(kind, x, memory, lengths, w)
@@ -71,41 +62,31 @@ def step_wise(
 
 
 def gnmt_decoder(
-    kind: str,
-    unit_type: str,
+    config: Any,
+    w: Mapping[str, Array],
+    decoder: Sequence[Weights],
     words: Array,
     memory: Array,
     lengths: tuple[Array, Array],
-    decoder: Sequence[Weights],
-    w: Mapping[str, Array],
-    forget_bias: float,
 ) -> Array:
     """The decoder whose first layer attends and whose other layers read [x, context], arXiv:1609.08144: [T, B, U]."""
     source, target = lengths
-    queries, _ = cells.layers(unit_type, words, target, [[decoder[0]]], forget_bias)
-    contexts = np.stack([context(kind, query, memory, source, w) for query in queries])
-    return residual(unit_type, queries, target, decoder[1:], forget_bias, first=1, context=contexts)
+    queries, _ = cells.layers(config, words, target, [[decoder[0]]])
+    contexts = np.stack([context(config.attention, query, memory, source, w) for query in queries])
+    return residual(config, queries, target, decoder[1:], contexts)
 
 
 def residual(
-    unit_type: str,
-    x: Array,
-    lengths: Array,
-    cells_of_layers: Sequence[Weights],
-    forget_bias: float,
-    first: int,
-    context: Array | None = None,
+    config: Any, x: Array, lengths: Array, cells_of_layers: Sequence[Weights], context: Array | None = None
 ) -> Array:
-    """Layers of one cell, from the network's third on with their input added: [T, B, U].
+    """The network's second layer and those above it, of one cell each, from the third on with their input added.
 
     Args:
-      unit_type, lengths, forget_bias: as of `cells.layers`.
-      x: [T, B, U], what the layer below gave.
-      first: number of the first of these layers in the network, from 0.
+      x: [T, B, U], what the first layer gave.
       context: [T, B, D] that each layer reads next to x; None: none.
     """
-    for number, weights in enumerate(cells_of_layers, first):
+    for number, weights in enumerate(cells_of_layers, 1):
         read = x if context is None else np.concatenate([x, context], axis=2)
-        y, _ = cells.layers(unit_type, read, lengths, [[weights]], forget_bias)
+        y, _ = cells.layers(config, read, lengths, [[weights]])
         x = x + y if number >= 2 else y
     return x

@@ -1,10 +1,11 @@
 """One step of each cell, and layers of cells over sentences, in float64 NumPy: written from the papers' formulas.
 
-Nothing of `models/` is used, so that a fault there shows. Shapes: T steps, B sentences, D width of the input, U units.
-A weight has the name that the product's variable has within its cell.
+Nothing of `models/` is used, so that a fault there shows. Shapes: T steps, B sentences, D width of the input, U units;
+x is [T, B, D] and lengths [B]. A weight has the name that the product's variable has within its cell.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,34 +67,25 @@ def nas(x: Array, state: State, w: Weights, forget_bias: float) -> State:
     return c, np.tanh(c * np.tanh(gate))
 
 
+# --unit_type -> its step, and how many arrays its state has.
 CELLS: Mapping[str, tuple[Callable[[Array, State, Weights, float], State], int]] = {
     "lstm": (lstm, 2),
     "gru": (gru, 1),
     "layer_norm_lstm": (layer_norm_lstm, 2),
     "nas": (nas, 2),
 }
-"""--unit_type -> its step, and how many arrays its state has."""
 
 
-def direction(
-    unit_type: str, x: Array, lengths: Array, state: State | None, w: Weights, forget_bias: float
-) -> tuple[Array, State]:
-    """One cell over sentences -> (outputs [T, B, U], zero past the ends; the state at each sentence's end).
-
-    Args:
-      x: [T, B, D].
-      lengths: [B].
-      state: before the first step; None: zeros.
-    """
-    step, num_states = CELLS[unit_type]
+def direction(config: Any, x: Array, lengths: Array, state: State | None, w: Weights) -> tuple[Array, State]:
+    """One cell over sentences -> (outputs [T, B, U], zero past the ends; the state at each sentence's end)."""
+    step, num_states = CELLS[config.unit_type]
     if state is None:
-        recurrent = w.get("recurrent_kernel", w["kernel"][x.shape[2] :])
-        units = recurrent.shape[0]
+        units = w.get("recurrent_kernel", w["kernel"][x.shape[2] :]).shape[0]
         state = (np.zeros((x.shape[1], units)),) * num_states
     outputs = []
     for t in range(len(x)):
         inside = (t < lengths)[:, None]
-        following = step(x[t], state, w, forget_bias)
+        following = step(x[t], state, w, config.forget_bias)
         outputs.append(np.where(inside, following[-1], 0.0))
         state = tuple(np.where(inside, after, before) for after, before in zip(following, state))
     return np.stack(outputs), state
@@ -108,18 +100,12 @@ def backwards(x: Array, lengths: Array) -> Array:
 
 
 def layers(
-    unit_type: str,
-    x: Array,
-    lengths: Array,
-    cells: Sequence[Sequence[Weights]],
-    forget_bias: float,
-    states: Sequence[State] | None = None,
+    config: Any, x: Array, lengths: Array, cells: Sequence[Sequence[Weights]], states: Sequence[State] | None = None
 ) -> tuple[Array, list[State]]:
     """Layers one after the other -> (outputs [T, B, U * directions], the last state of each cell, layer by layer).
 
     Args:
-      x: [T, B, D].
-      lengths: [B].
+      config: has a unit_type and a forget_bias.
       cells: `[layer][direction]`: forward, and where there are two backward.
       states: of each cell before the first step; None: zeros.
     """
@@ -129,7 +115,7 @@ def layers(
         for number, w in enumerate(layer):
             first = None if states is None else states[len(last)]
             ordered = backwards(x, lengths) if number else x
-            y, state = direction(unit_type, ordered, lengths, first, w, forget_bias)
+            y, state = direction(config, ordered, lengths, first, w)
             outputs.append(backwards(y, lengths) if number else y)
             last.append(state)
         x = np.concatenate(outputs, axis=2)

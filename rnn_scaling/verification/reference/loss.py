@@ -7,11 +7,9 @@ import numpy as np
 
 
 def cross_entropy(logits: np.ndarray, labels: np.ndarray, label_smoothing: float = 0.0) -> np.ndarray:
-    """-sum(target log softmax(logits)), the shape of `labels`; target: (1 - e) onehot(label) + e / V, e the smoothing.
+    """-sum(target log softmax(logits)) of logits [..., V], the shape of `labels`.
 
-    Args:
-      logits: [..., V].
-      labels: [...], each below V.
+    The target is (1 - e) onehot(label) + e / V, e the smoothing.
     """
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
@@ -20,12 +18,6 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray, label_smoothing: float
 
 
 def sentences(logits: np.ndarray, labels: np.ndarray, lengths: np.ndarray, label_smoothing: float = 0.0) -> float:
-    """The sum over all words before their sentence's length: padding counts nothing.
-
-    Args:
-      logits: [T, B, V].
-      labels: [T, B].
-      lengths: [B].
-    """
+    """The sum over logits [T, B, V] and labels [T, B] of all words before their sentence's length."""
     inside = np.arange(len(labels))[:, None] < lengths
     return float(cross_entropy(logits, labels, label_smoothing)[inside].sum())

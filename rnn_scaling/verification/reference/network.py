@@ -28,7 +28,7 @@ def _cell(w: Mapping[str, Array], name: str) -> Weights:
 def _language_model(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Array:
     stack = [[_cell(w, f"layer_{n}")] for n in range(config.num_encoder_layers)]
     words = w["embedding"][batch["target_input"]]
-    return cells.layers(config.unit_type, words, batch["target_length"], stack, config.forget_bias)[0]
+    return cells.layers(config, words, batch["target_length"], stack)[0]
 
 
 def _embedded(w: Mapping[str, Array], batch: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -41,7 +41,7 @@ def _encoded(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) ->
     names = ("forward", "backward") if config.direction == "bi" else ("forward",)
     num_layers = config.num_encoder_layers // len(names)
     stack = [[_cell(w, f"encoder/layer_{n}/{name}") for name in names] for n in range(num_layers)]
-    return cells.layers(config.unit_type, _embedded(w, batch)[0], batch["source_length"], stack, config.forget_bias)
+    return cells.layers(config, _embedded(w, batch)[0], batch["source_length"], stack)
 
 
 def _decoder(config: Any, w: Mapping[str, Array]) -> list[Weights]:
@@ -52,7 +52,7 @@ def _translation(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]
     """The decoder's cells start from the encoder's last states, in the order of its cells."""
     _, states = _encoded(config, w, batch)
     stack, words = [[cell] for cell in _decoder(config, w)], _embedded(w, batch)[1]
-    return cells.layers(config.unit_type, words, batch["target_length"], stack, config.forget_bias, states)[0]
+    return cells.layers(config, words, batch["target_length"], stack, states)[0]
 
 
 def _attention(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Array:
@@ -60,8 +60,7 @@ def _attention(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) 
         return _gnmt(config, w, batch)
     memory, states = _encoded(config, w, batch)
     words, lengths = _embedded(w, batch)[1], batch["source_length"]
-    kinds = (config.attention, config.unit_type)
-    return attention.step_wise(*kinds, words, memory, lengths, states, _decoder(config, w), w, config.forget_bias)
+    return attention.step_wise(config, w, _decoder(config, w), words, memory, lengths, states)
 
 
 def _gnmt(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Array:
@@ -69,11 +68,10 @@ def _gnmt(config: Any, w: Mapping[str, Array], batch: Mapping[str, Array]) -> Ar
     names = ("forward", "backward") if config.direction == "bi" else ("forward",)
     (source, target), lengths = _embedded(w, batch), (batch["source_length"], batch["target_length"])
     first = [[_cell(w, f"encoder/layer_0/{name}") for name in names]]
-    memory, _ = cells.layers(config.unit_type, source, lengths[0], first, config.forget_bias)
+    memory, _ = cells.layers(config, source, lengths[0], first)
     upper = [_cell(w, f"encoder/layer_{n}/forward") for n in range(1, config.num_encoder_layers)]
-    memory = attention.residual(config.unit_type, memory, lengths[0], upper, config.forget_bias, first=1)
-    kinds = (config.attention, config.unit_type)
-    return attention.gnmt_decoder(*kinds, target, memory, lengths, _decoder(config, w), w, config.forget_bias)
+    memory = attention.residual(config, memory, lengths[0], upper)
+    return attention.gnmt_decoder(config, w, _decoder(config, w), target, memory, lengths)
 
 
 def part_around_cells(config: Any) -> str:
@@ -88,10 +86,9 @@ def directions(config: Any) -> int:
     return 2 if config.direction == "bi" and LAST_LAYERS[config.model] is not _language_model else 1
 
 
-LAST_LAYERS = {
+LAST_LAYERS = {  # workload -> its last layer, [T, B, U]
     "nmt": _translation,
     "nmt_attention": _attention,
     "transformer": transformer.last_layer,
     "lm": _language_model,
 }
-"""Workload -> its last layer, [T, B, U]."""

@@ -3,8 +3,6 @@
 S, T: words of one sentence, B: sentences, D: width.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -74,7 +74,7 @@ INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE (id, name) VALUES (0, 4);
 def making(file, schema):
     """A connection to a new database with the tables of `schema`."""
     with contextlib.closing(sqlite3.connect(file)) as db:
-        db.executescript("PRAGMA page_size = 8192; PRAGMA user_version = 3;" + schema)
+        db.executescript("PRAGMA synchronous = OFF; PRAGMA page_size = 8192; PRAGMA user_version = 3;" + schema)
         yield db
         db.commit()
 

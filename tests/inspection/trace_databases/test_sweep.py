@@ -36,14 +36,16 @@ def test_busy_overlap_exposed_and_gaps_equal_brute_force(seed):
     assert sweep.kernels.length == len(kernels)
     assert sweep.copies.length == len(copies)
     assert sweep.any.length == len(busy)
-    assert sweep.overlap_ns == len(kernels & copies)
-    assert sweep.exposed_copy_ns == len(copies - kernels)
+    numbers = sweep.numbers(window_ns=1000)
+    assert numbers["overlap_ns"] == len(kernels & copies)
+    assert numbers["exposed_copy_ns"] == len(copies - kernels)
+    assert numbers["idle_ns"] == 1000 - len(busy)
     # An event of no length splits a gap, as one of any length does.
     edges = sorted({t for e in events for t in e[:2]})
     idle = [b - a for a, b in zip(edges, edges[1:]) if not busy & set(range(a, b))]
     assert sweep.gap_ns == sum(idle)
     assert sweep.gaps == len(idle)
-    assert [gap.ns for gap in sweep.largest_gaps] == sorted(idle, reverse=True)[:3]
+    assert [gap["ns"] for gap in numbers["largest_gaps"]] == sorted(idle, reverse=True)[:3]
     assert sum(sweep.count.values()) == len(events)
 
 
@@ -52,8 +54,8 @@ def test_a_gap_names_what_ended_last_before_it_not_what_started_last():
     sweep.add(KERNEL, 0, 10, label="long")
     sweep.add(KERNEL, 1, 2, label="short")
     sweep.add(COPY, 15, 16, label="after")
-    (gap,) = sweep.largest_gaps
-    assert (gap.ns, gap.start_ns, gap.before, gap.after) == (5, 10, "long", "after")
+    (gap,) = sweep.numbers(window_ns=16)["largest_gaps"]
+    assert gap == {"ns": 5, "start_ns": 10, "before": "long", "after": "after"}
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -67,7 +69,8 @@ def test_communication_is_overlapped_by_computing_kernels_alone(seed):
     communication = units(e[:2] for e in events if e[4])
     compute = units(e[:2] for e in events if e[2] == KERNEL and not e[4])
     assert sweep.communication.length == len(communication) and sweep.compute.length == len(compute)
-    assert sweep.overlapped_communication_ns == len(communication & compute)
-    assert sweep.exposed_communication_ns == len(communication - compute)
+    numbers = sweep.numbers(window_ns=1000)["communication"]
+    assert numbers["overlapped_ns"] == len(communication & compute)
+    assert numbers["exposed_ns"] == len(communication - compute)
     assert sum(sweep.communication_count.values()) == sum(e[4] for e in events)
     assert sweep.communication_sum_ns == sum(e[1] - e[0] for e in events if e[4])

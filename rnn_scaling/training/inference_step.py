@@ -1,0 +1,56 @@
+"""The step of a run that does not train: each tower computes the loss of its batch, or with --decode translates it.
+
+Name scopes: input, tower_<i>/input, tower_<i>/forward.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import tensorflow as tf
+
+from rnn_scaling.models import decoding
+from rnn_scaling.models.decoding import Search
+from rnn_scaling.models.layout import TextLayout
+from rnn_scaling.training.towers import TrainStep
+
+
+class InferenceStep(TrainStep):
+    """Towers that share nothing and update nothing."""
+
+    def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
+        with tf.name_scope("input/"):
+            batches = self._source.next_batches(step)
+        tower = self._evaluated if self._config.model.forward_only else self._translated
+        return self._update.run(lambda index: tower(index, batches[index], step)), None
+
+    def _evaluated(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
+        """The counts of a tower's batch and its loss."""
+        inputs = self._inputs(index, batch, step)
+        with tf.name_scope(f"tower_{index}/forward/"):
+            weights = {**inputs.weights, **self._read_moving(index)}
+            outcome = self._workload.forward(weights, inputs.rows, batch, inputs.seed)
+        return self._counts(index, outcome, [batch])
+
+    def _translated(self, index: int, batch: Any, step: tf.Tensor) -> tf.Tensor:
+        """As `_counts`: the loss is minus the score, the items are words, and a position is a sentence's step."""
+        with tf.name_scope(f"tower_{index}/forward/"):
+            best = self.translation(index, batch)
+        with tf.name_scope(f"tower_{index}/counts/"):
+            words = tf.reduce_sum(tf.cast(best.lengths, tf.float64))
+            loss = -tf.reduce_sum(tf.cast(best.scores, tf.float64))
+            positions = tf.cast(best.num_steps * tf.size(best.lengths), tf.float64)
+            return tf.stack([loss, words, words, positions])
+
+    def translation(self, index: int, batch: Any) -> decoding.Translation:
+        """The best translation of each sentence of a tower's batch."""
+        model, data = self._config.model, self._config.data
+        search = Search(model.beam_size, model.length_penalty, data.tgt_max_len)
+        start = cast(decoding.Decoder, self._workload).start(
+            self._update.weights(index), lambda name, ids: self._update.lookup(index, name, ids), batch, search
+        )
+        num_sentences = batch.target_length.shape[0] or tf.shape(batch.target_length)[0]
+        return decoding.translate(start, num_sentences, *cast(TextLayout, self._workload.layout).ends(batch), search)
+
+
+build = InferenceStep

@@ -177,14 +177,15 @@ setup() {
   works "$venv/bin/python" || can_make "$venv"
   python=$(python_for_setup "$venv")
   if has_gpu; then files+=(requirements-gpu.txt); fi
-  wanted=$(cat "${files[@]}" constraints.txt; "$python" --version)
+  wanted=$(cat "${files[@]}" requirements-mlperf.txt constraints.txt; "$python" --version)
   if is_set_up "$venv" "$wanted"; then return; fi
   can_make "$venv"
   lock "$venv"
   if is_set_up "$venv" "$wanted"; then exec 9>&-; return; fi
   echo "setting up $venv with $("$python" --version) (first use: about 70 packages; a minute or more)" >&2
   make_environment "$venv" "$python"
-  install_files "$venv" "$venv/.installed" "$wanted" "${files[@]}"
+  install_files "$venv" "$venv/.installed-most" "$wanted" "${files[@]}"
+  install "$venv" "$venv/.installed" "$wanted" "installing requirements-mlperf.txt failed" --no-deps -r requirements-mlperf.txt
   exec 9>&-
 }
 

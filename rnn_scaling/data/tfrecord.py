@@ -6,8 +6,8 @@ classes; others, such as bounding boxes, are not read. Files are named train-000
 1. Files are read in a fresh order each epoch, some at a time, and records are shuffled within a buffer of
    `output_buffer_size` (not with `disable_shuffle`: file by file); both follow the seed and repeat for ever.
 2. Batches go on across epochs: every one is full, each record is in one batch an epoch, and none is dropped.
-3. An image is cut at random (5 to 100 % of its area, 3:4 to 4:3), resized to what the network wants and turned round in
-   half of the cases. What is drawn follows from the seed and from how many images were before.
+3. An image is cut at random (5 to 100 % of its area, 3:4 to 4:3), resized to the network's size, and flipped left to
+   right in half of the cases. What is drawn depends on the seed and on the number of images before.
 4. Pixels become float32 in [-1, 1], and classes count from 0.
 """
 

@@ -119,7 +119,7 @@ class _Transformer(NextWords):
 
             def attend_to_past(name: str, x: Words, w: Weights) -> tf.Tensor:
                 query, *new = multi_head.heads(x._replace(num_words=1), w["input"], num_heads)
-                keys, values = (tf.where((steps == now)[:, None], *each) for each in zip(new, kept[name], strict=True))
+                keys, values = (tf.where((steps == now)[:, None], *pair) for pair in zip(new, kept[name], strict=True))
                 following[name] = keys, values
                 return multi_head.product(multi_head.attend(query, keys, values, past), w["output"])
 

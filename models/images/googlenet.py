@@ -10,13 +10,13 @@ from rnn_scaling.models.images.layers import Layers, builder
 from rnn_scaling.models.images.steps import Step, chain, convolution, fork, max_pool
 
 
-def module(one: int, before_three: int, three: int, before_five: int, five: int, pooled: int) -> Step:
+def module(conv_1x1: int, reduce_3x3: int, conv_3x3: int, reduce_5x5: int, conv_5x5: int, pool_projection: int) -> Step:
     """Convolutions of 1 x 1, 3 x 3 and 5 x 5 and a pooling; the arguments are channels."""
     return fork(
-        convolution(one, 1),
-        chain(convolution(before_three, 1), convolution(three, 3)),
-        chain(convolution(before_five, 1), convolution(five, 5)),
-        chain(max_pool(3, 1, "SAME"), convolution(pooled, 1)),
+        convolution(conv_1x1, 1),
+        chain(convolution(reduce_3x3, 1), convolution(conv_3x3, 3)),
+        chain(convolution(reduce_5x5, 1), convolution(conv_5x5, 5)),
+        chain(max_pool(3, 1, "SAME"), convolution(pool_projection, 1)),
     )
 
 

@@ -34,7 +34,7 @@ def cut(address: str) -> int:
     """Shuts this process's TCP connections to an address down, as if the peer had died; returns how many it found."""
     host, port = ports.split(address)
     try:
-        hosts = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        hosts = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         files = [int(entry.name) for entry in FILES.iterdir()]
     except OSError:
         return 0

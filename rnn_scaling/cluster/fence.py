@@ -47,24 +47,24 @@ def network() -> Iterator[Fenced]:
     assert maker.stdin and maker.stdout
     opened: list[int] = []
     try:
-        said = maker.stdout.readline().strip()
-        if said == READY:
+        answer = maker.stdout.readline().strip()
+        if answer == READY:
             for name in ("user", "net"):  # in this order: who is in the first has the right to enter the second
                 path = f"/proc/{maker.pid}/ns/{name}"
                 if os.readlink(path) != os.readlink(f"/proc/self/ns/{name}"):
                     opened.append(os.open(path, os.O_RDONLY))
     except OSError as e:
-        said = e.strerror or str(e)
+        answer = e.strerror or str(e)
     finally:
         maker.stdin.close()
         maker.wait()
         maker.stdout.close()
     try:
-        if said == READY:
+        if answer == READY:
             paths = [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in opened]
             yield Fenced((*PROGRAM, __file__, "enter", *paths, "--"))
         else:
-            yield Fenced(reason=said or "no network could be made")
+            yield Fenced(reason=answer or "no network could be made")
     finally:
         for descriptor in opened:
             os.close(descriptor)

@@ -177,7 +177,7 @@ def _tf_config(variables: _Variables, coordinator_address: str, host_name: str) 
     if meeting_port is None and not coordinator_address:
         raise ClusterError(f"TF_CONFIG: no port is left above {addresses[0]} for the meeting; {REMEDY}")
     own_host = ports.split(addresses[rank])[0]
-    same_host = [other for other, address in enumerate(addresses) if ports.split(address)[0] == own_host]
+    same_host = [peer_rank for peer_rank, address in enumerate(addresses) if ports.split(address)[0] == own_host]
     digest = hashlib.sha256(json.dumps(addresses).encode()).hexdigest()[:16]
     return Launch(
         rank,

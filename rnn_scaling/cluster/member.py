@@ -277,7 +277,7 @@ class Member:
     def _take(self, message: wire.Message) -> None:
         kind = message["kind"]
         if kind == "welcome":
-            self._peers = tuple(Peer(**each) for each in wire.field(message, "peers", list))
+            self._peers = tuple(Peer(**fields) for fields in wire.field(message, "peers", list))
             self._pass("welcome")
         elif kind == "pass":
             self._silence_s = self._heartbeat_s

@@ -65,8 +65,8 @@ def _versions_apart(hello: Hello, reference: Hello) -> str:
     apart = [name for name in names if hello.versions.get(name) != reference.versions.get(name)]
     if not apart:
         return ""
-    own, of_rank_0 = ([f"{name} {each.versions.get(name, 'none')}" for name in apart] for each in (hello, reference))
-    return f"{', '.join(own)}, but rank 0 has {', '.join(of_rank_0)}; install the same versions on every host"
+    theirs, of_rank_0 = ([f"{name} {side.versions.get(name, 'none')}" for name in apart] for side in (hello, reference))
+    return f"{', '.join(theirs)}, but rank 0 has {', '.join(of_rank_0)}; install the same versions on every host"
 
 
 def _flags_apart(hello: Hello, reference: Hello) -> str:
@@ -75,8 +75,8 @@ def _flags_apart(hello: Hello, reference: Hello) -> str:
     if not apart:
         return ""
     more = f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
-    own, of_rank_0 = (" ".join(_flag(each, name) for name in apart[:SHOWN]) for each in (hello, reference))
-    return f"{own}{more}, but rank 0 has {of_rank_0}; give every rank the same flags"
+    theirs, of_rank_0 = (" ".join(_flag(side, name) for name in apart[:SHOWN]) for side in (hello, reference))
+    return f"{theirs}{more}, but rank 0 has {of_rank_0}; give every rank the same flags"
 
 
 def _flag(hello: Hello, name: str) -> str:

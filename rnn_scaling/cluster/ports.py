@@ -66,6 +66,6 @@ def host_for_others(meeting: str, rank: int) -> str:
     family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)
-        own = str(probe.getsockname()[0])
+        address = str(probe.getsockname()[0])
     # A host's own name may stand for 127.0.1.1 there: this is rank 0's host, and its name means it to the others.
-    return host if is_loopback(own) else own
+    return host if is_loopback(address) else address

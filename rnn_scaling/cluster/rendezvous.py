@@ -84,10 +84,10 @@ class Rendezvous:
 
     def connect(self) -> socket.socket:
         """Rank 0's own end of a connection, which leads through no network; starts the meeting."""
-        own, other = socket.socketpair()
-        self._connections.add(_Connection(other, self._selector, ""))
+        client, server = socket.socketpair()
+        self._connections.add(_Connection(server, self._selector, ""))
         self._thread.start()
-        return own
+        return client
 
     def others(self) -> list[int]:
         """Ranks but 0 that have joined and neither left nor been lost."""
@@ -108,8 +108,8 @@ class Rendezvous:
                 ready = self._selector.select(tick_s)
                 now = time.monotonic()
                 if now - woke_at > self._heartbeat_s / 2:  # this process itself was frozen: no peer is late
-                    for each in self._connections:
-                        each.heard_at = now
+                    for connection in self._connections:
+                        connection.heard_at = now
                 woke_at = now
                 for key, events in ready:
                     self._serve(key.data, events)

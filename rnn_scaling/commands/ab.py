@@ -39,10 +39,10 @@ when the flags conflict or the folder cannot be used, 130 interrupted."""
 @entry.command
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     flags.answer(words, USAGE, pairs.GROUPS, "ab")
-    own, how, sides = pairs.split_sides(words)
+    options, how, sides = pairs.split_sides(words)
     a, b = pairs.runs(sides)
-    out = Path(own.out)
-    jobs = pairs.counterbalanced(a, b, own.repeats, out)
+    out = Path(options.out)
+    jobs = pairs.counterbalanced(a, b, options.repeats, out)
     runner: Trainer[Any] = SuiteTrainer(trainer, how.launch)
     if sides[0].theirs.trainer:
         sweep.require_no_suite_options(how)
@@ -56,8 +56,8 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     from rnn_scaling.analysis.comparison.judgement import Question  # loads numpy, which a wrong flag need not wait for
     from rnn_scaling.reports import comparison, comparison_statements, wording
 
-    question = Question(paired=True, max_regression=own.max_regression)
-    settings = "\n".join(f"{side.upper()}: {getattr(own, side) or 'only the common flags'}" for side in "ab")
+    question = Question(paired=True, max_regression=options.max_regression)
+    settings = "\n".join(f"{side.upper()}: {getattr(options, side) or 'only the common flags'}" for side in "ab")
 
     def answer(report: Report) -> str:
         return f"{wording.sentences(comparison_statements.ab_answer(report))}\n{settings}"

@@ -68,10 +68,10 @@ def main(words: Sequence[str]) -> int:
 
 
 def script() -> str:
-    own = {name: _flags(module) for name, (module, _) in COMMANDS.items() if name != "completion"}
-    own |= {name: {**_trainer_flags(), **own[name]} for name in ("train", *TAKE_TRAINER_FLAGS)}
+    by_command = {name: _flags(module) for name, (module, _) in COMMANDS.items() if name != "completion"}
+    by_command |= {name: {**_trainer_flags(), **by_command[name]} for name in ("train", *TAKE_TRAINER_FLAGS)}
     flags_lines, value_lines = [], []
-    for name, values_of in own.items():
+    for name, values_of in by_command.items():
         flags_lines.append(f'        {name}) echo "{" ".join(f"{flag}=" for flag in values_of)}" ;;')
         value_lines += [f'        "{name} {flag}") echo "{values}" ;;' for flag, values in values_of.items() if values]
     names, lines = " ".join(COMMANDS), "\n".join

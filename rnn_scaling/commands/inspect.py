@@ -60,10 +60,10 @@ class InspectOptions:
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "inspect")
-    (own, how), lists = sweep_options.split(words, groups)
+    (options, how), lists = sweep_options.split(words, groups)
     runs = plan({**DEFAULTS, **lists}, **machine_size())
-    out, runner = Path(own.out), SuiteTrainer(trainer, how.launch)
-    done = conduct_sweep(runs, own.repeats, out, how, again=["inspect", *words], trainer=runner)
+    out, runner = Path(options.out), SuiteTrainer(trainer, how.launch)
+    done = conduct_sweep(runs, options.repeats, out, how, again=["inspect", *words], trainer=runner)
     if done.exit_status is not None:
         return done.exit_status
     from rnn_scaling.reports import counts_report  # loads numpy, which a wrong flag need not wait for

@@ -87,4 +87,4 @@ def _machines(first: Path, others: Sequence[Path]) -> int:
     from rnn_scaling.reports import comparison
 
     question = judgement.Question(across=judgement.MACHINE)
-    return max(comparison.compare(first, other, question) for other in others)
+    return max(comparison.compare(first, folder, question) for folder in others)

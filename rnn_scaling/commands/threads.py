@@ -62,10 +62,10 @@ class ThreadsOptions:
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     groups = [ThreadsOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "threads")
-    (own, how), lists = sweep_options.split(words, groups)
+    (options, how), lists = sweep_options.split(words, groups)
     runs, defaults = plan_threads(lists)
-    out, runner = Path(own.out), SuiteTrainer(trainer, how.launch)
-    done = conduct_sweep(runs, own.repeats, out, how, again=["threads", *words], trainer=runner)
+    out, runner = Path(options.out), SuiteTrainer(trainer, how.launch)
+    done = conduct_sweep(runs, options.repeats, out, how, again=["threads", *words], trainer=runner)
     if done.exit_status is not None:
         return done.exit_status
     from rnn_scaling.reports import threads_report  # loads numpy and matplotlib, which a wrong flag need not wait for

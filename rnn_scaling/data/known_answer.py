@@ -32,8 +32,8 @@ class _KnownAnswer:
         seed = synthetic.seed_pair(feed.seed, step, 0)
         words = tf.random.stateless_uniform(shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64)
         first = sum(feed.batch_sizes[:tower])
-        own = words[first : first + batch_size]
-        return self._layout.batch(self._part(side, own) for side in self._layout.sides)
+        tower_words = words[first : first + batch_size]
+        return self._layout.batch(self._part(side, tower_words) for side in self._layout.sides)
 
     def _part(self, side: Side, words: tf.Tensor) -> list[tf.Tensor]:
         """What a side gives to a batch, of its words [B, T - 1]."""
@@ -43,7 +43,7 @@ class _KnownAnswer:
             words = tf.reverse(words, [1])
         ended = tf.concat([words, eos], 1)
         ids = [tf.concat([bos, words], 1), ended] if side.predicted else [ended]
-        laid_out = [tf.transpose(each) if self._layout.time_major else each for each in ids]
+        laid_out = [tf.transpose(tensor) if self._layout.time_major else tensor for tensor in ids]
         return [*laid_out, tf.fill([batch_size], self._feed.max_lengths[0])]
 
 

@@ -51,7 +51,7 @@ def own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     @as_written
     def is_own(index: tf.Tensor, batch: Any) -> tf.Tensor:
         tower = index % num_towers
-        return (tower >= feed.own.start) & (tower < feed.own.stop)
+        return (tower >= feed.own_towers.start) & (tower < feed.own_towers.stop)
 
     return dataset.enumerate().filter(is_own).map(as_written(lambda index, batch: batch))
 
@@ -63,7 +63,7 @@ def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     @as_written
     def pieces(batch: Any) -> tf.data.Dataset:
         parts = zip(*(tf.split(part, sizes, axis(part)) for part in batch))
-        batches = [tf.data.Dataset.from_tensors(type(batch)(*part)) for part in list(parts)[feed.own]]
+        batches = [tf.data.Dataset.from_tensors(type(batch)(*part)) for part in list(parts)[feed.own_towers]]
         return functools.reduce(lambda left, right: left.concatenate(right), batches)
 
     return dataset.flat_map(pieces)

@@ -21,14 +21,14 @@ class Feed:
     first_step: int = 0  # that is run; a pipeline leaves out the batches of those before
 
     @property
-    def own(self) -> slice:
+    def own_towers(self) -> slice:
         """This worker's towers among those of all."""
         return slice(self.first_tower, self.first_tower + len(self.devices))
 
     @property
     def own_batch_sizes(self) -> tuple[int, ...]:
         """Samples of each tower of this worker a step."""
-        return self.batch_sizes[self.own]
+        return self.batch_sizes[self.own_towers]
 
     @property
     def max_lengths(self) -> tuple[int, ...]:

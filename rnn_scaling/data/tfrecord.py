@@ -57,8 +57,8 @@ def build(feed: Feed) -> Source:
     with tf.device(pipeline.host_of(feed.devices[0])):
         # In batches, as the records of other workers and of steps before a checkpoint are not decoded.
         batches = _records(paths, feed).enumerate().batch(batch_size, drop_remainder=True)
-        own = pipeline.own_batches(batches, feed).skip(feed.first_step * batches_a_step).unbatch()
-        images = own.map(to_image, num_parallel_calls=options.num_parallel_calls)
+        records = pipeline.own_batches(batches, feed).skip(feed.first_step * batches_a_step).unbatch()
+        images = records.map(to_image, num_parallel_calls=options.num_parallel_calls)
         to_batch = pipeline.as_written(lambda images, labels: ImageBatch(layout.ordered(images, "NHWC"), labels))
         dataset = images.batch(batch_size, drop_remainder=True).map(to_batch)
     return pipeline.to_towers(dataset, dataclasses.replace(feed, first_step=0))

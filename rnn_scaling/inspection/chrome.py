@@ -35,7 +35,7 @@ def events(steps: Sequence[TracedStep], num_towers: int) -> list[dict[str, Any]]
     tracks: dict[tuple[int, str], int] = {}  # (process, lane) -> its number
     work = [kernel for step in steps for kernel in step.kernels if kernel.kind != WAIT]
     for process, lane in sorted({(_process(kernel.tower), _lane(kernel)) for kernel in work}):
-        tracks[process, lane] = process + 1 + sum(1 for other, _ in tracks if other == process)
+        tracks[process, lane] = process + 1 + sum(1 for earlier_process, _ in tracks if earlier_process == process)
     entries = list(_names(num_towers, tracks))
     zero = steps[0].start_ns if steps else 0
     for number, step in enumerate(steps):

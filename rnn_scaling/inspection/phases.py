@@ -76,12 +76,12 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     """
     sweep = _sweep(step, num_towers)
     everyone = sweep.seconds(np.any(sweep.computes, axis=0))
-    own = [sweep.seconds(sweep.computes[tower]) for tower in range(num_towers)]
+    tower_seconds = [sweep.seconds(sweep.computes[tower]) for tower in range(num_towers)]
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
         "towers": [_tower(sweep, step, tower) for tower in range(num_towers)],
         "shared": {"busy": _busy(sweep, None, (*SHARED_OWN, EXCHANGE))},
-        "concurrency": math.fsum(own) / everyone if everyone else None,
+        "concurrency": math.fsum(tower_seconds) / everyone if everyone else None,
         "kernels": sum(kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels),
         "timeline": _timeline(sweep),
     }

@@ -83,14 +83,14 @@ def measure(
             tell(0, repeats, f"products of {dtype}, first calls")
             work[dtype].append(ComputeWork(devices, shape, dtype))
             rate = gemm.flops(shape) / work[dtype][-1].warm_up()
-    everything = [each for of_type in work.values() for each in of_type]
+    everything = [task for of_type in work.values() for task in of_type]
     times = rounds.in_rounds(
-        [each.seconds for each in everything],
+        [task.seconds for task in everything],
         repeats,
         BUDGET_S,
         after_round=lambda done, _: tell(done, repeats, "matrix products"),
     )
-    products = iter(Product(each.shape, tuple(seconds), each.calls) for each, seconds in zip(everything, times))
+    products = iter(Product(task.shape, tuple(seconds), task.calls) for task, seconds in zip(everything, times))
     return [
         Gemm(
             dtype, len(devices), cores_per_device, onednn, tuple(next(products) for _ in of_type), notes.get(dtype, ())

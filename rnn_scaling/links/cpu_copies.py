@@ -51,5 +51,5 @@ def _note(sizes: Sequence[int], copied: Sequence[bool]) -> str:
             "TensorFlow copies nothing: at every size the tensor has the same address on both devices, and the time is "
             "that of the call"
         )
-    which = ", ".join(f"{size} B" for size, each in zip(sizes, copied) if each)
+    which = ", ".join(f"{size} B" for size, was_copied in zip(sizes, copied) if was_copied)
     return f"TensorFlow copies tensors of these sizes, the address differs: {which}"

@@ -64,7 +64,7 @@ class Buffers:
 def links(buffers: Buffers, devices: Sequence[int], origin: int | None = None) -> list[Link]:
     """The links of each device with the host and within itself; or those of GPU `origin` with the others."""
     if origin is not None:
-        return [link for other in devices if other != origin for link in _between(buffers, origin, other)]
+        return [link for peer in devices if peer != origin for link in _between(buffers, origin, peer)]
     made = []
     for d in devices:
         here = buffers.device[d]
@@ -204,8 +204,8 @@ def _arrival_errors(
             if count := wrong(up[d], down[d]):
                 errors[f"host to GPU {d}, pinned"] = f"{count} wrong bytes of {buffers.num_bytes} after a copy and back"
         return errors
-    others = [other for other in devices if other != origin]
-    for a, b in [*((origin, other) for other in others), *((other, origin) for other in others)]:
+    others = [peer for peer in devices if peer != origin]
+    for a, b in [*((origin, peer) for peer in others), *((peer, origin) for peer in others)]:
         across = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
         if count := wrong(up[a], across, down[b]):
             errors[f"GPU {a} to GPU {b}"] = f"{count} wrong bytes of {buffers.num_bytes}"

@@ -35,7 +35,7 @@ class _Buffers:
 def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
     """A function that moves its argument's number of bytes: "copy", "read" or "write"."""
     libc = ctypes.CDLL(None)
-    source, target = (ctypes.c_void_p(each.ctypes.data) for each in (buffers.source, buffers.target))
+    source, target = (ctypes.c_void_p(array.ctypes.data) for array in (buffers.source, buffers.target))
     # memchr reads to the end for a byte that is not there.
     function, arguments = {
         "copy": (libc.memcpy, (target, source)),

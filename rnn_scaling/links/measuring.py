@@ -125,7 +125,7 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
         "threads": {
             name: wanted.tasks[-1].request[name] for name in ("inter_op_threads", "intra_op_threads") if wanted.tasks
         },
-        "series": [series.to_json(each) for each in measured.series],
+        "series": [series.to_json(timed_series) for timed_series in measured.series],
         "products": [gemm.to_json(product) for product in measured.products],
         "nothing_exchanged": None if measured.nothing is None else series.to_json(measured.nothing),
         "gradient_bytes": dict(measured.gradient_bytes),
@@ -140,12 +140,12 @@ def as_json(measured: Measurements, wanted: Plan, environment: dict[str, Any]) -
 def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None:
     """Keeps the best rates for runs on this machine, except those measured next to other load; may warn."""
     measured = []
-    for each in (product for product in products if not product.disturbed):
-        kind = "CPU" if each.cores_per_device else "GPU"
-        where = peaks.place(environment, kind, each.onednn, each.cores_per_device, each.dtype)
+    for product in (product for product in products if not product.disturbed):
+        kind = "CPU" if product.cores_per_device else "GPU"
+        where = peaks.place(environment, kind, product.onednn, product.cores_per_device, product.dtype)
         if where is not None:
-            best = each.best
-            measured.append(peaks.Peak(where, each.num_devices, best.median, best.low, best.high))
+            best = product.best
+            measured.append(peaks.Peak(where, product.num_devices, best.median, best.low, best.high))
     file = peaks.path()
     if not measured or file is None:
         return

@@ -15,9 +15,9 @@ _UNIT = ("(B)", "(elements)", "", "", "", *("(us)", "(GB/s)", "(GB/s)", "") * 2)
 _WIDTHS = (12, 12, 8, 6, 6, 10, 7, 7, 7, 7, 7, 7, 7)
 
 
-def render(series: Sequence[Series], host: str, devices: Sequence[str]) -> str:
+def render(all_series: Sequence[Series], host: str, devices: Sequence[str]) -> str:
     """One block an algorithm."""
-    return "\n".join(_block(each, host, devices) for each in series if each.points)
+    return "\n".join(_block(series, host, devices) for series in all_series if series.points)
 
 
 def _block(series: Series, host: str, devices: Sequence[str]) -> str:

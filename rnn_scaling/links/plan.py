@@ -192,8 +192,8 @@ def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) 
     request = {**common, "what": "gpu_copies", "sizes": list(sizes)}
     gpus = list(range(num_gpus))
     with_host = LinkTask("copies between host and GPUs", {**request, "devices": gpus, "origin": None})
-    between = [{**request, "devices": gpus[gpu:], "origin": gpu} for gpu in gpus[:-1]]
-    return [with_host, *(LinkTask(f"copies between GPU {each['origin']} and later ones", each) for each in between)]
+    later = [{**request, "devices": gpus[gpu:], "origin": gpu} for gpu in gpus[:-1]]
+    return [with_host, *(LinkTask(f"copies between GPU {fields['origin']} and later ones", fields) for fields in later)]
 
 
 def _cpu_copies(common: Mapping[str, Any], sizes: Sequence[int]) -> LinkTask:

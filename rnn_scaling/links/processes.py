@@ -55,9 +55,9 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
 def _why(ended: process.Ended) -> str:
     """One line: the process's own error line, else how it ended and the last thing that it said."""
     lines = [line for line in ended.lines if not line.startswith("progress ")]
-    own = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    if own:
-        return own[-1]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    if errors:
+        return errors[-1]
     how = f"exit status {ended.returncode}"
     if ended.returncode < 0:
         how = f"ended by {signal.Signals(-ended.returncode).name}"

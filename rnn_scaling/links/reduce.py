@@ -80,12 +80,12 @@ def count_wrong(results: Sequence[tf.Tensor]) -> int:
     """Elements, over all ranks, that are not the exact sum of the inputs; each missing or surplus element is one."""
     num_ranks, wrong = len(results), 0
     got = [result.numpy().reshape(-1) for result in results]
-    size = max(len(each) for each in got)
+    size = max(len(array) for array in got)
     for start in range(0, size, CHUNK):
         stop = min(start + CHUNK, size)
         expected = functools.reduce(np.add, (values(rank, start, stop) for rank in range(num_ranks)))
-        for each in got:
-            piece = each[start : start + CHUNK]
+        for array in got:
+            piece = array[start : start + CHUNK]
             wrong += int(np.count_nonzero(piece != expected[: len(piece)])) + len(expected) - len(piece)
     return wrong
 

@@ -103,11 +103,11 @@ def _products(products: Sequence[Gemm]) -> str:
     shapes = sorted({product.shape for gemm_ in products for product in gemm_.products}, key=gemm.flops)
     titles = [gemm.title(shape) for shape in shapes]
     rows = []
-    for each in products:
-        rates = {product.shape: _number(each.rate(product).median / GIGA) for product in each.products}
-        best = tuple(_number(value / GIGA) for value in dataclasses.astuple(each.best))
+    for gemm_ in products:
+        rates = {product.shape: _number(gemm_.rate(product).median / GIGA) for product in gemm_.products}
+        best = tuple(_number(value / GIGA) for value in dataclasses.astuple(gemm_.best))
         cells = [rates.get(shape, MISSING) for shape in shapes]
-        rows.append((each.dtype, each.devices, *cells, "{} ({} to {})".format(*best)))
+        rows.append((gemm_.dtype, gemm_.devices, *cells, "{} ({} to {})".format(*best)))
     text = (
         "\nGFLOP/s: 10^9 operations a second, 2 m k n for [m, k] x [k, n], of all the devices that compute at once; "
         "medians, and of the best product the quartiles. Runs of this machine relate to the best.\n"
@@ -185,11 +185,11 @@ def _compared(shown: Sequence[Series]) -> str:
     return f"{text} Not compared everywhere: {', '.join(unproven)}.\n" if unproven else f"{text}\n"
 
 
-def _notes(series: Sequence[Series]) -> str:
+def _notes(shown: Sequence[Series]) -> str:
     by_note: dict[str, list[str]] = {}
-    for each in series:
-        for note in each.notes:
-            by_note.setdefault(note, []).append(each.name)
+    for series in shown:
+        for note in series.notes:
+            by_note.setdefault(note, []).append(series.name)
     return _bullets([f"{', '.join(names)}: {note}" for note, names in by_note.items()])
 
 
@@ -197,8 +197,8 @@ def _bullets(lines: Sequence[str]) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _repeats(series: Sequence[Series]) -> str:
-    counts = [len(point.seconds) for each in series for point in each.points]
+def _repeats(shown: Sequence[Series]) -> str:
+    counts = [len(point.seconds) for series in shown for point in series.points]
     low, high = min(counts), max(counts)
     return f"{high} repeats" if low == high else f"{low} to {high} repeats"
 
@@ -209,7 +209,7 @@ def _rate(series: Series, point: Point | None, with_quartiles: bool = True) -> s
     rate = series.gb_per_s(point)
     if not with_quartiles:
         return _number(rate)
-    low, high = (rate * point.median_s / each for each in reversed(point.quartiles_s))
+    low, high = (rate * point.median_s / seconds for seconds in reversed(point.quartiles_s))
     return f"{_number(rate)} ({_number(low)} to {_number(high)})"
 
 

@@ -134,7 +134,7 @@ def _tell(done: int, total: int, what: str) -> None:
 
 
 def _write(measured: Sequence[Series], facts: Mapping[str, Any], result: Path) -> None:
-    write_text(json.dumps({"series": [series.to_json(each) for each in measured], **facts}), result)
+    write_text(json.dumps({"series": [series.to_json(timed_series) for timed_series in measured], **facts}), result)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class CpuTimes:
     wall: float
     busy: float
     steal: float
-    own: float
+    process: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class LoadMeter:
             return None
         seconds = now.wall - self._start.wall
         capacity = seconds * len(self._cores)
-        others = (now.busy - self._start.busy) - (now.own - self._start.own)
+        others = (now.busy - self._start.busy) - (now.process - self._start.process)
         share = min(1.0, max(0.0, others / capacity))  # clock ticks make it a hundredth of a second off
         return Load(others=share, steal=max(0.0, now.steal - self._start.steal) / capacity, seconds=seconds)
 
@@ -82,7 +82,7 @@ class LoadMeter:
 def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
     """The times now, as this process's own those of all that it started too: loaders of data, running or ended."""
     now = _sample(cores)
-    return now and dataclasses.replace(now, own=_tree_ticks() / os.sysconf("SC_CLK_TCK"))
+    return now and dataclasses.replace(now, process=_tree_ticks() / os.sysconf("SC_CLK_TCK"))
 
 
 def _tree_ticks() -> int:

@@ -153,7 +153,7 @@ def connected(links: Sequence[Sequence[str]], level: str) -> list[list[int]]:
             if device in left:
                 left.remove(device)
                 group.append(device)
-                queue += [other for other in left if level_of(links[device][other]) in near]
+                queue += [neighbour for neighbour in left if level_of(links[device][neighbour]) in near]
         groups.append(sorted(group))
     return groups
 

@@ -64,8 +64,8 @@ BUSY = "import os, sys\nwhile os.times().user < 0.3: pass\nprint(flush=True)\nsy
 
 def test_what_a_program_started_is_not_load_of_others():
     """Loaders of data, while they run and after they ended."""
-    before = load.sample_with_descendants([0]).own
+    before = load.sample_with_descendants([0]).process
     with subprocess.Popen([sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
-        assert load.sample_with_descendants([0]).own - before > 0.25
-    assert load.sample_with_descendants([0]).own - before > 0.25
+        assert load.sample_with_descendants([0]).process - before > 0.25
+    assert load.sample_with_descendants([0]).process - before > 0.25

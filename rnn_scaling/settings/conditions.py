@@ -58,7 +58,7 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     several = " or ".join(f"--variable_update={mode}" for mode in modes if registry.is_distributed(mode))
     for name in ("num_workers", "cluster_timeout", "cluster_heartbeat", "coordinator_address"):
         yield name, Condition(lambda c: registry.is_distributed(c.update.variable_update), several, mode)
-    servers = " or ".join(f"--variable_update={mode}" for mode, each in modes.items() if each.has_servers)
+    servers = " or ".join(f"--variable_update={mode}" for mode, row in modes.items() if row.has_servers)
     yield "num_ps", Condition(lambda c: registry.has_servers(c.update.variable_update), servers, mode)
     reduced = Condition(
         lambda c: c.update.compress_gradients != "int8",

@@ -142,12 +142,12 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
     holds, needed = DATA_SOURCES[source].holds, dataset or "text"
     workload = WORKLOADS[name]
     if dataset and dataset not in workload.datasets:
-        sizes = either([f"{own} ({size} x {size})" for own, size in workload.image_sizes.items()])
+        sizes = either([f"{supported} ({size} x {size})" for supported, size in workload.image_sizes.items()])
         least = f", since its layers need {workload.smallest_image} x {workload.smallest_image} pixels"
-        other = next(model for model, row in WORKLOADS.items() if dataset in row.datasets)
+        model = next(model for model, row in WORKLOADS.items() if dataset in row.datasets)
         yield (
             f"--dataset={dataset}: --model={name} supports only images of {sizes}"
-            f"{least if workload.smallest_image else ''}; leave it out, or use another network, such as --model={other}"
+            f"{least if workload.smallest_image else ''}; leave it out, or use another network, such as --model={model}"
         )
     elif holds and holds != needed:
         sources = [source for source, row in DATA_SOURCES.items() if row.holds in ("", needed)]
@@ -219,7 +219,7 @@ def _framework(config: RunConfig, num_gpus: int) -> list[str]:
     for option, allowed in _ALLOWED_ELSEWHERE.items():
         value = getattr(getattr(config, GROUP_OF[option]), option)
         if value not in allowed:
-            remedy = f"use {' or '.join(spell(option, each) for each in allowed)}" if allowed[0] else "leave it out"
+            remedy = f"use {' or '.join(spell(option, choice) for choice in allowed)}" if allowed[0] else "leave it out"
             faults.append(f"--framework={name} does not support {spell(option, value)}; {remedy}")
     sizes = config.tower_batch_sizes()
     if row.has_equal_towers and len(set(sizes)) > 1:

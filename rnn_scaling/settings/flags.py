@@ -187,9 +187,9 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
         given = parse(argv, fields(groups))
     except FlagErrors as e:
         given, lines = e.given, e.lines
-    own, files = build(groups, given, lines)
+    options, files = build(groups, given, lines)
     input_files.allow(files.max_file_mb)
-    return own
+    return options
 
 
 def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str] = ()) -> list[Any]:

@@ -32,11 +32,11 @@ _READERS = registry.readers(WORKLOADS)  # of options that not every workload rea
 
 def image_batches() -> str:
     """Batch sizes that presets give networks of images: "small 8 or 32, seed 32 or 128"."""
-    sizes: dict[str, set[int]] = {}
+    by_preset: dict[str, set[int]] = {}
     for entry in WORKLOADS.values():
         for preset, size in entry.batch_sizes.items():
-            sizes.setdefault(preset, set()).add(size)
-    return ", ".join(f"{preset} {registry.either(map(str, sorted(each)))}" for preset, each in sizes.items())
+            by_preset.setdefault(preset, set()).add(size)
+    return ", ".join(f"{preset} {registry.either(map(str, sorted(sizes)))}" for preset, sizes in by_preset.items())
 
 
 def model_of(preset: Any) -> str:

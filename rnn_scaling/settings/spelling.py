@@ -23,9 +23,9 @@ def command(config: Mapping[str, Any], **changes: Any) -> str:
     model = presets.model_of(wanted["preset"])
     defaults = {**_defaults(wanted["preset"], wanted["device"], wanted.get("model", model)), "model": model}
     always = {"encoder_type", "variable_update", "num_devices", scale.axis(wanted)}
-    said = [(name, value) for name, value in wanted.items() if name in always or value != defaults.get(name, value)]
+    options = [(name, value) for name, value in wanted.items() if name in always or value != defaults.get(name, value)]
     words = []
-    for name, value in said:
+    for name, value in options:
         if value is None or name in ignored or (name in NOT_COMPARED and name != "preset"):
             continue
         if name in always or not _follows(name, value, wanted):

@@ -22,10 +22,10 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     Where one of the command's groups has the field `trace_batches`, every run is traced. A FlagErrors names every
     unknown flag, malformed value and contradiction.
     """
-    own = flags.fields(groups)
+    own_fields = flags.fields(groups)
     lines: list[str] = []
     try:
-        given = flags.parse(words, {**configs.OPTIONS, **own}, lists=True)
+        given = flags.parse(words, {**configs.OPTIONS, **own_fields}, lists=True)
     except flags.FlagErrors as e:
         given, lines = e.given, e.lines
     lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
@@ -35,7 +35,7 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
         if name in given and not (name == "checkpoint_dir" and _only_reads(given))
     ]
     single = {}
-    for name in own.keys() & given.keys():
+    for name in own_fields.keys() & given.keys():
         values = given.pop(name)
         single[name] = values[0]
         if len(values) > 1:

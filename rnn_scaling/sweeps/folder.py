@@ -71,13 +71,13 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     result, others, originals = Survey(), _Others([*before, *jobs]), Originals()
     repeated = ("interrupted", "failed") if retry_failed else ("interrupted",)
     for job in jobs:
-        own = _read(job, result.unreadable)
-        there, differences = _best(job, own, others)
+        in_place = _read(job, result.unreadable)
+        there, differences = _best(job, in_place, others)
         if there is None or is_placeholder(there):
             result.pending.append(job)
             continue
         original = "" if differences else originals.of(job.path.name, there)
-        if original and there is own:
+        if original and there is in_place:
             result.unreadable.append((job.path, f"{job.path}: a copy of {original}"))
         if differences and not force and _has_numbers(there):
             remedy = "choose another --out, or --force overwrites it"
@@ -89,13 +89,13 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     return result
 
 
-def _best(job: Job, own: RunRecord | None, others: _Others) -> tuple[RunRecord | None, str]:
+def _best(job: Job, in_place: RunRecord | None, others: _Others) -> tuple[RunRecord | None, str]:
     """(the record in a job's place, or one of the same flags elsewhere in the folder; the flags that differ)."""
-    if own is not None and is_placeholder(own):
-        return own, ""
-    differences = _differences(own.config, job.run) if own else ""
-    elsewhere = others.take(job) if own is None or differences else None
-    return (elsewhere, "") if elsewhere else (own, differences)
+    if in_place is not None and is_placeholder(in_place):
+        return in_place, ""
+    differences = _differences(in_place.config, job.run) if in_place else ""
+    elsewhere = others.take(job) if in_place is None or differences else None
+    return (elsewhere, "") if elsewhere else (in_place, differences)
 
 
 def _read(job: Job, unreadable: list[tuple[Path, str]]) -> RunRecord | None:

@@ -87,8 +87,8 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
         sides.append(Setting(both, theirs, {**common_axes, **axes}))
     reserved = [name for name in RESERVED if any(name in side.flags for side in sides)]
     lines += [f"--{name} is set by ab; leave it out" for name in reserved]
-    own, how = flags.build(GROUPS[:2], single, lines)
-    return own, how, sides
+    options, how = flags.build(GROUPS[:2], single, lines)
+    return options, how, sides
 
 
 def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:

@@ -119,7 +119,7 @@ def devices_of(work: Work) -> list[Any]:
 def _stacked(work: Work, mesh: Any) -> dict[str, jax.Array]:
     """The towers' batches, joined along a new first axis that is spread over the devices."""
     sharding = NamedSharding(mesh, PartitionSpec(TOWERS))
-    return {name: jax.device_put(np.stack([one[name] for one in work.batches]), sharding) for name in work.batches[0]}
+    return {key: jax.device_put(np.stack([batch[key] for batch in work.batches]), sharding) for key in work.batches[0]}
 
 
 def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:

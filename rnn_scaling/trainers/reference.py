@@ -44,7 +44,7 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
         for batch in source.next_batches(None)
     )
     learning_rate, results = _trained(ours, engine)
-    cores, each = resolved["cpu_affinity"], devices.cpu_cores_per_device
+    cores, share = resolved["cpu_affinity"], devices.cpu_cores_per_device
     on_cpus = devices.device == "cpu"
     names = [f"{devices.device.upper()}:{number}" for number in range(devices.num_devices)]
     num_slots = len(optimizers.build(config.training.optimizer, config.training.learning_rate).first_slots)
@@ -60,9 +60,9 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
         flops_per_item=workload.flops_per_item(feed.max_lengths),
         parameters={"trainable": trainable, "bytes": 4 * trainable, "moving": 0, "optimizer": num_slots * trainable},
         result_file=config.output.result_file,
-        threads=each if on_cpus else max(1, len(cores) // devices.num_devices),
+        threads=share if on_cpus else max(1, len(cores) // devices.num_devices),
         cores=tuple(
-            tuple(cores[(n * each + k) % len(cores)] for k in range(each)) for n in range(len(names)) if on_cpus
+            tuple(cores[(n * share + k) % len(cores)] for k in range(share)) for n in range(len(names)) if on_cpus
         ),
         resolved={
             "scaling": resolved["scaling"],

@@ -74,9 +74,9 @@ def build(work: Work, rank: int) -> loop.Step:
         network = torch.compile(network)
     names = ("source", "target_input", "target_output")
     batch = [torch.tensor(work.batches[rank][name], dtype=torch.long, device=device) for name in names]
-    own = work.loss_items[rank]
+    loss_items = work.loss_items[rank]
     # DistributedDataParallel takes the mean over ranks, and we the mean over the words of all.
-    scale = work.num_devices / sum(work.loss_items) if work.exchanges else 1 / own
+    scale = work.num_devices / sum(work.loss_items) if work.exchanges else 1 / loss_items
     wait: Callable[[], object] = torch.cuda.synchronize if work.on_gpus else lambda: None
 
     def step() -> float:
@@ -86,7 +86,7 @@ def build(work: Work, rank: int) -> loop.Step:
         (loss_sum * scale).backward()
         optimizer.step()
         wait()
-        return float(loss_sum.detach()) / own
+        return float(loss_sum.detach()) / loss_items
 
     return step
 

@@ -81,11 +81,11 @@ class SerialGradients:
         """The batches of step `number`; to be asked for once each, in order."""
         with tf.device(self._device):
             numbers = range(number * self._repeats, (number + 1) * self._repeats)
-            drawn = [self._next(tf.constant(each, tf.int64)) for each in numbers]
+            drawn = [self._next(tf.constant(micro, tf.int64)) for micro in numbers]
             if self._slices:
                 drawn = [self._cut(batches[0], self._slices) for batches in drawn]
             towers = list(zip(*drawn))
-            loss_items = [sum(float(self._workload.counts(batch).loss_items) for batch in own) for own in towers]
+            loss_items = [sum(float(self._workload.counts(batch).loss_items) for batch in tower) for tower in towers]
         return Towers(towers, loss_items)
 
     def _cut(self, batch: Any, sizes: Sequence[int]) -> list[Any]:

@@ -55,13 +55,13 @@ class Checkpoint:
     Attributes:
       folder: of its files.
       batches: that were done, warm-up included.
-      told: of each batch, as `RunState.batches_since` gives it.
+      columns: of each batch, as `RunState.batches_since` gives them.
       resumed: how the run was resumed before, as a record's `batches.resumed`.
     """
 
     folder: Path
     batches: int
-    told: Mapping[str, Any]
+    columns: Mapping[str, Any]
     resumed: Sequence[Mapping[str, Any]]
 
 
@@ -172,10 +172,10 @@ def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any], dict[str, An
 
 def _rank_part(folder: Path, part: Mapping[str, Any]) -> Checkpoint:
     checkpoint = Checkpoint(folder, _batches(folder), dict(part["told"]), list(part["resumed"]))
-    build(Rank, {**checkpoint.told, "rank": 0}, RUN)  # a ValueError names what cannot be
+    build(Rank, {**checkpoint.columns, "rank": 0}, RUN)  # a ValueError names what cannot be
     for resumption in checkpoint.resumed:
         build(Resumption, resumption)
-    if any(len(checkpoint.told[name]) != checkpoint.batches for name in ("seconds", "items", "loss")):
+    if any(len(checkpoint.columns[name]) != checkpoint.batches for name in ("seconds", "items", "loss")):
         raise ValueError(f"{RUN} lacks some of the {checkpoint.batches} batches")
     return checkpoint
 
@@ -222,7 +222,7 @@ def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]],
     """Makes a folder with the variables of all ranks a checkpoint, and removes those before the newest KEPT.
 
     Args:
-      ranks: `told` and `resumed` of each rank, as a `Checkpoint` has them.
+      ranks: of each rank its columns as `told`, and `resumed`, as a `Checkpoint` has them.
       files: that the run reads its data from.
 
     Raises:

@@ -106,14 +106,14 @@ class Saver:
 
     def save(self, step: TrainStep) -> None:
         """Saves the batches done so far; where that cannot be written the run goes on, and says so."""
-        told = self._state.batches_since(0)
-        done = len(told["seconds"])
+        columns = self._state.batches_since(0)
+        done = len(columns["seconds"])
         if not self._directory or done == self._tried:
             return
         self._tried = done
         if lacking := forgotten(step):
             raise ValueError(f"the checkpoint would lack {', '.join(lacking)}")
-        if problem := self._write(done, told, step):
+        if problem := self._write(done, columns, step):
             last = f"the last checkpoint is from batch {self._saved}" if self._saved else "there is none before it"
             entry.warn(
                 f"--checkpoint_dir={self._directory}: {problem}; batch {done} was not saved, {last}; the run goes on"
@@ -121,12 +121,12 @@ class Saver:
         else:
             self._saved = done
 
-    def _write(self, done: int, told: Mapping[str, Any], step: TrainStep) -> str:
+    def _write(self, done: int, columns: Mapping[str, Any], step: TrainStep) -> str:
         """Writes a checkpoint together with the other ranks; why it could not be, which rank 0 knows, or empty."""
         folder = checkpoint_folder.folder_of(self._directory, done)
         problem = _problem(_write_variables, step, folder, self._cluster.rank)
-        resumed = [encode(each) for each in self._state.resumed]
-        parts = self._cluster.gather(f"checkpoint {done}", {"problem": problem, "told": told, "resumed": resumed})
+        resumed = [encode(resumption) for resumption in self._state.resumed]
+        parts = self._cluster.gather(f"checkpoint {done}", {"problem": problem, "told": columns, "resumed": resumed})
         if parts is None:
             return ""
         problems = [(rank, part.pop("problem")) for rank, part in enumerate(parts)]
@@ -146,8 +146,8 @@ class Saver:
             return
         done = self._state.checkpoint.batches if self._state.checkpoint else 0
         seen = self._cluster.gather("checkpoint", [checkpoint_folder.holder(self._directory), done]) or []
-        for rank, each in enumerate(seen):
-            if each != seen[0]:
+        for rank, view in enumerate(seen):
+            if view != seen[0]:
                 raise CheckpointError(
                     f"--checkpoint_dir={self._directory}: rank {rank} does not see there what rank 0 wrote; give a "
                     "folder that all ranks share"

@@ -190,8 +190,8 @@ class Cluster(Alone):
         self._member.leave()
 
     def workers(self, state: "RunState") -> Workers:
-        own = {"batches": state.batches_since(0), "details": state.details()}
-        reports = {**self._member.reports(), self.rank: [own]}
+        report = {"batches": state.batches_since(0), "details": state.details()}
+        reports = {**self._member.reports(), self.rank: [report]}
         workers = [peer.rank for peer in self._peers if peer.role == "worker"]
         for index, rank in enumerate(workers if state.staleness() else ()):
             reports.setdefault(rank, []).append({"batches": state.of_worker(index), "details": {}})

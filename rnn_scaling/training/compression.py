@@ -88,9 +88,9 @@ class Half(Compression):
     ) -> list[list[tf.Tensor]]:
         """`change` of every gradient and its scale, on its tower's device."""
 
-        def changed(own: Sequence[tf.Tensor], scale: tf.Tensor | None) -> list[tf.Tensor]:
-            own_scales = [None] * len(own) if scale is None else tf.unstack(scale, len(own))
-            return [change(*pair) for pair in zip(own, own_scales, strict=True)]
+        def changed(gradients: Sequence[tf.Tensor], scale: tf.Tensor | None) -> list[tf.Tensor]:
+            own_scales = [None] * len(gradients) if scale is None else tf.unstack(scale, len(gradients))
+            return [change(*pair) for pair in zip(gradients, own_scales, strict=True)]
 
         return on_each(self._devices, changed, grads, scales or [None] * len(grads))
 

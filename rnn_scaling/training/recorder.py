@@ -100,10 +100,10 @@ class Recorder:
         # The unfinished record; our trainers fill its `resolved` and `parameters`.
         self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
-        own, size, self._launcher = 0, 1, ""
+        launched_rank, size, self._launcher = 0, 1, ""
         if num_ranks != 1 and None in (rank, num_ranks):
-            own, size, self._launcher = launch.place(os.environ, socket.gethostname())
-        self._rank, num_ranks = own if rank is None else rank, size if num_ranks is None else num_ranks
+            launched_rank, size, self._launcher = launch.place(os.environ, socket.gethostname())
+        self._rank, num_ranks = launched_rank if rank is None else rank, size if num_ranks is None else num_ranks
         if not 0 <= self._rank < num_ranks:
             raise ValueError(f"expected rank from 0 to num_ranks - 1, got {self._rank} of {num_ranks}")
         self.recording.clients = num_ranks
@@ -241,8 +241,8 @@ class Recorder:
         """All ranks, which rank 0 waits for if it ended well; and why the run has no result."""
         if self._ranks is None:
             return None, error
-        own = {"batches": self.recording.batches_since(0), "details": self.recording.details()}
-        ranks, failure = self._ranks.end(own, acceptance.in_a_line(error) if error else "")
+        report = {"batches": self.recording.batches_since(0), "details": self.recording.details()}
+        ranks, failure = self._ranks.end(report, acceptance.in_a_line(error) if error else "")
         if self._rank or not ranks:
             return None, error
         if not failure and (differing := [rank for rank in ranks if len(rank.seconds) != len(self.step_s)]):

@@ -106,8 +106,8 @@ class ScheduledStep(TrainStep):
     def _build_one(self, number: tf.Tensor) -> tf.Tensor:
         (counts,), _ = self._build_step(number)
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        own = [tf.cast(worker, tf.float64), tf.cast(self._async_update.staleness, tf.float64)]
-        return tf.concat([tf.stack(own), counts], 0)
+        head = [tf.cast(worker, tf.float64), tf.cast(self._async_update.staleness, tf.float64)]
+        return tf.concat([tf.stack(head), counts], 0)
 
 
 def _fetched(step: Any, timeout_s: float) -> Sequence[float]:

@@ -113,7 +113,7 @@ class SlicedStep(TrainStep):
         self.tower_gradients = tuple(self._update.run(backward))
         self._update.apply(self.tower_gradients)
         self._keep_moving([output.moving for output in outputs])
-        return [self._counts_of(*each) for each in zip(range(len(outputs)), sums, slices.on_host)], None
+        return [self._counts_of(*args) for args in zip(range(len(outputs)), sums, slices.on_host)], None
 
     def _tables_elsewhere(self) -> set[str]:
         states = self._update.variable_states()
@@ -131,9 +131,9 @@ class SlicedStep(TrainStep):
                 mean_loss *= loss_scale
             summed = [losses, *([self._workload.correct(joined, batch)] if self._config.model.accuracy else [])]
             of_towers = [
-                [tf.reduce_sum(part) for part in tf.split(each, self._config.tower_batch_sizes())] for each in summed
+                [tf.reduce_sum(part) for part in tf.split(terms, self._config.tower_batch_sizes())] for terms in summed
             ]
-            return [Sums(*each) for each in zip(*of_towers)], tf.gradients(mean_loss, list(logits))
+            return [Sums(*sums) for sums in zip(*of_towers)], tf.gradients(mean_loss, list(logits))
 
     def _counts_of(self, index: int, sums: Sums, piece: Any) -> tf.Tensor:
         """As `_counts`; what is counted is counted on the host, so that nothing of the batch moves for it."""

@@ -93,11 +93,11 @@ class RunState(Recording):
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
         """Takes over the batches that were done before; to be called before the phase of the batches."""
-        told, timer = checkpoint.told, self.timer
-        self.checkpoint, self.resumed = checkpoint, [build(Resumption, each) for each in checkpoint.resumed]
-        timer.step_s, timer.step_items = list(told["seconds"]), list(told["items"])
-        timer.step_loss = [math.nan if loss is None else loss for loss in told["loss"]]
-        self._columns = {name: list(told.get(name, ())) for name in COLUMNS}
+        columns, timer = checkpoint.columns, self.timer
+        self.checkpoint, self.resumed = checkpoint, [build(Resumption, resumption) for resumption in checkpoint.resumed]
+        timer.step_s, timer.step_items = list(columns["seconds"]), list(columns["items"])
+        timer.step_loss = [math.nan if loss is None else loss for loss in columns["loss"]]
+        self._columns = {name: list(columns.get(name, ())) for name in COLUMNS}
         self._carried_s = math.fsum(timer.step_s)
 
     @property
@@ -127,8 +127,8 @@ class RunState(Recording):
     def batches_since(self, first: int) -> dict[str, list[Any]]:
         """As of `Recording`, with what the towers did."""
         stop = min(len(self.timer.step_loss), len(self._columns["tower_items"]))
-        told = {name: values[first:stop] for name, values in self._columns.items() if values or name != "correct"}
-        return {**self._timed(first, stop), **told}
+        columns = {name: values[first:stop] for name, values in self._columns.items() if values or name != "correct"}
+        return {**self._timed(first, stop), **columns}
 
     def of_worker(self, index: int) -> dict[str, Any]:
         """What a coordinator knows of the steps of one worker, as the fields of a `records.workers.Rank`."""
@@ -148,8 +148,8 @@ class RunState(Recording):
 
     def _of_batches(self, first: int) -> Sequence[Done]:
         """The steps of the batches from this number on; those that ended later belong to none."""
-        each = self._config.cluster.num_workers
-        return self.steps[each * first : each * len(self.timer.step_s)]
+        num_workers = self._config.cluster.num_workers
+        return self.steps[num_workers * first : num_workers * len(self.timer.step_s)]
 
     def details(self) -> dict[str, Any]:
         """As of `Recording`, with what a watch saw."""
@@ -159,7 +159,7 @@ class RunState(Recording):
         """As of `Recording`, with what was looked at inside the step; arguments as in `recording.Recording.record`."""
         # Of all processes, this one first.
         several = [rank.certificate for rank in workers.ranks] if workers else [self.certificate]
-        certificate = certificates.joined(each for each in several if each)
+        certificate = certificates.joined(certificate for certificate in several if certificate)
         result = super().record(status, error, workers)
         return dataclasses.replace(result, graph=self.graph, trace=self.trace, certificate=certificate)
 
@@ -172,6 +172,6 @@ class RunState(Recording):
         )
 
     def _of_towers(self, steps: int) -> dict[str, Any]:
-        told = {name: tuple(values[:steps]) for name, values in self._columns.items()}
-        counts = {name: told[name] if told["correct"] else None for name in ("loss_items", "correct")}
-        return {**{name: tuple(map(tuple, told[name])) for name in ("tower_items", "tower_positions")}, **counts}
+        columns = {name: tuple(values[:steps]) for name, values in self._columns.items()}
+        counts = {name: columns[name] if columns["correct"] else None for name in ("loss_items", "correct")}
+        return {**{name: tuple(map(tuple, columns[name])) for name in ("tower_items", "tower_positions")}, **counts}

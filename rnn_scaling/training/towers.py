@@ -166,7 +166,7 @@ class TrainStep:
         ready = self._ready_at() if self.engine.size > 1 else None
         self._update.apply(self.tower_gradients)
         self._keep_moving([outcome.moving for outcome in outcomes])
-        return [self._counts(*each) for each in zip(range(len(outcomes)), outcomes, batches)], ready
+        return [self._counts(*args) for args in zip(range(len(outcomes)), outcomes, batches)], ready
 
     def _ready_at(self) -> tf.Tensor | None:
         """When the gradients of all towers were computed, on CPUs; what a GPU's host knows of is when they began."""
@@ -184,7 +184,9 @@ class TrainStep:
           batches: `[tower][micro-batch]`.
         """
         with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
-            return self._update.total_items([tf.add_n(list(map(self._workload.loss_items, own))) for own in batches])
+            return self._update.total_items(
+                [tf.add_n(list(map(self._workload.loss_items, tower_batches))) for tower_batches in batches]
+            )
 
     def _tower(
         self, index: int, batches: Sequence[Any], denominator: tf.Tensor, steps: Sequence[tf.Tensor]
@@ -207,9 +209,9 @@ class TrainStep:
                     mean_loss = outcome.loss_sum / denominator
                     if inputs.loss_scale is not None:
                         mean_loss *= inputs.loss_scale
-                own = self._differentiate(index, inputs, mean_loss)
+                grads = self._differentiate(index, inputs, mean_loss)
                 with tf.name_scope(f"tower_{index}/backward/"):
-                    summed = {name: gradients.add([summed[name], own[name]]) for name in own} if summed else own
+                    summed = {name: gradients.add([summed[name], grads[name]]) for name in grads} if summed else grads
             outcomes.append(outcome)
         correct = [outcome.correct for outcome in outcomes if outcome.correct is not None]
         loss_sum = tf.add_n([outcome.loss_sum for outcome in outcomes])

@@ -48,7 +48,8 @@ def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
     (tmp_path / "batch_00000040").mkdir()
     save(tmp_path / "batch_00000040" / "variables")  # a process was killed while it saved
     found = newest(str(tmp_path), resolved(num_batches=70, progress=False, save_every=3))
-    assert found.batches == 30 and found.told["items"] == [8] * 30 and found.resumed == [{"batch": 1, "seconds": 2.0}]
+    assert found.batches == 30 and found.columns["items"] == [8] * 30
+    assert found.resumed == [{"batch": 1, "seconds": 2.0}]
     assert Path(f"{checkpoint_folder.variables_in(found.folder, 0)}.index").read_bytes() == b"index"
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["batch_00000020", "batch_00000030"]
 
@@ -159,7 +160,7 @@ def _change_run(folder, **fields):
 
 def test_a_rank_reads_what_it_had_done_itself(tmp_path):
     write(tmp_path, 1, *({"told": {"seconds": [k + 1], "items": [8], "loss": [1.0]}, "resumed": []} for k in range(2)))
-    assert [newest(str(tmp_path), resolved(), rank=rank).told["seconds"] for rank in range(2)] == [[1], [2]]
+    assert [newest(str(tmp_path), resolved(), rank=rank).columns["seconds"] for rank in range(2)] == [[1], [2]]
     (tmp_path / "batch_00000001" / "variables_1.index").unlink()
     with pytest.raises(CheckpointError, match="is damaged"):
         newest(str(tmp_path), resolved())

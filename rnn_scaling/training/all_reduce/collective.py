@@ -31,10 +31,10 @@ class CollectiveGroup:
         """The sum, or with `merge` "Max" the maximum, over all members' tensors of one static shape, on each device."""
         options = {**self._options(), "instance_key": next(_instance_keys), "merge_op": merge, "final_op": "Id"}
 
-        def one(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
+        def reduced(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
             return tf.raw_ops.CollectiveReduceV2(input=tensor, ordering_token=order, **options)
 
-        return on_each(self.devices, one, tensors, self._orders())
+        return on_each(self.devices, reduced, tensors, self._orders())
 
     def gather(self, tensors: Sequence[tf.Tensor], shape_key: tf.Tensor | None = None) -> list[tf.Tensor]:
         """All members' tensors, joined along the first axis in the order of ranks, on each device.
@@ -45,11 +45,11 @@ class CollectiveGroup:
         """
         options, instance_key = self._options(), next(_instance_keys if shape_key is None else _shape_keys)
 
-        def one(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
+        def gathered(tensor: tf.Tensor, order: list[tf.Tensor]) -> tf.Tensor:
             key = instance_key if shape_key is None else instance_key + shape_key
             return tf.raw_ops.CollectiveGatherV2(input=tensor, instance_key=key, ordering_token=order, **options)
 
-        return on_each(self.devices, one, tensors, self._orders())
+        return on_each(self.devices, gathered, tensors, self._orders())
 
     def _options(self) -> dict[str, Any]:
         return {"group_size": self.size, "group_key": _group_key(self.devices), "communication_hint": self.hint}

@@ -23,8 +23,8 @@ class WorkerReduce:
     def total(self, counts: Sequence[tf.Tensor]) -> tf.Tensor:
         """The sum of a scalar over all towers of all workers, on the host; `counts`: one a tower of this worker."""
         with tf.device(self._hosts.devices[0]):
-            own = tf.add_n(list(counts))
-        return self._hosts.reduce([own])[0]
+            worker_total = tf.add_n(list(counts))
+        return self._hosts.reduce([worker_total])[0]
 
     def most_rows(self, tower_rows: Sequence[Rows]) -> dict[str, tf.Tensor]:
         """Rows of the largest tower of all, at least 1, by name: int32 scalars on the host."""
@@ -33,8 +33,8 @@ class WorkerReduce:
             return {}
         with tf.device(self._hosts.devices[0]):
             counts = tf.stack([[tf.shape(rows[name].indices)[0] for name in names] for rows in tower_rows])
-            own = tf.maximum(1, tf.reduce_max(counts, 0))
-        return dict(zip(names, tf.unstack(self._hosts.reduce([own], "Max")[0], len(names))))
+            largest = tf.maximum(1, tf.reduce_max(counts, 0))
+        return dict(zip(names, tf.unstack(self._hosts.reduce([largest], "Max")[0], len(names))))
 
     def gather(self, slices: Sequence[tf.IndexedSlices], most_rows: tf.Tensor) -> list[tf.IndexedSlices]:
         """The sum of sparse gradients, one a tower here: the rows of all towers of all workers, on each tower's device.

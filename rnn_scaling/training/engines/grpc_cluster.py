@@ -32,13 +32,13 @@ def start(request: Request) -> Engine:
     local.configure(request)
     # Its own address is in the cluster: TensorFlow would advertise a loopback one otherwise.
     tf.config.experimental_connect_to_cluster(tf.train.ClusterSpec(dict(place.addresses)), "worker", 0, protocol="grpc")
-    own = local.describe(request, task_name("worker", 0), 0, 1)
+    engine = local.describe(request, task_name("worker", 0), 0, 1)
     devices = [
-        f"{task_name('worker', worker)}/device:{own.device_type}:{index}"
+        f"{task_name('worker', worker)}/device:{engine.device_type}:{index}"
         for worker in range(place.num_workers)
         for index in range(request.num_devices)
     ]
-    return dataclasses.replace(own, devices=tuple(devices), servers=server_devices(place))
+    return dataclasses.replace(engine, devices=tuple(devices), servers=server_devices(place))
 
 
 def serve(request: Request, place: Place) -> Engine:

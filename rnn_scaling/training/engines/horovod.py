@@ -60,10 +60,10 @@ def load() -> ModuleType:
 
 def slots(hosts: Sequence[str], rank: int) -> dict[str, str]:
     """Where a worker stands among all, in the variables that Horovod reads."""
-    local = [other for other, host in enumerate(hosts) if host == hosts[rank]]
+    local = [peer_rank for peer_rank, host in enumerate(hosts) if host == hosts[rank]]
     local_rank = local.index(rank)
     # Those that have the same number on their hosts.
-    across = [other for other, host in enumerate(hosts) if hosts[:other].count(host) == local_rank]
+    across = [peer_rank for peer_rank, host in enumerate(hosts) if hosts[:peer_rank].count(host) == local_rank]
     variables = {"HOROVOD_HOSTNAME": hosts[rank]}
     for prefix, number, count in (
         ("HOROVOD_", rank, len(hosts)),

@@ -158,5 +158,5 @@ def _names(task: str, device_type: str) -> tuple[str, ...]:
     """Full names, as variables have them: a graph that mixes two spellings shows two devices for one."""
     # TensorFlow's names in a process without a cluster leave the task out.
     known = [device.name for device in tf.config.list_logical_devices(device_type)]
-    own = [name for name in known if name.startswith(("/device:", f"{task}/"))]
-    return tuple(f"{task}/device:{device_type}:{index}" for index in range(len(own)))
+    names = [name for name in known if name.startswith(("/device:", f"{task}/"))]
+    return tuple(f"{task}/device:{device_type}:{index}" for index in range(len(names)))

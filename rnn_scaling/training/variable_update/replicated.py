@@ -91,7 +91,7 @@ class Replicated(Replicas):
     ) -> list[tf.IndexedSlices]:
         """Sparse gradients, one a tower, with other rows."""
         return gradients.on_each(
-            self.devices, lambda each: tf.IndexedSlices(change(each.values), each.indices, each.dense_shape), slices
+            self.devices, lambda rows: tf.IndexedSlices(change(rows.values), rows.indices, rows.dense_shape), slices
         )
 
 

@@ -72,10 +72,10 @@ class Learning:
 
     def sooner(self, learned: Learned) -> Interval | None:
         """How many times as soon as one device it reached the target; None where either did not."""
-        one = self.baseline(learned)
-        if one is None or one.seconds is None or learned.seconds is None:
+        baseline = self.baseline(learned)
+        if baseline is None or baseline.seconds is None or learned.seconds is None:
             return None
-        return ratio(one.seconds, learned.seconds)
+        return ratio(baseline.seconds, learned.seconds)
 
 
 def weights(batches: Batches) -> Sequence[int]:

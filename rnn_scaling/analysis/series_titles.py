@@ -75,11 +75,11 @@ def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
 def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names; those that several have with the options that only some of these tell, or that differ among them."""
     longer = []
-    for name, own in zip(names, options):
-        several = [same for other, same in zip(names, options) if other == name]
+    for name, known in zip(names, options):
+        several = [same for other_name, same in zip(names, options) if other_name == name]
         every = dict.fromkeys(option for same in several for option in same)
         apart = [option for option in every if len({repr(same.get(option)) for same in several}) > 1]
-        longer.append(", ".join([name, *(f"{option}={own[option]}" for option in apart if option in own)]))
+        longer.append(", ".join([name, *(f"{option}={known[option]}" for option in apart if option in known)]))
     return longer
 
 

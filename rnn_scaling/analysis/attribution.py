@@ -94,7 +94,10 @@ class LossPart:
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """One row's loss against n times its baseline. loss = sum of the known parts + residual = told parts + rest."""
+    """One row's loss against n times its baseline.
+
+    loss = sum of the known parts + residual = parts that differ from 0 + rest.
+    """
 
     row: Row
     ideal: Interval  # in items/s, as loss and residual

@@ -182,7 +182,7 @@ def _is_odd(view: View, reading: Reading, clean: Sequence[Reading]) -> bool:
 
 
 def of_other_baseline(reading: Reading) -> Reading:
-    """The reading, named as one for another baseline than it seems."""
+    """The reading with the name of a fault of the baseline: the rows follow from another one."""
     return dataclasses.replace(reading, relation=dataclasses.replace(reading.relation, name="other baseline"))
 
 

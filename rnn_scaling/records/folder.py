@@ -80,10 +80,10 @@ def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
 
 
 def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The records in their order; failed runs of other trainers have the options and the unit that others tell.
+    """The records in their order; failed runs of other trainers get the options and the unit of good runs.
 
-    Such a run left no log that tells its batch size. It has what all good runs tell that agree with whatever it does
-    tell, on as many devices where there are any, else on others.
+    A failed run left no log with its batch size. It gets the values that are equal in all good runs with its own
+    options: runs on the same number of devices if there are any, otherwise all of them.
     """
     good = [run for run in records if run.status == "ok" and TRAINER in run.config]
     texts = [({name: repr(value) for name, value in run.config.items()}, run) for run in good]

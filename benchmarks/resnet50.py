@@ -14,60 +14,19 @@ its 95 % confidence interval. Above 1, the first peer is slower.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from rnn_scaling.analysis.confidence import paired_ratio
-from rnn_scaling.processes import tether
+from benchmarks.peers import Run, measured, ratio_text, serve, start_tensorflow, timed
 
 LEARNING_RATE = 0.01
 OURS = {"ours": {}, "ours_nchw": {"data_format": "NCHW"}, "ours_xla": {"xla": True}}
 KERAS = {"keras": "auto", "keras_no_xla": False}
 TORCH = {"torch": "contiguous", "torch_channels_last": "channels_last", "torch_compiled": "compiled"}
-Run = Callable[[int], tuple[list[float], list[float]]]
-"""Makes so many steps -> wall and CPU seconds of each."""
-
-
-class Peer:
-    """A process that makes steps when asked and is stopped in between."""
-
-    def __init__(self, name: str, command: list[str], said: Path) -> None:
-        """said: the file that gets what it says on stderr."""
-        self.name, self._said = name, said
-        words = [sys.executable, tether.__file__, str(os.getpid()), *command]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with said.open("w") as stderr:
-            self._process = subprocess.Popen(words, stderr=stderr, **pipes)
-        self.first_loss = self._answer()["loss"]
-        self._process.send_signal(signal.SIGSTOP)
-
-    def measure(self, count: int) -> np.ndarray:
-        """(wall, CPU) seconds of a step, means of `count`."""
-        self._process.send_signal(signal.SIGCONT)
-        print(count, file=self._process.stdin, flush=True)
-        answer = self._answer()
-        self._process.send_signal(signal.SIGSTOP)
-        return np.array([np.mean(answer["wall_s"]), np.mean(answer["cpu_s"])])
-
-    def close(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.wait()
-
-    def _answer(self) -> dict:
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        sys.exit(f"error: the process of {self.name} ended: {self._said.read_text()[-2000:]}")
 
 
 def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
@@ -77,14 +36,6 @@ def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
         return [options.torch_python, str(script), str(npz), str(options.threads), TORCH[name]]
     own = [sys.executable, "-m", "benchmarks.resnet50", f"--peer={name}", f"--npz={npz}"]
     return [*own, f"--threads={options.threads}", f"--batch_size={options.batch_size}"]
-
-
-def start_tensorflow(threads: int) -> None:
-    """Sets TensorFlow's pools as the trainer does for one device with so many cores."""
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(2 if threads > 1 else 1)
 
 
 def ours(name: str, options: argparse.Namespace) -> tuple[float, Run]:
@@ -152,53 +103,18 @@ def keras_fit(name: str, options: argparse.Namespace) -> tuple[float, Run]:
     return fit(1), run
 
 
-def timed(step: Callable[[], object]) -> Run:
-    """A `Run` of single steps, which end before they return."""
-
-    def run(count: int) -> tuple[list[float], list[float]]:
-        wall_s, cpu_s = [], []
-        for _ in range(count):
-            wall, cpu = time.perf_counter(), time.process_time()
-            step()
-            wall_s.append(time.perf_counter() - wall)
-            cpu_s.append(time.process_time() - cpu)
-        return wall_s, cpu_s
-
-    return run
-
-
 def work(options: argparse.Namespace) -> None:
     """One peer's process: its first loss, then the times of as many steps as it is asked for."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.peer in KERAS:
         start_tensorflow(options.threads)
     loss, run = (ours if options.peer in OURS else keras_fit)(options.peer, options)
-    print(json.dumps({"loss": loss}), flush=True)
-    for line in sys.stdin:
-        wall_s, cpu_s = run(int(line))
-        print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s}), flush=True)
+    serve(loss, run)
 
 
 def compare(options: argparse.Namespace) -> list[str]:
     """A line a peer."""
-    peers: list[Peer] = []
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for name in options.peers:
-                words = command(name, options, Path(folder, "network.npz"))
-                peers.append(Peer(name, words, Path(folder, name)))
-                print(f"{name} is ready", file=sys.stderr)
-            for peer in peers:
-                peer.measure(options.warmup)
-            rounds = []
-            for number in range(options.rounds):
-                measured = {peer.name: peer.measure(options.steps) for peer in (peers if number % 2 else peers[::-1])}
-                rounds.append([measured[peer.name] for peer in peers])
-                print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
-        finally:
-            for peer in peers:
-                peer.close()
-    times = np.array(rounds)  # [round, peer, (wall, CPU)]
+    peers, times = measured(options, lambda name, npz: command(name, options, npz))
     lines = ["| peer | step (ms) | CPU (ms) | images/s | first of it (wall) | (CPU) | first loss |", "|---" * 7 + "|"]
     for index, peer in enumerate(peers):
         wall_s, cpu_s = np.median(times[:, index], axis=0)
@@ -206,13 +122,6 @@ def compare(options: argparse.Namespace) -> list[str]:
         cells = [peer.name, f"{1e3 * wall_s:.0f}", f"{1e3 * cpu_s:.0f}", f"{options.batch_size / wall_s:.1f}"]
         lines.append("| " + " | ".join([*cells, *ratios, f"{peer.first_loss:.5f}"]) + " |")
     return lines
-
-
-def ratio_text(of_peer: np.ndarray, of_first: np.ndarray) -> str:
-    """What the first peer's step is of another's."""
-    interval = paired_ratio(list(of_peer), list(of_first))
-    ends = "" if interval.ends is None else f" ({interval.ends[0]:.2f} to {interval.ends[1]:.2f})"
-    return f"{interval.value:.2f}{ends}"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -9,13 +9,13 @@ The end of its input ends the process. It needs only PyTorch and NumPy.
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 
 import numpy as np
 import torch
 from torch import nn
+
+from benchmarks.peers import serve, timed
 
 LEARNING_RATE = 0.01
 STACKS = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # channels, blocks, stride of the first
@@ -96,15 +96,7 @@ def main() -> None:
         optimizer.step()
         return float(loss)
 
-    print(json.dumps({"loss": step()}), flush=True)
-    for line in sys.stdin:
-        wall_s, cpu_s = [], []
-        for _ in range(int(line)):
-            wall, cpu = time.perf_counter(), time.process_time()
-            step()
-            wall_s.append(time.perf_counter() - wall)
-            cpu_s.append(time.process_time() - cpu)
-        print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s}), flush=True)
+    serve(step(), timed(step))
 
 
 if __name__ == "__main__":

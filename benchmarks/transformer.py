@@ -13,15 +13,13 @@ benchmarks/resnet50.py. Above 1, the first peer is slower.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.resnet50 import Peer, Run, ratio_text, start_tensorflow, timed
+from benchmarks.peers import Peer, Run, measured, ratio_text, serve, start_tensorflow, timed
 
 STEADY_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "4000000000"}
 
@@ -96,24 +94,7 @@ def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
 
 def compare(options: argparse.Namespace) -> list[str]:
     """A line a peer."""
-    peers: list[Peer] = []
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for name in options.peers:
-                words = command(name, options, Path(folder, "network.npz"))
-                peers.append(Peer(name, words, Path(folder, name)))
-                print(f"{name} is ready", file=sys.stderr)
-            for peer in peers:
-                peer.measure(options.warmup)
-            rounds = []
-            for number in range(options.rounds):
-                measured = {peer.name: peer.measure(options.steps) for peer in (peers if number % 2 else peers[::-1])}
-                rounds.append([measured[peer.name] for peer in peers])
-                print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
-        finally:
-            for peer in peers:
-                peer.close()
-    return table(options, peers, np.array(rounds))
+    return table(options, *measured(options, lambda name, npz: command(name, options, npz)))
 
 
 def table(options: argparse.Namespace, peers: list[Peer], times: np.ndarray) -> list[str]:
@@ -154,10 +135,7 @@ def work(options: argparse.Namespace) -> None:
     """One peer's process: its first loss, then the times of as many steps as it is asked for."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     loss, run = gemm(options) if options.peer == "gemm" else ours(options)
-    print(json.dumps({"loss": loss}), flush=True)
-    for line in sys.stdin:
-        wall_s, cpu_s = run(int(line))
-        print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s}), flush=True)
+    serve(loss, run)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -188,7 +166,6 @@ def main() -> None:
         parser().error("the peer torch needs --torch_python; ./run.sh setup-frameworks torch makes one")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     os.environ.update(STEADY_MEMORY)
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
     print("\n".join(compare(options)))
 
 

@@ -9,14 +9,14 @@ have, start from 0. Attention without masks of padding, which this batch does no
 
 from __future__ import annotations
 
-import json
 import math
 import sys
-import time
 
 import numpy as np
 import torch
 from torch import nn
+
+from benchmarks.peers import serve, timed
 
 
 class Transformer(nn.Module):
@@ -95,15 +95,7 @@ def main() -> None:
         optimizer.step()
         return float(loss.detach())
 
-    print(json.dumps({"loss": step()}), flush=True)
-    for line in sys.stdin:
-        wall_s, cpu_s = [], []
-        for _ in range(int(line)):
-            wall, cpu = time.perf_counter(), time.process_time()
-            step()
-            wall_s.append(time.perf_counter() - wall)
-            cpu_s.append(time.process_time() - cpu)
-        print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s}), flush=True)
+    serve(step(), timed(step))
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ def images_of(workload: str, dataset: str | None) -> tuple[int, int]:
     return WORKLOADS[workload].image_sizes[name], DATASETS[name]
 
 
-TRANSLATED = "words of the best translations, the end of each among them"  # what a run counts that decodes
+TRANSLATED = "words of the best translations, including each end-of-sentence word"  # items of a decode
 
 
 def unit_of(options: Mapping[str, Any]) -> str:

@@ -94,7 +94,10 @@ class LossPart:
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """One row's loss against n times its baseline. loss = sum of the known parts + residual = told parts + rest."""
+    """One row's loss against n times its baseline.
+
+    loss = sum of the known parts + residual = parts that differ from 0 + rest.
+    """
 
     row: Row
     ideal: Interval  # in items/s, as loss and residual
@@ -151,8 +154,8 @@ class Attribution:
 
 def attribute_all(wanted: Sequence[Row], rows: Sequence[Row]) -> list[Attribution | None]:
     """Splits the loss of the wanted rows; None on one device, without a good run or without its baseline."""
-    own = [row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None]
-    by_key = {row.key: row for row in (*rows, *own) if row.rate is not None}
+    with_baselines = [row for scaled in wanted for row in (scaled.baseline, scaled) if row is not None]
+    by_key = {row.key: row for row in (*rows, *with_baselines) if row.rate is not None}
     losses = []
     for row in wanted:
         base = row.baseline if row.num_devices > 1 and row.rate else None
@@ -182,9 +185,10 @@ class _Attributor:
         levels = self._levels(reached, most)
         parts = tuple(self._part(name, level) for name, level in levels.items())
         known = [level for level in levels.values() if not level.missing]
-        told = [levels[part.name] for part in parts if part.is_told]
+        reported = [levels[part.name] for part in parts if part.is_told]
         residual, rest = (
-            functools.reduce(operator.sub, some, loss) if len(some) < len(levels) else NOTHING for some in (known, told)
+            functools.reduce(operator.sub, some, loss) if len(some) < len(levels) else NOTHING
+            for some in (known, reported)
         )
         residual_points, loss_points = self._points(residual), self._points(loss)
         return Attribution(

@@ -166,15 +166,17 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     first. A configuration whose own deviation is larger is judged by that, with the degrees of all. None where nothing
     is known, as for single processes throughout.
     """
-    own = [scatter(_logs(rates)) for rates in groups]
+    deviations = [scatter(_logs(rates)) for rates in groups]
     degrees = [len(rates) - 1 for rates in groups]
     if not (free := sum(degrees)):
         return [None] * len(groups)
-    deviation = math.sqrt(math.fsum(deviation**2 * count for deviation, count in zip(own, degrees)) / free)
+    deviation = math.sqrt(math.fsum(deviation**2 * count for deviation, count in zip(deviations, degrees)) / free)
     spread = max(max(rates) / min(rates) for rates in groups)
     common = Scatter(deviation, free, POOLED if len(groups) > 1 else "", spread=spread)
-    larger = [of_row > deviation * (1 + 1e-9) for of_row in own]  # beyond rounding, which a single group has too
-    return [Scatter(of_row, free, POOLED, common, spread) if above else common for of_row, above in zip(own, larger)]
+    larger = [of_row > deviation * (1 + 1e-9) for of_row in deviations]  # beyond rounding, which a single group has too
+    return [
+        Scatter(of_row, free, POOLED, common, spread) if above else common for of_row, above in zip(deviations, larger)
+    ]
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
@@ -184,13 +186,13 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     larger. It is larger in half of all series without drift, too, so the note names the rule and no cause.
     """
     logs = _logs(rates)
-    k, own = len(logs), scatter(logs)
+    k, deviation = len(logs), scatter(logs)
     if k < 2:
         return None
     if k < MIN_ORDERED:
-        return Scatter(own, k - 1)
+        return Scatter(deviation, k - 1)
     slow = math.sqrt(long_run_variance(np.asarray(logs)))
-    return Scatter(slow, cosines(k), ORDERED) if slow > own else Scatter(own, k - 1, ORDERED)
+    return Scatter(slow, cosines(k), ORDERED) if slow > deviation else Scatter(deviation, k - 1, ORDERED)
 
 
 def within_half_width(step_s: Numbers, items: Numbers) -> float | None:

@@ -41,8 +41,8 @@ class Rows(Sequence[Row]):
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
         facts, options = told_facts([[row] for row in self.rows]), told_options(self.rows)
         return [
-            {"machine": machine, **dict(told), **_record(row, options)}
-            for machine, told, row in zip(self.machines, facts, self.rows)
+            {"machine": machine, **dict(row_facts), **_record(row, options)}
+            for machine, row_facts, row in zip(self.machines, facts, self.rows)
         ]
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -71,11 +71,11 @@ class Learning:
         return next((found for found in self.learned if found.row is learned.row.one_device), None)
 
     def sooner(self, learned: Learned) -> Interval | None:
-        """How many times as soon as one device it reached the target; None where either did not."""
-        one = self.baseline(learned)
-        if one is None or one.seconds is None or learned.seconds is None:
+        """The time to the target on one device / that of this run; None if one of them did not reach it."""
+        baseline = self.baseline(learned)
+        if baseline is None or baseline.seconds is None or learned.seconds is None:
             return None
-        return ratio(one.seconds, learned.seconds)
+        return ratio(baseline.seconds, learned.seconds)
 
 
 def weights(batches: Batches) -> Sequence[int]:

@@ -109,8 +109,8 @@ def _share_of_peak(measured: Measured) -> Interval | None:
 
 
 def _peak(run: RunRecord, num_devices: int) -> float | None:
-    own, peak = len(run.resolved.devices or ()), run.resolved.peak_flops_per_second
-    return peak if peak is None or own in (0, num_devices) else peak * num_devices / own
+    num_local, peak = len(run.resolved.devices or ()), run.resolved.peak_flops_per_second
+    return peak if peak is None or num_local in (0, num_devices) else peak * num_devices / num_local
 
 
 def _parameters(measured: Measured) -> Interval | None:

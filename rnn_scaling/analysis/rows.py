@@ -278,15 +278,15 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     """One row for each configuration, in the order of their first records."""
     alone = _rows(records)
     scatters = scatters_of(alone)
-    alone = [dataclasses.replace(row, scatter=own) if (own := scatters.get(row.key)) else row for row in alone]
+    alone = [dataclasses.replace(row, scatter=scatter) if (scatter := scatters.get(row.key)) else row for row in alone]
     baselines: dict[Key, list[tuple[separation.Facts, Row]]] = {}
     for row in alone:
         if row.baseline:
             baselines.setdefault(_work(row), []).append((row.facts, row))
     for i, row in enumerate(alone):
         if not row.baseline:
-            one = separation.on_one_device(row.facts, baselines.get(_work(row), []))
-            alone[i] = dataclasses.replace(row, one_device=one)
+            baseline = separation.on_one_device(row.facts, baselines.get(_work(row), []))
+            alone[i] = dataclasses.replace(row, one_device=baseline)
     return alone
 
 

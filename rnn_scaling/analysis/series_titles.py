@@ -58,7 +58,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
             words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
         names.append(", ".join([*words, *separation.in_words(facts)]))
     names = told_apart(names, [row.unit for row in firsts])
-    return _with_what_some_tell(names, read)
+    return _with_distinct_options(names, read)
 
 
 def told_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
@@ -72,14 +72,14 @@ def _told_fact(what: str, members: Sequence[Row]) -> tuple[str, str]:
     return (what, facts[what]) if what in facts else separation.values_of(what, (row.records[0] for row in members))
 
 
-def _with_what_some_tell(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names; those that several have with the options that only some of these tell, or that differ among them."""
+def _with_distinct_options(names: Sequence[str], options: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names. Equal names get the options that only some of their runs record, or that differ among them."""
     longer = []
-    for name, own in zip(names, options):
-        several = [same for other, same in zip(names, options) if other == name]
+    for name, known in zip(names, options):
+        several = [same for other_name, same in zip(names, options) if other_name == name]
         every = dict.fromkeys(option for same in several for option in same)
         apart = [option for option in every if len({repr(same.get(option)) for same in several}) > 1]
-        longer.append(", ".join([name, *(f"{option}={own[option]}" for option in apart if option in own)]))
+        longer.append(", ".join([name, *(f"{option}={known[option]}" for option in apart if option in known)]))
     return longer
 
 

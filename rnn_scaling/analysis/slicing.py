@@ -37,7 +37,7 @@ def predicted(cut: Cut, tower: int) -> tuple[int, int] | None:
             continue
         if part.bytes is None or part.read == ELSEWHERE:
             return None
-        own = part.bytes // all_samples * samples  # every sample has as many bytes
-        there += part.bytes if cut.on == DEVICE else own
-        back += own if cut.on == DEVICE and part.read == LOOKUP else 0
+        tower_bytes = part.bytes // all_samples * samples  # every sample has as many bytes
+        there += part.bytes if cut.on == DEVICE else tower_bytes
+        back += tower_bytes if cut.on == DEVICE and part.read == LOOKUP else 0
     return there, back

@@ -75,10 +75,10 @@ def audit(path: Path, max_numbers: int = MAX_NUMBERS) -> FileReport:
 def _checked(path: Path, max_numbers: int) -> FileReport:
     report = FileReport(str(path))
     try:
-        own = own_records.read(path)
-        if own:
-            report.comparisons, report.findings = own_records.check(own)
-        for table in [own_records.table(own, str(path))] if own else joined(documents.tables(path), max_numbers):
+        runs = own_records.read(path)
+        if runs:
+            report.comparisons, report.findings = own_records.check(runs)
+        for table in [own_records.table(runs, str(path))] if runs else joined(documents.tables(path), max_numbers):
             report.tables += len(set(table.parts)) or 1
             report.numbers += table.count
             found = views(table)
@@ -164,8 +164,8 @@ def _findings(
     for fault in filter(_is_material, repairs.faults(view, believed)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
         of_fault = [reading for reading in believed if fault.broken[0] in reading.instances]
-        other = next((reading for reading in of_fault if readings.is_other_row(view, reading, fault)), None)
-        yield refs, _of_column(view, readings.of_other_baseline(other)) if other else _of_fault(view, fault)
+        rebased = next((reading for reading in of_fault if readings.is_other_row(view, reading, fault)), None)
+        yield refs, _of_column(view, readings.of_other_baseline(rebased)) if rebased else _of_fault(view, fault)
     of_columns = (readings.mistakes, readings.inverses, readings.contradictions, readings.other_baselines)
     for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
         yield tuple(item.ref for item in view.columns[reading.target].items if item), _of_column(view, reading)

@@ -206,20 +206,20 @@ def _sources(view: View, target: int, column: Column, connected: Set[frozenset[i
     if column.quantity == "efficiency":  # what its header states says more
         barred |= set(MEASURES)
     found = [
-        k for k, other in enumerate(view.columns) if k != target
-        and other.quantity not in barred and sum(map(bool, other.items)) > 1
-        and frozenset((k, target)) not in connected and not _is_copy(column, other)
-        and not other.meaning.is_statistic
+        k for k, source in enumerate(view.columns) if k != target
+        and source.quantity not in barred and sum(map(bool, source.items)) > 1
+        and frozenset((k, target)) not in connected and not _is_copy(column, source)
+        and not source.meaning.is_statistic
     ]  # fmt: skip
     return sorted(sorted(found, key=lambda k: abs(k - target))[:NEAREST])
 
 
 def _forms(
-    view: View, column: Column, sources: Sequence[int], relation: Relation, own: int | None = None
+    view: View, column: Column, sources: Sequence[int], relation: Relation, required: int | None = None
 ) -> Iterator[tuple[tuple[int, ...], Relation, float]]:
-    """(columns, relation of these, its prior bits) of all that fit roughly, and have a column `own` if there is one."""
+    """(columns, relation of these, its prior bits) of all that fit roughly, and have column `required` if given."""
     choices = itertools.combinations if relation.is_symmetric else itertools.permutations
-    chosen = [columns for columns in choices(sources, len(relation.sources)) if own is None or own in columns]
+    chosen = [columns for columns in choices(sources, len(relation.sources)) if required is None or required in columns]
     price = math.log2(max(1, len(chosen) / 2))
     if column.quantity == "speedup" and relation.text == "target = a / b" and len(chosen) == 2:
         price = -_ONLY  # of the only two columns
@@ -243,9 +243,9 @@ def _form(column: Column, sources: Sequence[Column], relation: Relation, bits: f
     return dataclasses.replace(relation, name=name, bits=bits, shift=shift)
 
 
-def _is_copy(column: Column, other: Column) -> bool:
+def _is_copy(column: Column, source: Column) -> bool:
     """Whether half of the numbers are those of another column."""
-    pairs = [(a.number.text, b.number.text) for a, b in zip(column.items, other.items) if a and b]
+    pairs = [(a.number.text, b.number.text) for a, b in zip(column.items, source.items) if a and b]
     return 2 * sum(a == b for a, b in pairs) >= max(1, len(pairs))
 
 
@@ -286,7 +286,7 @@ def _names_both(name: str, a: Column, b: Column) -> bool:
     words = [set(_WORD.findall(part)) for part in parts]
     others = [set(_WORD.findall(column.name.lower())) for column in (a, b)]
     return len(parts) == 2 and all(
-        word and word & other - same for word, other, same in zip(words, others, reversed(others))
+        word and word & column_words - same for word, column_words, same in zip(words, others, reversed(others))
     )
 
 

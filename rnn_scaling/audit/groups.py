@@ -97,10 +97,10 @@ def _by_rule(
 ) -> dict[str, Sequence[int]]:
     """Baselines of one series by rule, the best first. rows: those that have all numbers."""
     at = next((item.ref[1] for item in target.items if item), 0)
-    one = shift[1] * (1.0 - shift[0])
+    baseline_value = shift[1] * (1.0 - shift[0])
     counted = [(item.low, row) for row in rows if devices and (item := devices.items[row])]
     printed = [(item, row) for row in rows if (item := target.items[row])]
-    units = [(abs(0.5 * (item.low + item.high) - one), row) for item, row in printed if is_one(item, shift)]
+    units = [(abs(0.5 * (item.low + item.high) - baseline_value), row) for item, row in printed if is_one(item, shift)]
     blank = [row for row in rows if target.items[row] is None]
     is_same = len({tuple(_value(column, row) for column in sources) for row in blank}) == 1
     return {

@@ -15,7 +15,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 _QUANTITIES = [
-    (name, _compiled(word), _compiled(other) if other else None) for name, word, other in _DATA["quantities"]
+    (name, _compiled(word), _compiled(excluded) if excluded else None) for name, word, excluded in _DATA["quantities"]
 ]
 _COUNT = _compiled(
     r"(?:^|[\s(,@_=-])(?:(?P<nodes>\d{1,5}) ?(?:nodes?|machines?|hosts?|servers?) ?[x×*,/] ?)?"
@@ -78,8 +78,8 @@ def _number(count: re.Match[str]) -> int:
 @functools.lru_cache(maxsize=4096)
 def quantity_of(text: str) -> str:
     """The quantity that a text in lower case names, "" for none."""
-    for name, pattern, other in _QUANTITIES:
-        if pattern.search(text) and not (other and other.search(text)):
+    for name, pattern, excluded in _QUANTITIES:
+        if pattern.search(text) and not (excluded and excluded.search(text)):
             return name
     return ""
 

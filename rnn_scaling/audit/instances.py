@@ -6,6 +6,7 @@ tables: 6 bits. A number that is missed costs MISS bits, about what it costs to 
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import functools
 import math
@@ -61,7 +62,7 @@ class Term(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Instance:
+class Instance(abc.ABC):
     """Numbers of one row, and of its baseline, that a relation connects."""
 
     relation: Relation
@@ -73,9 +74,9 @@ class Instance:
     spread: float = SPREAD  # range of the target in its column: a column of equal numbers proves little
     devices: float = 1.0  # of the row
 
+    @abc.abstractmethod
     def fits(self, ref: Ref) -> tuple[float, float]:
         """Bounds of the number at `ref`, in the unit of its column, that satisfy the relation given all others."""
-        raise NotImplementedError
 
     def holds_within(self, tolerance: float) -> bool:
         """Whether the relation holds with this tolerance."""

@@ -80,17 +80,17 @@ def _of_series(column: Column, points: Sequence[tuple[Item, Item]], checked: fro
     """Outliers of one series, by devices."""
     is_time = column.quantity == "seconds"
     speeds = [1 / item.high if is_time else item.low for _, item in points]
-    each = [speed / n.low for speed, (n, _) in zip(speeds, points)]
+    per_device = [speed / n.low for speed, (n, _) in zip(speeds, points)]
     if is_time and speeds[-1] < 1.5 * speeds[0]:
         return  # weak scaling, or nothing gained
-    second, best = sorted(each)[-2:]
+    second, best = sorted(per_device)[-2:]
     for k in range(1, len(points)):
         n, item = points[k]
-        most = second if each[k] == best else best
+        most = second if per_device[k] == best else best
         neighbours = [speeds[j] for j in (k - 1, k + 1) if j < len(speeds)]
         least = SUPERLINEAR if len(points) > 3 else FEW_SUPERLINEAR
-        if item.ref not in checked and each[k] > least * most:
-            likely = n.low * min(each[k - 1], most), n.low * most
+        if item.ref not in checked and per_device[k] > least * most:
+            likely = n.low * min(per_device[k - 1], most), n.low * most
             yield Outlier("superlinear", item, _as_printed(likely, is_time))
         elif len(neighbours) == 2 and speeds[k] * SLIPPED < min(neighbours):
             yield Outlier("below", item, _as_printed((min(neighbours), max(neighbours)), is_time))

@@ -54,9 +54,9 @@ def _moves(instances: Sequence[Product], missed: Sequence[Product]) -> Iterator[
         neighbours = [targets[row + step].number.value for row in rows if row + step in targets]
         if len(set(neighbours)) >= _FEWEST:
             yield SHIFTED, lambda i, step=step: _with_target(i, targets.get(i.row + step))  # type: ignore[misc]
-    for other in instances[:_MOST_BASELINES]:
-        if other.row not in rows:
-            items = {t.item.ref[1]: t.item for t in other.terms[1:] if t.item.ref[0] == other.terms[0].item.ref[0]}
+    for base in instances[:_MOST_BASELINES]:
+        if base.row not in rows:
+            items = {t.item.ref[1]: t.item for t in base.terms[1:] if t.item.ref[0] == base.terms[0].item.ref[0]}
             yield OTHER_BASELINE, lambda i, items=items: _rebased(i, items)  # type: ignore[misc]
     if max(max(map(abs, instance.terms[0].logs())) for instance in missed) > _CLEAR:
         yield INVERSE, lambda i: _with_first(i, i.terms[0]._replace(exponent=-1))

@@ -113,7 +113,7 @@ def _agreeing(ranked: Sequence[Reading]) -> list[Reading]:
     missed = {instance.row for instance in best.missed}
     kept = [best]
     for reading in ranked[1:]:
-        is_new = all(reading.relation.text != other.relation.text for other in kept)
+        is_new = all(reading.relation.text != kept_reading.relation.text for kept_reading in kept)
         if is_new and {instance.row for instance in reading.missed} <= missed and reading.bits >= 0.5 * best.bits:
             kept.append(reading)
     return kept
@@ -173,16 +173,16 @@ def _prints_one(view: View, reading: Reading, row: int) -> bool | None:
 
 def _is_odd(view: View, reading: Reading, clean: Sequence[Reading]) -> bool:
     """Whether the row that prints 1 is not the baseline, and another column prints 1 at the baseline."""
-    alike = [other for other in clean if (other.grouping, other.rule) == ("all", "fewest devices")]
+    alike = [candidate for candidate in clean if (candidate.grouping, candidate.rule) == ("all", "fewest devices")]
     compared = {instance.row for instance in reading.instances}
     is_one = [_prints_one(view, reading, row) for row in range(len(view.lines))]
-    baselines = [row for row, one in enumerate(is_one) if one is not None and row not in compared]
+    baselines = [row for row, prints_one in enumerate(is_one) if prints_one is not None and row not in compared]
     is_moved = len(baselines) == 1 and not is_one[baselines[0]] and any(is_one) and reading in alike
-    return is_moved and any(_prints_one(view, other, baselines[0]) for other in alike)
+    return is_moved and any(_prints_one(view, candidate, baselines[0]) for candidate in alike)
 
 
 def of_other_baseline(reading: Reading) -> Reading:
-    """The reading, named as one for another baseline than it seems."""
+    """The reading with the name of a fault of the baseline: the rows follow from another one."""
     return dataclasses.replace(reading, relation=dataclasses.replace(reading.relation, name="other baseline"))
 
 

@@ -129,7 +129,7 @@ def _exchanges(found: Sequence[Fault]) -> list[Fault]:
     left, kept = list(found), []
     while left:
         fault = left.pop(0)
-        partner = next((other for other in left if _fit_each_other(fault, other)), None)
+        partner = next((candidate for candidate in left if _fit_each_other(fault, candidate)), None)
         if partner:
             left.remove(partner)
             a, b = fault.changes[0], partner.changes[0]
@@ -144,8 +144,8 @@ def _fit_each_other(a: Fault, b: Fault) -> bool:
     if len(places) != 2 or places[0][0][1] != places[1][0][1]:
         return False
     items = {term.item.ref: term.item for fault in (a, b) for instance in fault.broken for term in instance.terms}
-    (one, other) = (items[ref] for ref, _ in places)
-    return all(low <= item.high and item.low <= high for item, (_, (low, high)) in zip((other, one), places))
+    (first, second) = (items[ref] for ref, _ in places)
+    return all(low <= item.high and item.low <= high for item, (_, (low, high)) in zip((second, first), places))
 
 
 def _refs(instance: Instance) -> list[Ref]:

@@ -119,7 +119,7 @@ def _gained(instances: Sequence[Instance], tolerance: float, spread: float, valu
     if 2 * len(missed) >= len(instances):
         repaired += [_with_baseline(instances, ref, spread) for ref in shared]
     if len(instances) <= _MOST_EXCHANGED and instances[0].relation.bits > PRIOR:
-        repaired += [_with_exchange(instances, one, other, spread) for one, other in _pairs(missed, shared)]
+        repaired += [_with_exchange(instances, first, second, spread) for first, second in _pairs(missed, shared)]
     return max(repaired)
 
 
@@ -127,8 +127,8 @@ def _pairs(missed: Sequence[Instance], shared: Mapping[Ref, Item]) -> Iterator[t
     """Numbers of one column that may have changed places: of two missed rows, or of the baseline and one of many."""
     items = [[term.item for term in instance.terms] for instance in missed]
     some = items[0] if len(missed) == 2 else shared.values()
-    for one, others in itertools.product(some, items[1:] if len(missed) == 2 else items):
-        yield from ((one, item) for item in others if item.ref[1] == one.ref[1] and item.ref != one.ref)
+    for first, others in itertools.product(some, items[1:] if len(missed) == 2 else items):
+        yield from ((first, item) for item in others if item.ref[1] == first.ref[1] and item.ref != first.ref)
 
 
 def _shared(missed: Sequence[Instance]) -> dict[Ref, Item]:
@@ -165,9 +165,9 @@ def _with_baseline(instances: Sequence[Instance], ref: Ref, spread: float) -> fl
     return max(expected, gained - MISS * (len(fits) - most))
 
 
-def _with_exchange(instances: Sequence[Instance], one: Item, other: Item, spread: float) -> float:
+def _with_exchange(instances: Sequence[Instance], first: Item, second: Item, spread: float) -> float:
     """Bits if two numbers change places."""
-    moved = [exchanged(instance, {one.ref: other, other.ref: one}) for instance in instances]
+    moved = [exchanged(instance, {first.ref: second, second.ref: first}) for instance in instances]
     return sum(instance.bits(0.0, spread) for instance in moved) - MISS
 
 

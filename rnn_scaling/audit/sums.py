@@ -24,8 +24,8 @@ def of_columns(view: View, target: int, column: Column) -> Iterator[Reading]:
     if spread < NARROW:
         return
     alike = [
-        k for k, other in enumerate(view.columns)
-        if k != target and other.quantity in (column.quantity, "") and not headers.is_total(other.name)
+        k for k, addend in enumerate(view.columns)
+        if k != target and addend.quantity in (column.quantity, "") and not headers.is_total(addend.name)
     ]  # fmt: skip
     words = column.meaning.words
     runs = [alike, [k for k in alike if words & view.columns[k].meaning.words]]
@@ -58,25 +58,25 @@ def running(view: View, target: int, column: Column) -> Iterator[Reading]:
     spread = inner_range(column)
     if column.quantity in COUNTS or column.is_exact or spread < NARROW:
         return
-    for source, other in enumerate(view.columns):
-        if source == target or other.quantity in COUNTS or not _runs_up(view, column, other):
+    for source, increments in enumerate(view.columns):
+        if source == target or increments.quantity in COUNTS or not _runs_up(view, column, increments):
             continue
-        is_stated = headers.is_total(column.name) or column.meaning.words & other.meaning.words
+        is_stated = headers.is_total(column.name) or column.meaning.words & increments.meaning.words
         prior = 1.0 if is_stated else FAR_FETCHED
-        relation = Relation(f"{column.name} = {CUMULATIVE} of {other.name}", CUMULATIVE, prior)
+        relation = Relation(f"{column.name} = {CUMULATIVE} of {increments.name}", CUMULATIVE, prior)
         instances = of_rows(view, target, relation, (source,), range(len(view.lines)))
         yield scored(column, Reading(relation, target, (source,), instances, 0.0), 0.0, spread)
 
 
-def _runs_up(view: View, column: Column, other: Column) -> bool:
+def _runs_up(view: View, column: Column, increments: Column) -> bool:
     """Whether half of the steps from row to row, and of the first numbers, are roughly those of another column."""
     is_later = np.append(False, view.part_of[1:] == view.part_of[:-1])
     bounds = column.low, column.high
     low, high = (bound - np.where(is_later, np.roll(before, 1), 0.0) for bound, before in zip(bounds, bounds[::-1]))
-    size = np.maximum(np.abs(other.low), np.abs(other.high))
+    size = np.maximum(np.abs(increments.low), np.abs(increments.high))
     slack = CLOSE * np.where(size > 0, size, 1.0)
-    is_compared = ~np.isnan(low - other.low)
-    fits = (low - other.high <= slack) & (high - other.low >= -slack)
+    is_compared = ~np.isnan(low - increments.low)
+    fits = (low - increments.high <= slack) & (high - increments.low >= -slack)
     return bool(2 * np.count_nonzero(fits) >= np.count_nonzero(is_compared) > 2)
 
 

@@ -175,8 +175,8 @@ class View:
     def before_brackets(self, target: int) -> int | None:
         """Of a column of numbers in brackets that of the numbers before them."""
         places = {item.ref[1] for item in self.columns[target].items if item}
-        own = {place - len(self.table.header) for place in places}
-        return next((k for k, c in enumerate(self.columns) if own == {item.ref[1] for item in c.items if item}), None)
+        outer = {place - len(self.table.header) for place in places}
+        return next((k for k, c in enumerate(self.columns) if outer == {item.ref[1] for item in c.items if item}), None)
 
 
 def rows_by(keys: Iterable[Hashable]) -> dict[Hashable, list[int]]:
@@ -215,8 +215,8 @@ def _column(name: str, meaning: Meaning, cells: Sequence[Cell]) -> Column:
         elif is_count:
             items.append(Item(number, ref, number.value, number.value))
         else:
-            own = factors.get(number.unit, factor)
-            items.append(Item(number, ref, number.low * own, number.high * own))
+            item_factor = factors.get(number.unit, factor)
+            items.append(Item(number, ref, number.low * item_factor, number.high * item_factor))
     return Column(name, meaning, quantity, factor, tuple(items))
 
 

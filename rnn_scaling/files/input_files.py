@@ -172,8 +172,8 @@ def _is_deep(value: Any) -> bool:
     """Whether lists and objects are nested deeper than `MAX_DEPTH`."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        inside = (each.values() if type(each) is dict else each for each in level if type(each) in (dict, list))
-        level = [inner for each in inside for inner in each if type(inner) in (dict, list)]
+        inside = (node.values() if type(node) is dict else node for node in level if type(node) in (dict, list))
+        level = [inner for values in inside for inner in values if type(inner) in (dict, list)]
         if not level:
             return False
     return True
@@ -184,7 +184,7 @@ def _mended(value: Any) -> Any:
     if type(value) is str:
         return value.encode(errors="replace").decode()
     if type(value) is list:
-        return [_mended(each) for each in value]
+        return [_mended(item) for item in value]
     if type(value) is dict:
-        return {_mended(name): _mended(each) for name, each in value.items()}
+        return {_mended(name): _mended(item) for name, item in value.items()}
     return value

@@ -57,7 +57,7 @@ class Bar:
                 bars.append([])
             before = step
             bars[-1] += [(line, step, *shown)] if shown else []
-        lasts = [bar[-1] if self.has_mean else max(bar, key=lambda each: each[1]) for bar in bars if bar]
+        lasts = [bar[-1] if self.has_mean else max(bar, key=lambda reading: reading[1]) for bar in bars if bar]
         counted, rows = lasts[1:] or lasts, []
         if counted:
             steps = math.fsum(step for _, step, _, _ in counted)
@@ -74,11 +74,11 @@ class Bar:
         found: dict[tuple[object, ...], list[tuple[int, re.Match[str]]]] = {}
         for line, rank, match in self._matches(lines):
             title = re.sub(r"\d+", "#", (match["bar"] or "").strip())
-            own = found.setdefault((rank, title, match["total"]), [])
-            own.append((line, match))
-            if len(own) > MOST_LINES:
-                del own[1::2]
-        return max(found.values(), key=lambda own: (_growing(own), len(own)), default=[])
+            bar_lines = found.setdefault((rank, title, match["total"]), [])
+            bar_lines.append((line, match))
+            if len(bar_lines) > MOST_LINES:
+                del bar_lines[1::2]
+        return max(found.values(), key=lambda bar_lines: (_growing(bar_lines), len(bar_lines)), default=[])
 
     def _matches(self, lines: Iterable[str]) -> Iterator[tuple[int, int | None, re.Match[str]]]:
         for number, text in numbered(lines):
@@ -88,9 +88,9 @@ class Bar:
                     yield number, rank, match
 
 
-def _growing(own: Sequence[tuple[int, re.Match[str]]]) -> int:
+def _growing(bar_lines: Sequence[tuple[int, re.Match[str]]]) -> int:
     """How many lines have a larger step than the line before: a bar of one step has none, however often it comes."""
-    steps = [_numbers(match)[0] for _, match in own]
+    steps = [_numbers(match)[0] for _, match in bar_lines]
     return sum(map(operator.lt, steps, steps[1:]))
 
 

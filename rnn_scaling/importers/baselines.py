@@ -40,9 +40,9 @@ def derive(rows: Sequence[ScalingRow]) -> list[Derived]:
     for row in rows:
         groups.setdefault(_group(row), []).append(row)
     by_work: _Ones = {}
-    for one in ones:
-        for work in works(one):
-            by_work.setdefault((_base(one), *work), {}).setdefault(one.series, []).append(one)
+    for baseline in ones:
+        for work in works(baseline):
+            by_work.setdefault((_base(baseline), *work), {}).setdefault(baseline.series, []).append(baseline)
     derived = []
     for row in rows:
         base, scaling = _baseline(row, by_work)
@@ -66,19 +66,19 @@ def remarks(rows: Sequence[ScalingRow]) -> list[str]:
     derived = derive(rows)
     sentences: dict[str, None] = {}
     ones = [row for row in rows if row.devices == 1 and row.rate is not None]
-    for row, one in zip(rows, derived):
+    for row, result in zip(rows, derived):
         if row.rate is None or not row.devices or row.devices == 1:
             continue
-        text = _borrowed(row, one.baseline) if one.baseline else _missing(row, ones)
+        text = _borrowed(row, result.baseline) if result.baseline else _missing(row, ones)
         if text:
             sentences.setdefault(text)
-    for base in {id(one.baseline[0]): one.baseline for one in derived if len(one.baseline) > 1}.values():
+    for base in {id(result.baseline[0]): result.baseline for result in derived if len(result.baseline) > 1}.values():
         sentences.setdefault(_spread(base))
     sentences.pop("", None)
-    said = [*_slow_runs(rows), *sentences]
-    if len(said) > MOST_REMARKS:
-        said[MOST_REMARKS:] = [f"and {len(said) - MOST_REMARKS} more sentences of this kind"]
-    return said
+    all_sentences = [*_slow_runs(rows), *sentences]
+    if len(all_sentences) > MOST_REMARKS:
+        all_sentences[MOST_REMARKS:] = [f"and {len(all_sentences) - MOST_REMARKS} more sentences of this kind"]
+    return all_sentences
 
 
 def mean(rows: Iterable[ScalingRow]) -> float:
@@ -118,21 +118,21 @@ def works(row: ScalingRow) -> list[tuple[str, str]]:
 
     One batch size follows from the other and the devices where the log has one alone.
     """
-    each, together = (cell and cell.value for cell in (row.batch_size, row.global_batch_size))
+    per_device, together = (cell and cell.value for cell in (row.batch_size, row.global_batch_size))
     devices = row.devices or 1
-    if each is None and together is None:
+    if per_device is None and together is None:
         return [(UNSAID, "")]
-    each, together = each or (together or 0.0) / devices, together or (each or 0.0) * devices
-    return [(WEAK, f"{each:.9g}"), (STRONG, f"{together:.9g}")]
+    per_device, together = per_device or (together or 0.0) / devices, together or (per_device or 0.0) * devices
+    return [(WEAK, f"{per_device:.9g}"), (STRONG, f"{together:.9g}")]
 
 
 def _borrowed(row: ScalingRow, baseline: Sequence[ScalingRow]) -> str:
-    other = baseline[0].series
-    if other == row.series:
+    series = baseline[0].series
+    if series == row.series:
         return ""
     return (
-        f"{name(row)}: speedup against one device of {other}, since none of its own mode is among the files; a step on "
-        "one device can take longer in one mode than in another"
+        f"{name(row)}: speedup against one device of {series}, since none of its own mode is among the files; a step "
+        "on one device can take longer in one mode than in another"
     )
 
 
@@ -140,18 +140,18 @@ def _missing(row: ScalingRow, ones: Sequence[ScalingRow]) -> str:
     """Why a row has no speedup: what the nearest run on one device differs in."""
     if not ones:
         return f"{name(row)}: no speedup, since no run on one device is among the files"
-    nearest = min(ones, key=lambda one: (len(_differences(row, one)), one.series))
+    nearest = min(ones, key=lambda baseline: (len(_differences(row, baseline)), baseline.series))
     differences = _differences(row, nearest)
     return f"{name(row)} on {row.devices}: no speedup, since the nearest run on one device has {', '.join(differences)}"
 
 
-def _differences(row: ScalingRow, one: ScalingRow) -> list[str]:
+def _differences(row: ScalingRow, baseline: ScalingRow) -> list[str]:
     """What a run on one device has otherwise, in words."""
-    here, there = _base(row).split(", "), _base(one).split(", ")
+    here, there = _base(row).split(", "), _base(baseline).split(", ")
     differences = [part or "no name" for part in there if part not in here]
     differences += [f"no {part}" for part in here if part and part not in there]
-    if not set(works(row)) & set(works(one)):
-        differences.append(f"batch size {_sizes(one)} instead of {_sizes(row)}")
+    if not set(works(row)) & set(works(baseline)):
+        differences.append(f"batch size {_sizes(baseline)} instead of {_sizes(row)}")
     return differences
 
 
@@ -163,7 +163,7 @@ def _sizes(row: ScalingRow) -> str:
 
 def _spread(baseline: Sequence[ScalingRow]) -> str:
     """A word on runs on one device that differ."""
-    rates = [one.rate.value for one in baseline if one.rate is not None]
+    rates = [row.rate.value for row in baseline if row.rate is not None]
     low, high = min(rates), max(rates)
     if high <= low * (1 + APART):
         return ""

@@ -88,9 +88,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     runs = [run for run in runs if run.steps]
     rows, remarks = [], []
     for run in runs:
-        row, said = _row(run, source, problems)
+        row, sentences = _row(run, source, problems)
         rows += [row] if row else []
-        remarks += said
+        remarks += sentences
     epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
     table = ScalingTable("GNMT", tuple(rows))
     nothing = "no TRAIN line of GNMT in this file"
@@ -125,14 +125,14 @@ def _row(run: _GnmtRun, source: str, problems: Problems) -> tuple[ScalingRow | N
         text = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
         problems.add(first.line, text, "warm-up")
         return None, []
-    each = [
+    rank_rates = [
         math.fsum(s.seconds * s.rate for s in steps) / math.fsum(s.seconds for s in steps) for steps in kept.values()
     ]
-    devices = _devices(run, len(each))
-    rate = math.fsum(each) * (devices / len(each) if devices else 1)
+    devices = _devices(run, len(rank_rates))
+    rate = math.fsum(rank_rates) * (devices / len(rank_rates) if devices else 1)
     if devices is None:
         problems.add(first.line, "the log does not say how many ranks there were: the rate is one rank's", "ranks")
-    steps = [step for one in kept.values() for step in one]
+    steps = [step for rank_steps in kept.values() for step in rank_steps]
     shown = sum(map(len, run.steps.values()))
     extra: dict[str, Cell | None] = {
         "steps shown": exact(len(steps)),
@@ -195,10 +195,10 @@ def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
     for rank, steps in run.steps.items():
         for epoch in dict.fromkeys(step.epoch for step in steps):
-            own = [step for step in steps if step.epoch == epoch]
-            means = [parse_cell(text) for text in (own[-1].mean_s, own[-1].mean_rate)]
+            epoch_steps = [step for step in steps if step.epoch == epoch]
+            means = [parse_cell(text) for text in (epoch_steps[-1].mean_s, epoch_steps[-1].mean_rate)]
             shown = [cell.value if cell else None for cell in means]
-            rows.append((epoch, rank, own[-1].of, len(own), *shown, run.totals.get(epoch)))
+            rows.append((epoch, rank, epoch_steps[-1].of, len(epoch_steps), *shown, run.totals.get(epoch)))
     return rows
 
 

@@ -38,7 +38,7 @@ class _HorovodStream:
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
-    each: tuple[str, str] | None = None
+    per_device: str = ""  # images/s of a device, as printed
     line: int = 0
     rates: list[float] = dataclasses.field(default_factory=list)
     is_on_cpus: bool = False  # a line says "per CPU" and not "per GPU"
@@ -89,7 +89,7 @@ class _HorovodReader(RankReader[_HorovodStream]):
             stream.line = line
         elif match := _EACH.fullmatch(text):
             positive(match[2], "img/sec")
-            self._stream(rank).each = (match[2], match[3])
+            self._stream(rank).per_device = match[2]
         elif match := _SETTING.fullmatch(text):
             if match[1] == "Model":  # a new run begins
                 self.end_without_total(rank)
@@ -109,9 +109,9 @@ class _HorovodReader(RankReader[_HorovodStream]):
         rate = printed(match[3], "Total img/sec")
         stream.is_on_cpus |= match[2] == "CPU"
         not_negative(match[4], "a spread")
-        each = parse_cell(stream.each[0]) if stream.each else None
-        if each and (rate.low > devices * each.high or rate.high < devices * each.low):
-            text = f"the total {rate.text} is not {devices} * {each.text} = {devices * each.value:.1f}"
+        per_device = parse_cell(stream.per_device) if stream.per_device else None
+        if per_device and (rate.low > devices * per_device.high or rate.high < devices * per_device.low):
+            text = f"the total {rate.text} is not {devices} * {per_device.text} = {devices * per_device.value:.1f}"
             self.problems.add(line, text, "total")
         listed = stream.settings.get("Number")
         if listed and listed != str(devices):
@@ -144,8 +144,8 @@ def _row(
     source: str, line: int, stream: _HorovodStream, devices: int | None, rate: Cell, spread: Cell | None
 ) -> ScalingRow:
     extra: dict[str, Cell | None] = {"1.96 std of iterations (images/s)": spread}
-    if stream.each is not None:
-        extra["images/s of rank 0"] = parse_cell(stream.each[0])
+    if stream.per_device:
+        extra["images/s of rank 0"] = parse_cell(stream.per_device)
     if stream.count:
         extra["iterations"] = exact(stream.count)
     return ScalingRow(

@@ -71,7 +71,7 @@ def read(events: Iterable[Event], format: str, terms: Terms) -> LogReading:
         math.fsum(items[first:]) / counted_s,
         seconds=seconds,
         items=items,
-        loss=loss if any(each is not None for each in loss) else (),
+        loss=loss if any(value is not None for value in loss) else (),
         warmup=first,
         rounding=error,
         clock=ARRIVAL,

@@ -89,7 +89,7 @@ def split(text: str) -> tuple[list[str], str]:
 def _whole(name: str) -> str:
     """A format by its name or a beginning of it."""
     known = [AUTO, *names(), WALL]
-    meant = [each for each in known if each == name] or [each for each in known if each.startswith(name)]
+    meant = [choice for choice in known if choice == name] or [choice for choice in known if choice.startswith(name)]
     if len(meant) != 1:
         raise ValueError(f"of {', '.join(known)} or {REGEX}PATTERN, the pattern being the last")
     return meant[0]

@@ -217,11 +217,11 @@ def _check(run: _MlperfRun, problems: Problems) -> None:
 
 def accelerators(settings: Mapping[str, Any]) -> int | None:
     """number_of_nodes x accelerators_per_node, of a log or a system's description, which has them as texts."""
-    nodes, each = (
+    nodes, per_node = (
         finite(int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII) else value)
         for value in (settings.get("number_of_nodes"), settings.get("accelerators_per_node"))
     )
-    return int(nodes * each) if nodes and each and nodes > 0 and each > 0 else None
+    return int(nodes * per_node) if nodes and per_node and nodes > 0 and per_node > 0 else None
 
 
 def _row(run: _MlperfRun) -> tuple:

@@ -50,11 +50,11 @@ def _groups(logs: Sequence[ImportedLog]) -> dict[tuple[Value, ...], list[tuple[s
     """(source, seconds to target) of each run by what runs must share; None for a run without a score."""
     groups: dict[tuple[Value, ...], list[tuple[str, float | None]]] = {}
     for log in logs:
-        for one in log.tables if log.format == mlperf.FORMAT else ():
-            if not isinstance(one, Table):
+        for log_table in log.tables if log.format == mlperf.FORMAT else ():
+            if not isinstance(log_table, Table):
                 continue
-            keys = zip(*(one.column(name) for name in _GROUPED))
-            for key, status, seconds in zip(keys, one.column("Status"), one.column("Run (s)")):
+            keys = zip(*(log_table.column(name) for name in _GROUPED))
+            for key, status, seconds in zip(keys, log_table.column("Status"), log_table.column("Run (s)")):
                 is_scored = status == "success" and isinstance(seconds, float) and seconds > 0
                 groups.setdefault(key, []).append((log.source, seconds if is_scored else None))  # type: ignore[arg-type]
     return groups

@@ -98,9 +98,9 @@ def _named(path: Path, systems: Sequence[ImportedLog]) -> list[ImportedLog]:
     """The given description that a log's path names: by its folder below results/, else by the innermost folder."""
     place = _place(path)
     for folder in [place.stem] if place else [above.name for above in path.parents]:
-        for one in systems:
-            if folder and folder in (Path(one.source).stem, _cell(one, "System")):
-                return [one]
+        for system in systems:
+            if folder and folder in (Path(system.source).stem, _cell(system, "System")):
+                return [system]
     return []
 
 
@@ -128,8 +128,8 @@ def _cell(log: ImportedLog, name: str) -> Value:
 
 def _place(path: Path) -> Path | None:
     """Where the description of a log in results/SYSTEM/... has its place in a submission; None for other paths."""
-    for each in (path, path.absolute()):
-        for folder in each.parents:
+    for log_path in (path, path.absolute()):
+        for folder in log_path.parents:
             if folder.parent.name == "results":
                 return folder.parent.parent / "systems" / f"{folder.name}.json"
     return None

@@ -74,25 +74,25 @@ def factor(operation: str, ranks: int) -> float | None:
     return 1.0 if operation in ("broadcast", "reduce", "sendrecv", "hypercube") else None
 
 
-def check(one: Measurement, problems: Problems) -> None:
+def check(row: Measurement, problems: Problems) -> None:
     """Notes wrong results, and bandwidths that do not follow from size, time and ranks within rounding."""
-    place = f"{one.operation or 'operation'} of {one.size} B, {one.place}"
-    if one.wrong:
-        problems.add(one.line, f"{place}: {one.wrong} wrong values; do not trust the operation", "wrong")
-    if one.operation not in OTHER_ALGBW and not one.is_cpu_time and one.time.low > 0:
-        low, high = one.size / one.time.high / 1e3, one.size / one.time.low / 1e3
-        if not one.algbw.low <= high or not low <= one.algbw.high:
-            text = f"{place}: algbw {one.algbw.text} is not size / time = {one.size / one.time.value / 1e3:.4g} GB/s"
-            problems.add(one.line, text, "algbw")
-    expected = factor(one.operation, one.ranks) if one.ranks else None
+    place = f"{row.operation or 'operation'} of {row.size} B, {row.place}"
+    if row.wrong:
+        problems.add(row.line, f"{place}: {row.wrong} wrong values; do not trust the operation", "wrong")
+    if row.operation not in OTHER_ALGBW and not row.is_cpu_time and row.time.low > 0:
+        low, high = row.size / row.time.high / 1e3, row.size / row.time.low / 1e3
+        if not row.algbw.low <= high or not low <= row.algbw.high:
+            text = f"{place}: algbw {row.algbw.text} is not size / time = {row.size / row.time.value / 1e3:.4g} GB/s"
+            problems.add(row.line, text, "algbw")
+    expected = factor(row.operation, row.ranks) if row.ranks else None
     if expected is None:
         return
-    if one.busbw.low > one.algbw.high * expected or one.busbw.high < one.algbw.low * expected:
-        text = f"{place}: busbw {one.busbw.text} is not algbw {one.algbw.text} * {expected:.4g} ({one.ranks} ranks)"
-        if one.busbw.text == one.algbw.text and expected != 1:
+    if row.busbw.low > row.algbw.high * expected or row.busbw.high < row.algbw.low * expected:
+        text = f"{place}: busbw {row.busbw.text} is not algbw {row.algbw.text} * {expected:.4g} ({row.ranks} ranks)"
+        if row.busbw.text == row.algbw.text and expected != 1:
             text += "; nccl-tests before June 2020 had the factor in algbw already"
-        problems.add(one.line, text, "busbw")
+        problems.add(row.line, text, "busbw")
 
 
 def table(measurements: list[Measurement]) -> Table:
-    return Table("Collective operations (nccl-tests)", COLUMNS, tuple(one.row() for one in measurements))
+    return Table("Collective operations (nccl-tests)", COLUMNS, tuple(measured.row() for measured in measurements))

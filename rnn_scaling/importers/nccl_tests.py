@@ -50,9 +50,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     runs = [_NcclRun()]
     for line, _, text in by_rank(lines):
         try:
-            for one in _read(text, line, runs, problems):
-                measurements.append(one)
-                check(one, problems)
+            for measurement in _read(text, line, runs, problems):
+                measurements.append(measurement)
+                check(measurement, problems)
         except ValueError as e:
             problems.add(line, f"{e}; line left out", "bad row")
         if problems.too_many(line, len(measurements)):

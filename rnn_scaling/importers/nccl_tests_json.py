@@ -98,15 +98,15 @@ def _add(result: Mapping[str, Any], line: int, file: _File, problems: Problems) 
             continue
         clock = "cpu_time" if "cpu_time" in values else "time"
         wrong = values["nwrong"]
-        one = Measurement(
+        measurement = Measurement(
             line, file.operation, file.ranks, _whole(result["size"]), _whole(result["count"]), str(result["type"]),
             str(result.get("redop", "")), str(result.get("root", "")).strip(), place,
             _cell(values[clock], "a time in us"), _cell(values["alg_bw"], "alg_bw"), _cell(values["bus_bw"], "bus_bw"),
             None if wrong is None else int(not_negative(wrong, "nwrong")), clock == "cpu_time",
         )  # fmt: skip
         if not problems.too_many(line, len(file.measurements) + 1):
-            file.measurements.append(one)
-            check(one, problems)
+            file.measurements.append(measurement)
+            check(measurement, problems)
 
 
 def _whole(value: Any) -> int:

@@ -46,7 +46,7 @@ def read(path: Path, terms: Terms) -> LogReading:
         raise ValueError(f"its output cannot be read: {e.reason}") from None
     if failures:
         raise ValueError(f"its output tells no rate ({'; '.join(failures)})")
-    known = ", ".join(each for each in names if each != log_formats.AUTO) or ", ".join(log_formats.names())
+    known = ", ".join(name for name in names if name != log_formats.AUTO) or ", ".join(log_formats.names())
     raise ValueError(f"its output has no known format ({known}); --log_format=regex:PATTERN reads others")
 
 
@@ -93,16 +93,16 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
         if match is None:
             return None
         count += 1
-        told = {name: value for name in match.groupdict() if math.isfinite(value := _value(match[name]))}
-        step, now = told.get("step", count), time.monotonic()
+        values = {name: value for name in match.groupdict() if math.isfinite(value := _value(match[name]))}
+        step, now = values.get("step", count), time.monotonic()
         if first is None or step < first[1]:
             first = now, step
         passed, steps = now - first[0], step - first[1]
         rate = None if not passed or not steps else steps * (terms.items_per_step or 1.0) / passed
         if "unit" not in match.groupdict():
-            rate = told.get("rate", rate)
+            rate = values.get("rate", rate)
         return Seen(
-            int(step), int(told["total"]) if "total" in told else None, rate if rate and rate > LOWEST else None
+            int(step), int(values["total"]) if "total" in values else None, rate if rate and rate > LOWEST else None
         )
 
     return look
@@ -127,7 +127,7 @@ def _value(text: str | None) -> float:
 def _tried(path: Path, names: Sequence[str]) -> list[str]:
     """The formats of `names` that the log seems to hold, "auto" being all that tell rates."""
     wanted = dict.fromkeys(
-        name for each in names for name in (log_formats.names() if each == log_formats.AUTO else [each])
+        name for choice in names for name in (log_formats.names() if choice == log_formats.AUTO else [choice])
     )
     detected = set[str]()
     for window in any_format.windows(path) if wanted else ():
@@ -158,10 +158,10 @@ def _reading(log: ImportedLog) -> LogReading:
 
 def _batch_size(row: ScalingRow) -> int | None:
     """Samples of a device a step."""
-    each, of_all = _whole(row.batch_size), _whole(row.global_batch_size)
-    if each is None and of_all and row.devices and of_all % row.devices == 0:
+    per_device, of_all = _whole(row.batch_size), _whole(row.global_batch_size)
+    if per_device is None and of_all and row.devices and of_all % row.devices == 0:
         return of_all // row.devices
-    return each
+    return per_device
 
 
 def _whole(cell: Cell | None) -> int | None:

@@ -109,9 +109,9 @@ def _slow_links(matrix: _Matrix, source: str) -> list[str]:
     is_time = "Latency" in matrix.title
     rates = {}
     for row in matrix.rows:
-        for other, value in zip(matrix.devices, row[1:]):
-            if other != row[0]:
-                rates[row[0], other] = 1 / value if is_time else value
+        for peer, value in zip(matrix.devices, row[1:]):
+            if peer != row[0]:
+                rates[row[0], peer] = 1 / value if is_time else value
     unit = "us" if is_time else "GB/s"
 
     def text(rate: float) -> str:

@@ -78,7 +78,7 @@ def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
     seconds = tuple(_seconds(match, terms.items_per_step) for match in matches)
     items = tuple(match.numbers.get("items") or match.steps * (terms.items_per_step or math.nan) for match in matches)
     rate = math.fsum(items[first:]) / math.fsum(seconds[first:])
-    has_loss = any(each is not None for each in loss)
+    has_loss = any(value is not None for value in loss)
     note = f"{REGEX} a match of the pattern counts as a batch; its seconds are as exact as they were printed"
     return LogReading(
         REGEX + regex,
@@ -103,8 +103,8 @@ def _rounding(matches: Sequence[_Match], items_per_step: float | None) -> float:
     """By what share of itself the rate of these may be off: all may have been rounded the same way."""
     seconds, off = (math.fsum(_seconds(match, items_per_step, halves) for match in matches) for halves in (False, True))
     items, more = (
-        math.fsum(numbers.get("items", 0.0) for numbers in each)
-        for each in ([match.numbers for match in matches], [match.halves for match in matches])
+        math.fsum(numbers.get("items", 0.0) for numbers in per_match)
+        for per_match in ([match.numbers for match in matches], [match.halves for match in matches])
     )
     return 1 - (1 - off / seconds) * (items / (items + more) if items else 1.0)
 
@@ -193,7 +193,7 @@ def _check_alike(matches: Sequence[_Match]) -> None:
     needed = [{"rate"}, {"items", "seconds"}, {"seconds"}, {"items", "ms"}, {"ms"}]
     named = [frozenset(match.numbers) - _BESIDE for match in matches]
     if named and (len(set(named)) > 1 or set(named[0]) not in needed):
-        kinds = " and ".join(sorted({"+".join(sorted(each)) or "nothing" for each in named}))
+        kinds = " and ".join(sorted({"+".join(sorted(groups)) or "nothing" for groups in named}))
         raise ValueError(f"the pattern's matches tell {kinds}; expected rate, or seconds (ms) and items, in each")
 
 

@@ -69,8 +69,8 @@ def cut(match: re.Match[str], name: str, pattern: str) -> str:
         return f"the group {name} has only {match[name]!r} of {shown!r}; {_remedy(match, name, pattern)}"
     unit = _OTHER_UNIT[name].match(text, end) if name in _OTHER_UNIT else None
     if unit:
-        other = "; (?P<ms>...) reads milliseconds" if unit[0].strip() == "ms" else ""
-        return f"the group {name} has {match[name]!r} of {shown!r}, which is another unit{other}"
+        remedy = "; (?P<ms>...) reads milliseconds" if unit[0].strip() == "ms" else ""
+        return f"the group {name} has {match[name]!r} of {shown!r}, which is another unit{remedy}"
     return ""
 
 

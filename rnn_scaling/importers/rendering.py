@@ -36,8 +36,8 @@ def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str
 
 def remarks(logs: Sequence[ImportedLog]) -> list[str]:
     """What stands out in each log and in the rates of all together, a sentence each."""
-    own = [sentence for log in logs for sentence in log.remarks] + mlperf_scores.remarks(logs)
-    return [*own, *(sentence for rows in by_unit(logs).values() for sentence in baselines.remarks(rows))]
+    sentences = [sentence for log in logs for sentence in log.remarks] + mlperf_scores.remarks(logs)
+    return [*sentences, *(sentence for rows in by_unit(logs).values() for sentence in baselines.remarks(rows))]
 
 
 def render_csv(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
@@ -69,7 +69,7 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
     if scores := mlperf_scores.table(logs):
         document["scores"] = _table_json(scores)
     if audited is not None:
-        document["findings"] = [dataclasses.asdict(one) for findings, _ in audited for one in findings]
+        document["findings"] = [dataclasses.asdict(finding) for findings, _ in audited for finding in findings]
     return input_files.json_text(document)
 
 
@@ -77,7 +77,7 @@ def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
     """Every rate with what is derived from all logs together: speedup, efficiency, repeats and their mean."""
     rates = []
     for unit, rows in by_unit(logs).items():
-        for row, one in zip(rows, baselines.derive(rows)):
+        for row, result in zip(rows, baselines.derive(rows)):
             rates.append(
                 {
                     "source": row.source,
@@ -88,12 +88,12 @@ def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
                     "global_batch_size": _plain(row.global_batch_size),
                     "rate": _plain(row.rate),
                     "unit": unit,
-                    "runs": one.runs,
-                    "mean_rate": one.mean_rate,
-                    "speedup": one.speedup,
-                    "efficiency": one.efficiency,
-                    "scaling": one.scaling or None,
-                    "baseline": [f"{base.source}:{base.line}" for base in one.baseline],
+                    "runs": result.runs,
+                    "mean_rate": result.mean_rate,
+                    "speedup": result.speedup,
+                    "efficiency": result.efficiency,
+                    "scaling": result.scaling or None,
+                    "baseline": [f"{base.source}:{base.line}" for base in result.baseline],
                 }
             )
     return rates

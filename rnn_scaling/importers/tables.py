@@ -48,9 +48,9 @@ def _rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
         "Global batch size": [_text(row.global_batch_size) for row in ordered],
         "Seconds": [_text(row.seconds) for row in ordered],
         f"Rate ({unit})": [_text(row.rate) for row in ordered],
-        "Speedup": [one.speedup for one in derived],
-        "Efficiency": [one.efficiency for one in derived],
-        "Scaling": [one.scaling or None for one in derived],
+        "Speedup": [result.speedup for result in derived],
+        "Efficiency": [result.efficiency for result in derived],
+        "Scaling": [result.scaling or None for result in derived],
         "Speedup as printed": [_text(row.speedup) for row in ordered],
         **{name[:1].upper() + name[1:]: [_text(row.extra.get(name)) for row in ordered] for name in extras},
     }

@@ -84,8 +84,8 @@ def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problem
             if (relation == "X") != (i == j):
                 problems.add(matrix.line, f"{first}-{second}: {relation!r}, but X stands for a device with itself", "X")
             elif i < j and second in matrix.rows and matrix.rows[second].links[i] != relation:
-                other = matrix.rows[second].links[i]
-                problems.add(matrix.line, f"{first}-{second} is {relation}, but {second}-{first} is {other}", "uneven")
+                back = matrix.rows[second].links[i]
+                problems.add(matrix.line, f"{first}-{second} is {relation}, but {second}-{first} is {back}", "uneven")
 
 
 def _matrix_table(matrix: _TopologyMatrix) -> Table:
@@ -95,7 +95,7 @@ def _matrix_table(matrix: _TopologyMatrix) -> Table:
 
 def _groups_table(matrix: _TopologyMatrix) -> Table:
     gpus = [name for name in matrix.devices if name.startswith("GPU") and name in matrix.rows]
-    links = [[matrix.rows[name].links[matrix.devices.index(other)] for other in gpus] for name in gpus]
+    links = [[matrix.rows[name].links[matrix.devices.index(peer)] for peer in gpus] for name in gpus]
     rows = []
     for level in topology_matrix.levels(links):
         groups = topology_matrix.connected(links, level)

@@ -283,15 +283,15 @@ def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[
     """Where the cluster's batches are not those of its ranks."""
     for part in (slice(0, batches.warmup), slice(batches.warmup, None)):  # each begins with a barrier
         ends = [max(at) for at in zip(*(itertools.accumulate(rank.seconds[part]) for rank in timed))]
-        own = itertools.accumulate(batches.seconds[part])
-        pairs = enumerate(zip(own, ends), part.start)
+        cluster_ends = itertools.accumulate(batches.seconds[part])
+        pairs = enumerate(zip(cluster_ends, ends), part.start)
         if wrong := next(((i, *pair) for i, pair in pairs if not math.isclose(*pair, rel_tol=ROUNDING)), None):
             yield (
                 f"batches.seconds[{part.start}] to [{wrong[0]}] make {wrong[1]:.9g} s, and the last rank had ended "
                 f"these after {wrong[2]:.9g}"
             )
             break
-    items = [sum(each) for each in zip(*(rank.items for rank in timed))]
+    items = [sum(shares) for shares in zip(*(rank.items for rank in timed))]
     if unlike := _first_unlike(batches.items, items):
         yield f"batches.{noun}[{unlike[0]}] is {unlike[1]}, and those of the ranks sum to {unlike[2]}"
     for name in ("tower_items", "tower_positions"):

@@ -188,7 +188,7 @@ def _numbers(annotation: Any, expected: str) -> Decode:
         if type(value) is not list:
             _wrong(faults, path, value, expected)
             return None
-        numbers = [each for each in value if each is not None] if or_null else value
+        numbers = [item for item in value if item is not None] if or_null else value
         if not are_numbers(numbers, allowed.low, allowed.high):
             before = len(faults)
             for i, item in enumerate(value):

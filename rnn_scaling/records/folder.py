@@ -63,7 +63,7 @@ def read_files(paths: Mapping[str, Path]) -> Folder:
         elif run is not None:
             runs.append(RunFile(name, run))
     known = completed([run.record for run in runs])
-    return Folder(tuple(RunFile(run.name, each) for run, each in zip(runs, known)), tuple(left_out))
+    return Folder(tuple(RunFile(run.name, record) for run, record in zip(runs, known)), tuple(left_out))
 
 
 def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
@@ -80,10 +80,10 @@ def _read_one(path: Path, kept: dict[Any, Any]) -> RunRecord | str | None:
 
 
 def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The records in their order; failed runs of other trainers have the options and the unit that others tell.
+    """The records in their order; failed runs of other trainers get the options and the unit of good runs.
 
-    Such a run left no log that tells its batch size. It has what all good runs tell that agree with whatever it does
-    tell, on as many devices where there are any, else on others.
+    A failed run left no log with its batch size. It gets the values that are equal in all good runs with its own
+    options: runs on the same number of devices if there are any, otherwise all of them.
     """
     good = [run for run in records if run.status == "ok" and TRAINER in run.config]
     texts = [({name: repr(value) for name, value in run.config.items()}, run) for run in good]
@@ -91,13 +91,13 @@ def completed(records: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def _completed(run: RunRecord, good: Sequence[tuple[Mapping[str, str], RunRecord]]) -> RunRecord:
-    told = [(name, repr(value)) for name, value in run.config.items() if name not in (GROWING, *HOW_RUN)]
-    alike = [each for texts, each in good if all(texts.get(name, "None") == value for name, value in told)]
-    siblings = [each for each in alike if each.config[GROWING] == run.config[GROWING]] or alike
+    options = [(name, repr(value)) for name, value in run.config.items() if name not in (GROWING, *HOW_RUN)]
+    alike = [record for texts, record in good if all(texts.get(name, "None") == value for name, value in options)]
+    siblings = [record for record in alike if record.config[GROWING] == run.config[GROWING]] or alike
     if not siblings:
         return run
     first, *others = siblings
-    shared = {name: each for name, each in first.config.items() if all(o.config.get(name) == each for o in others)}
+    shared = {name: value for name, value in first.config.items() if all(o.config.get(name) == value for o in others)}
     units = {record.unit for record in siblings}
     unit = units.pop() if len(units) == 1 and run.unit == NOT_TOLD else run.unit
     return dataclasses.replace(run, config={**shared, **run.config}, unit=unit)
@@ -115,8 +115,8 @@ class Originals:
             return None
         rate = run.throughput.items_per_second if run.throughput else None
         same_times = self._seen.setdefault(hash((run.batches.seconds, rate)), [])
-        for original, other in same_times:
-            if _is_copy(run, other):
+        for original, earlier_run in same_times:
+            if _is_copy(run, earlier_run):
                 return original
         same_times.append((name, run))
         return None

@@ -118,9 +118,9 @@ def _readable(value: Any, lines: bool = False) -> Any:
     if type(value) is str:
         return entry.printable(value, lines)
     if type(value) is list:
-        return [_readable(each, lines) for each in value]
+        return [_readable(item, lines) for item in value]
     if type(value) is dict:
-        return {entry.printable(name): _readable(each, name in MULTILINE) for name, each in value.items()}
+        return {entry.printable(name): _readable(item, name in MULTILINE) for name, item in value.items()}
     return value
 
 
@@ -242,10 +242,10 @@ def _environment(value: Any, kept: dict[Any, Any], faults: list[str]) -> Environ
     if not isinstance(value, dict):
         return decode(Environment, value, "environment", faults)
     varying = {name: value[name] for name in VARYING if name in value}
-    rest = {name: each for name, each in value.items() if name not in varying}
+    rest = {name: item for name, item in value.items() if name not in varying}
     shared = _keep(rest, "environment", kept, faults, functools.partial(decode, Environment))
-    own = decode(Environment, varying, "environment", faults)
-    if shared is None or own is None:
+    specific = decode(Environment, varying, "environment", faults)
+    if shared is None or specific is None:
         return None
-    fields = {name: getattr(own, name) for name in varying}
-    return dataclasses.replace(shared, missing=shared.missing & own.missing, **fields)
+    fields = {name: getattr(specific, name) for name in varying}
+    return dataclasses.replace(shared, missing=shared.missing & specific.missing, **fields)

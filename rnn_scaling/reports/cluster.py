@@ -91,7 +91,7 @@ def by_rank(row: Row, title: str) -> Section | None:
     run, *others = row.good
     section, verdict = ranks_section(run, title), lateness(run)
     if verdict and others:
-        same = sum(other is not None and other.late == verdict.late for other in map(lateness, others))
+        same = sum(repeat is not None and repeat.late == verdict.late for repeat in map(lateness, others))
         values = {"runs": len(row.good), "same": same, "others": len(others)}
         section = dataclasses.replace(section, notes=(*section.notes, Statement("ranks-of-first-run", values=values)))
     return section if section.grids or section.notes else None

@@ -95,8 +95,8 @@ def _device(record: RunRecord) -> str:
 def _global_batch(record: RunRecord) -> int:
     """Samples of an update: those of all towers' micro-batches."""
     config = record.config
-    each = config["batch_size"] * config["gradient_accumulation_steps"]
-    return int(config["global_batch_size"] or each * config["num_devices"] * config["num_workers"])
+    per_tower = config["batch_size"] * config["gradient_accumulation_steps"]
+    return int(config["global_batch_size"] or per_tower * config["num_devices"] * config["num_workers"])
 
 
 def _trained(record: RunRecord) -> int:

@@ -46,13 +46,15 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
 def devices_grid(graph: Graph) -> Grid:
     """A line for each device: bytes of variables, slots and gradients, updates and operators that run there."""
     variables = _variables(graph)
+    trains = any(variable.update.types for variable in variables)
     bytes_on: dict[str, Counter[str]] = defaultdict(Counter)
     updates: dict[str, Counter[str]] = defaultdict(Counter)
     for variable in variables:
         bytes_on[variable.device]["variables"] += variable.bytes
         for slot in variable.slots:
             bytes_on[slot.device]["slots"] += slot.bytes
-        updates[variable.update.device].update(variable.update.types or ["of unknown type"])
+        if trains:
+            updates[variable.update.device].update(variable.update.types or ["of unknown type"])
     unknown: dict[str, Counter[str]] = defaultdict(Counter)
     for gradient in _gradients(variables):
         bytes_on[gradient.device][gradient.kind] += gradient.bytes or 0

@@ -38,8 +38,8 @@ def commands(series: SeriesSummary) -> list[str]:
     if series.strong:
         counts = sorted({row.row.num_devices for row in series.rows} - {1})
         shares = dict.fromkeys(-(-last.config["global_batch_size"] // count) for count in counts)
-        one: dict[str, Any] = {**scale.ON_ONE_DEVICE, "global_batch_size": 0}
-        sweeps += [repeated(last, against, **one, batch_size=share) for share in shares]
+        on_one: dict[str, Any] = {**scale.ON_ONE_DEVICE, "global_batch_size": 0}
+        sweeps += [repeated(last, against, **on_one, batch_size=share) for share in shares]
     return sweeps
 
 

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,11 +119,11 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
     if not folders:
         return None
     folder, batches = folders[-1], _batches(folders[-1])
-    ranks, options, data = _parts(folder)
-    _check_options(directory, batches, options, config.flat())
+    ranks, saved = _parts(folder)
+    _check_options(directory, batches, saved["config"], config.flat())
     _check_length(directory, batches, config)
     if rank == 0:
-        _check_data(directory, batches, files, data)
+        _check_data(directory, batches, files, saved["data"])
     return ranks[rank]
 
 
@@ -138,22 +139,21 @@ def trained(directory: str, config: RunConfig) -> Path:
             f"--checkpoint_dir={directory} holds no checkpoint; train with it first, or leave it out for random weights"
         )
     folder, network = folders[-1], vars(config.model)
-    _, options, data = _parts(folder)
-    network = {name: value for name, value in network.items() if name not in SAME_WEIGHTS}
+    _, saved = _parts(folder)
+    options, network = saved["config"], {name: value for name, value in network.items() if name not in SAME_WEIGHTS}
     _check_options(directory, _batches(folder), {name: options[name] for name in network if name in options}, network)
-    for name in ("src_vocab_file", "tgt_vocab_file"):
-        path, before = getattr(config.data, name), options.get(name, "")
-        now, then = _stamp(path), data.get(before)
-        if path and before and now and then and now[0] != then[0]:
+    before, now = saved.get("vocabularies", {}), _vocabularies(config)
+    for name in sorted({*before} & {*now}):
+        if before[name] != now[name]:
             raise CheckpointError(
-                f"--checkpoint_dir={directory} holds weights for {spell(name, before)} of {then[0]:,} bytes, "
-                f"this run has {spell(name, path)} of {now[0]:,}; give the same vocabulary, or another folder"
+                f"--checkpoint_dir={directory} holds weights for other words than those in "
+                f"{spell(name, getattr(config.data, name))}; give the vocabulary of the training, or another folder"
             )
     return folder
 
 
-def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any], dict[str, Any]]:
-    """A checkpoint's ranks, options and stamps of data files; a CheckpointError if it is damaged."""
+def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any]]:
+    """A checkpoint's ranks, and all that `publish` saved; a CheckpointError if it is damaged."""
     try:
         saved = input_files.parse_json(input_files.read_text(folder / RUN))
         if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
@@ -161,13 +161,14 @@ def _parts(folder: Path) -> tuple[list[Checkpoint], dict[str, Any], dict[str, An
         ranks = [_rank_part(folder, part) for part in saved["ranks"]]
         if not ranks:
             raise ValueError(f"{RUN} has no rank")
-        options, data = dict(saved["config"]), dict(saved["data"])
-        for name, size in dict(saved["files"]).items():
+        for part in ("config", "data", "files"):
+            saved[part] = dict(saved[part])
+        for name, size in saved["files"].items():
             if (found := (folder / name).stat().st_size) != size:
                 raise ValueError(f"{name} has {found} of {size} bytes")
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise damaged(folder, e) from None
-    return ranks, options, data
+    return ranks, saved
 
 
 def _rank_part(folder: Path, part: Mapping[str, Any]) -> Checkpoint:
@@ -232,6 +233,7 @@ def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]],
         "schema": SCHEMA,
         "config": config.flat(),
         "data": {path: _stamp(path) for path in files},
+        "vocabularies": _vocabularies(config),
         "files": {path.name: path.stat().st_size for path in folder.iterdir()},
         "ranks": ranks,
     }
@@ -255,6 +257,16 @@ def _folders(directory: Path) -> tuple[list[Path], list[Path]]:
 
 def _batches(folder: Path) -> int:
     return int(folder.name.removeprefix("batch_"))
+
+
+def _vocabularies(config: RunConfig) -> dict[str, int]:
+    """The CRC-32 of each vocabulary file that the run reads, by option; without those that cannot be read."""
+    checksums = {}
+    for name in ("src_vocab_file", "tgt_vocab_file"):
+        with contextlib.suppress(OSError, ValueError):
+            if path := getattr(config.data, name):
+                checksums[name] = zlib.crc32(input_files.read_bytes(path))
+    return checksums
 
 
 def _stamp(path: str) -> list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -43,7 +44,7 @@ class VariableState:
     slots: tuple[tf.Variable, ...]
 
 
-class VariableUpdate:
+class VariableUpdate(abc.ABC):
     """How towers get their variables and what becomes of their gradients. Its methods add ops to the step."""
 
     synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
@@ -65,29 +66,29 @@ class VariableUpdate:
         """Builds every tower: calls `tower(index)` on the tower's device and returns the results in order."""
         return gradients.on_each(self.devices, tower, range(len(self.devices)))
 
+    @abc.abstractmethod
     def weights(self, tower: int) -> dict[str, tf.Tensor]:
         """The dense variables' values, float32, on the tower's device."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         """Rows of an embedding by their numbers, `ids.shape + [D]`, on the tower's device."""
-        raise NotImplementedError
 
     def loss_scale(self, tower: int) -> tf.Tensor | None:
         """What the tower multiplies its loss by before it differentiates; None without loss scaling."""
         return self.updaters[tower if len(self.updaters) > 1 else 0].loss_scale()
 
+    @abc.abstractmethod
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         """Exchanges the towers' gradients and updates the variables."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         """Every copy of the variables, whole, by name."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def variable_states(self) -> list[VariableState]:
         """Every variable that the update changes, with its slots."""
-        raise NotImplementedError
 
     def skipped_updates(self) -> int | None:
         """How many updates a copy left out, the most of any; None without loss scaling. Not for use in a step."""

@@ -37,6 +37,15 @@ def graph(variables, copies=(), by_type=None):
     return build(Graph, fields)
 
 
+def test_a_run_that_does_not_train_has_no_updates():
+    still = variable("kernel", 0, CPU_0, 1024, [], slots=0)
+    still["update"]["types"] = []
+    assert placement_table.devices_grid(graph([still])).lines[0] == ["CPU:0", "1 KiB", "0", "0", "0", "0", "1,500"]
+    moved = variable("embedding", 0, CPU_0, 1024, [], slots=0)
+    (line, _) = placement_table.devices_grid(graph([still, moved])).lines
+    assert line[5] == "1 ResourceApplyAdam, 1 of unknown type"
+
+
 def test_a_device_holds_its_copies_slots_and_gradients():
     found = graph(
         [

@@ -54,6 +54,21 @@ def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["batch_00000020", "batch_00000030"]
 
 
+def test_weights_are_used_with_their_own_vocabulary_alone(tmp_path):
+    vocabulary, other = tmp_path / "words", tmp_path / "other"
+    vocabulary.write_text("a\nb\n")
+    other.write_text("b\na\n")
+    saved(tmp_path / "saved", 10, tgt_vocab_file=str(vocabulary))
+    folder = str(tmp_path / "saved")
+    for files in ({}, {"tgt_vocab_file": str(vocabulary)}, {"tgt_vocab_file": str(tmp_path / "none")}):
+        assert checkpoint_folder.trained(folder, resolved(decode=True, **files)).name == "batch_00000010"
+    with pytest.raises(CheckpointError, match=f"--tgt_vocab_file={other}"):
+        checkpoint_folder.trained(folder, resolved(decode=True, tgt_vocab_file=str(other)))
+    vocabulary.write_text("a\nc\n")
+    with pytest.raises(CheckpointError, match=f"--tgt_vocab_file={vocabulary}"):
+        checkpoint_folder.trained(folder, resolved(decode=True, tgt_vocab_file=str(vocabulary)))
+
+
 def test_a_run_of_another_configuration_is_told_the_option_that_differs(tmp_path):
     saved(tmp_path, 10, learning_rate=0.5)
     with pytest.raises(CheckpointError) as told:

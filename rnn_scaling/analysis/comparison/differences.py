@@ -287,7 +287,7 @@ def _variables(a: Side, b: Side) -> list[Difference]:
     for name in sorted({name for run in (*a, *b) for name in run.variables}):
         values = [dict.fromkeys(str(run.variables.get(name, "not set")) for run in side) for side in (a, b)]
         if values[0].keys() != values[1].keys():
-            effect, severity = next(told for start, told in VARIABLES.items() if name.startswith(start))
+            effect, severity = next(meaning for start, meaning in VARIABLES.items() if name.startswith(start))
             before, after = map(some, values)
             unlike.append(Difference(f"variable {name}", before, after, effect, severity))
     return unlike

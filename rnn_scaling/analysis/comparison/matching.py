@@ -217,8 +217,8 @@ def _apart(sides: Sequence[Mapping[Key, Sequence[RunFile]]], changed: set[str]) 
         args = [([file.record for _, file in pairs], [key for key, _ in pairs]) for pairs in work]
         names = {what for runs, keys in args for facts in separation.separating_facts(runs, keys) for what, _ in facts}
         for groups, pairs, (runs, keys) in zip(parted, work, args):
-            told = separation.separating_facts(runs, keys, names) if names else [()] * len(runs)
-            for (key, file), facts in zip(pairs, told):
+            facts_of_runs = separation.separating_facts(runs, keys, names) if names else [()] * len(runs)
+            for (key, file), facts in zip(pairs, facts_of_runs):
                 groups.setdefault(key + facts, []).append(file)
     return parted
 
@@ -233,8 +233,8 @@ def _with_baselines(side: Mapping[Key, Sequence[RunFile]]) -> dict[Key, Runs]:
     runs = {}
     for key, files in side.items():
         options, facts = _parted(key)
-        one = tuple((name, "1" if name in scale.AXES else value) for name, value in options)
-        base = separation.on_one_device(facts, ones.get(one, [])) or ()
+        on_one = tuple((name, "1" if name in scale.AXES else value) for name, value in options)
+        base = separation.on_one_device(facts, ones.get(on_one, [])) or ()
         runs[key] = Runs(tuple(files), tuple(side.get(base, ())), scatters.get(key), scatters.get(base))
     return runs
 

@@ -84,9 +84,9 @@ def _not_good(side: Runs | None, when: str, metric: Metric) -> str:
 
 def _row(side: Runs, drifting: bool = False) -> Row:
     """What is tested: by the scatter of its own runs alone, as the error rates of the test assume."""
-    one = _row(Runs(side.baseline), drifting) if side.baseline else None
+    baseline = _row(Runs(side.baseline), drifting) if side.baseline else None
     records = sorted((file.record for file in side.files), key=lambda record: record.environment.started or "")
-    row = Row(tuple(records), (), one)
+    row = Row(tuple(records), (), baseline)
     if drifting and row.good:
         return dataclasses.replace(row, scatter=confidence.drifting_scatter(process_rates(row.good)))
     return row
@@ -95,8 +95,8 @@ def _row(side: Runs, drifting: bool = False) -> Row:
 def _reported(side: Runs) -> Row:
     """What is shown: the row that a report has of these runs, with the scatter that it shares with others there."""
     row = _row(side)
-    one = row.one_device and dataclasses.replace(row.one_device, scatter=side.baseline_scatter)
-    return dataclasses.replace(row, one_device=one, scatter=side.scatter)
+    baseline = row.one_device and dataclasses.replace(row.one_device, scatter=side.baseline_scatter)
+    return dataclasses.replace(row, one_device=baseline, scatter=side.scatter)
 
 
 def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
@@ -194,7 +194,7 @@ def _by_repeat(side: Runs, metric: Metric) -> dict[int, list[Interval]]:
     values: dict[int, list[Interval]] = collections.defaultdict(list)
     for file in matching.good(side.files):
         number = matching.repeat(file.name)
-        ones = [(one,) for one in matching.good(side.baseline) if matching.repeat(one.name) == number]
+        ones = [(run,) for run in matching.good(side.baseline) if matching.repeat(run.name) == number]
         for baseline in ones if metric.ideal else [()]:
             value = _row(Runs((file,), baseline)).metric(metric)
             if value is not None:

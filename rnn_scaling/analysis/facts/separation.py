@@ -42,7 +42,7 @@ WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL"}
 
 def _separating(on_gpu: bool) -> tuple[Fact, ...]:
     """The facts in which runs on CPUs, or on GPUs, must agree."""
-    variables = (Fact(f"variable {name}", variable(name), *told) for name, told in VARIABLES.items())
+    variables = (Fact(f"variable {name}", variable(name), *meaning) for name, meaning in VARIABLES.items())
     facts = (fact for fact in (*FACTS, *variables) if on_gpu or not fact.gpu_only)
     return tuple(fact for fact in facts if fact.severity_on(on_gpu) == INCOMPARABLE)
 
@@ -56,7 +56,7 @@ def separating_facts(runs: Sequence[RunRecord], keys: Sequence[Key], also: Colle
     works: dict[Key, list[int]] = {}
     for index, key in enumerate(keys):
         works.setdefault(tuple(item for item in key if item[0] not in scale.AXES), []).append(index)
-    told: list[Facts] = [()] * len(runs)
+    facts_of_runs: list[Facts] = [()] * len(runs)
     for indices in works.values():
         for fact in SEPARATING[runs[indices[0]].config.get("device") == "gpu"]:
             groups = list(_settled(fact, indices, runs, keys))
@@ -64,8 +64,8 @@ def separating_facts(runs: Sequence[RunRecord], keys: Sequence[Key], also: Colle
             values = [{value for index, value in group if runs[index].throughput} for group in groups]
             if fact.what in also or max(map(len, values)) > 1:
                 for index, value in (pair for group in groups for pair in group):
-                    told[index] += ((fact.what, value),)
-    return told
+                    facts_of_runs[index] += ((fact.what, value),)
+    return facts_of_runs
 
 
 def _settled(
@@ -93,7 +93,7 @@ def on_one_device(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | No
     """The baseline of runs with these facts, among those of the same options on one device."""
     # It agrees in all that does not follow from the number of devices, and in that too where there are several.
     agreeing = [pair for pair in candidates if _fixed(pair[0]) == _fixed(facts)]
-    same = [baseline for told, baseline in agreeing if told == facts]
+    same = [baseline for baseline_facts, baseline in agreeing if baseline_facts == facts]
     return same[0] if same else agreeing[0][1] if len(agreeing) == 1 else None
 
 

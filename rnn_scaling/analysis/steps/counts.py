@@ -109,7 +109,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     groups = []
     for (key, cells), title in zip(cells_of.items(), titles(list(first.values()))):
         for runs in cells.values():
-            unlike = [line for other in runs[1:] for line in _differences(runs[0], other)]
+            unlike = [line for run in runs[1:] for line in _differences(runs[0], run)]
             (varying if varies(first[key]) else differences).extend(unlike)
         same = [dataclasses.replace(runs[0][1], runs=len(runs)) for runs in cells.values()]
         groups.append(CountGroup(title, first[key], tuple(same)))
@@ -208,9 +208,9 @@ def _unlike_steps(name: str, steps: Sequence[KernelCounts]) -> list[str]:
     return lines
 
 
-def _differences(one: tuple[str, StepCounts], other: tuple[str, StepCounts]) -> list[str]:
+def _differences(first: tuple[str, StepCounts], second: tuple[str, StepCounts]) -> list[str]:
     """A line for each count that two runs of one configuration do not share."""
-    (here, left), (there, right) = one, other
+    (here, left), (there, right) = first, second
     lines = []
     if left.onednn is not right.onednn:
         states = {True: "on", False: "off", None: "unknown"}

@@ -80,8 +80,8 @@ def probes(records: Sequence[RunRecord], defaults: Mapping[int, int]) -> list[Pr
     machines = by_machine(records)
     return [
         dataclasses.replace(probe, title=f"{probe.title}, {machine}") if len(machines) > 1 else probe
-        for machine, own in machines.items()
-        for probe in _of_one_machine(own, defaults)
+        for machine, machine_records in machines.items()
+        for probe in _of_one_machine(machine_records, defaults)
     ]
 
 

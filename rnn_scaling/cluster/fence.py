@@ -49,7 +49,7 @@ def network() -> Iterator[Fenced]:
     try:
         answer = maker.stdout.readline().strip()
         if answer == READY:
-            for name in ("user", "net"):  # in this order: who is in the first has the right to enter the second
+            for name in ("user", "net"):  # in this order: only a member of the first may enter the second
                 path = f"/proc/{maker.pid}/ns/{name}"
                 if os.readlink(path) != os.readlink(f"/proc/self/ns/{name}"):
                     opened.append(os.open(path, os.O_RDONLY))

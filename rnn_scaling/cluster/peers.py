@@ -47,7 +47,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 def disagreement(joined: Mapping[int, tuple[Peer, Hello]]) -> str:
-    """In what ranks differ from rank 0, in one line that names the first of them; "": in nothing."""
+    """What differs between rank 0 and other ranks, in one line that names the first of them; "" if nothing does."""
     reference = joined[0][1]
     ranks_of: defaultdict[str, list[int]] = defaultdict(list)
     for rank in sorted(joined):

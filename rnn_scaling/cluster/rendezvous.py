@@ -74,9 +74,9 @@ class Rendezvous:
         self._left: set[int] = set()
         self._gatherings: dict[str, _Gathering] = {}
         self._num_hellos, self._num_turned_away = 0, 0
-        self._trouble = ""  # what went wrong before all were there: told once they are, so that each hears it
+        self._trouble = ""  # what went wrong before all ranks joined; it is sent when they have, to reach all
         self._has_begun, self._failure = False, ""
-        # Who loads a large library on a shared core may be silent for long: until all have met once, that is no loss.
+        # A rank that loads a large library on a shared core may be silent for long. Until all have met, it is not lost.
         self._silence_s = max(timeout_s, heartbeat_s)
         self._deadline = time.monotonic() + timeout_s
         self._ends = threading.Event()

@@ -18,7 +18,7 @@ class Feed:
     seed: int  # of what is random and the shuffling
     devices: tuple[str, ...]  # one for each tower of this worker
     first_tower: int = 0  # number of the first of these among the towers of all workers
-    first_step: int = 0  # that is run; a pipeline leaves out the batches of those before
+    first_step: int = 0  # number of the first step; a pipeline skips the batches of earlier steps
 
     @property
     def own_towers(self) -> slice:
@@ -37,7 +37,7 @@ class Feed:
 
     @property
     def pipeline_batch_sizes(self) -> tuple[int, ...]:
-        """Sizes of the batches that a pipeline makes in turn: a tower's each, or the global one that is split after."""
+        """Sizes of the batches that a pipeline makes in turn: one per tower, or the global batch, which is split later."""
         return (sum(self.batch_sizes),) if self.split else self.batch_sizes
 
 
@@ -46,8 +46,8 @@ class Source(Protocol):
 
     Each source module has `build(feed)`, which returns one of these. With `feed.split` (strong scaling) the batches of
     sources that read files, and of `host`, are pieces of one global batch, the same one whatever the number of towers.
-    `device` and `constant` draw each tower's batches apart, so that theirs change with that number, and `host` then has
-    other ones than `device`. A source whose samples come again may tell their number as `num_samples`. Keep the object
+    `device` and `constant` draw each tower's batches separately. So their batches change with that number, and those of
+    `host` differ from those of `device`. A source with a fixed set of samples has their number in `num_samples`. Keep the object
     alive as long as a `tf.function` that called it.
     """
 

@@ -187,7 +187,7 @@ def _arrival_errors(
     sent, back = buffers.pinned
 
     def wrong(*steps: tuple[int, Enqueue]) -> int:
-        np.add(pattern, 1, out=pattern)  # every byte is another than in the check before, which may still lie there
+        np.add(pattern, 1, out=pattern)  # every byte differs from the last check's, which may still be in the buffers
         ctypes.memmove(sent, pattern.ctypes.data, buffers.num_bytes)
         ctypes.memset(back, 0, buffers.num_bytes)
         for device, enqueue in steps:

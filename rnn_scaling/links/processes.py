@@ -53,7 +53,7 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
 
 
 def _why(ended: process.Ended) -> str:
-    """One line: the process's own error line, else how it ended and the last thing that it said."""
+    """One line: the error line of the process, otherwise how it ended and its last line."""
     lines = [line for line in ended.lines if not line.startswith("progress ")]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     if errors:

@@ -80,7 +80,7 @@ class LoadMeter:
 
 
 def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
-    """The times now, as this process's own those of all that it started too: loaders of data, running or ended."""
+    """The times now. Those of this process include its child processes, such as data loaders, running or ended."""
     now = _sample(cores)
     return now and dataclasses.replace(now, process=_tree_ticks() / os.sysconf("SC_CLK_TCK"))
 

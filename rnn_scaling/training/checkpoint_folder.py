@@ -92,7 +92,7 @@ def most_batches(measure: MeasureOptions) -> int:
 
 @contextlib.contextmanager
 def held(directory: str) -> Iterator[None]:
-    """Keeps other runs out of a folder, which is made if missing; this process's end, whichever, lets them in.
+    """Keeps other runs out of a folder until this process ends in any way; the folder is made if missing.
 
     Raises:
       CheckpointError: if another run saves there, or nothing can be written there.

@@ -37,7 +37,7 @@ class Feed:
 
     @property
     def pipeline_batch_sizes(self) -> tuple[int, ...]:
-        """Sizes of the batches that a pipeline makes in turn: one per tower, or the global batch, which is split later."""
+        """Sizes of the batches that a pipeline makes in turn: one per tower, or the global batch that is split."""
         return (sum(self.batch_sizes),) if self.split else self.batch_sizes
 
 
@@ -47,8 +47,8 @@ class Source(Protocol):
     Each source module has `build(feed)`, which returns one of these. With `feed.split` (strong scaling) the batches of
     sources that read files, and of `host`, are pieces of one global batch, the same one whatever the number of towers.
     `device` and `constant` draw each tower's batches separately. So their batches change with that number, and those of
-    `host` differ from those of `device`. A source with a fixed set of samples has their number in `num_samples`. Keep the object
-    alive as long as a `tf.function` that called it.
+    `host` differ from those of `device`. A source with a fixed set of samples has their number in `num_samples`. Keep
+    the object alive as long as a `tf.function` that called it.
     """
 
     def next_batches(self, step: Any) -> list[Any]:

@@ -1,7 +1,6 @@
-"""CUPTI's numbers in words: kinds of copies and of memory, ids of API functions, and short names of C++ kernels.
+"""CUPTI's numbers in words: kinds of copies and of memory; and what names of kernels and of API functions tell.
 
-Sources: CUPTI's cupti_activity.h (CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind), cupti_runtime_cbid.h and
-cupti_driver_cbid.h; https://docs.nvidia.com/cupti/api/. Of the ids, those a training run calls; others stay numbers.
+Source: CUPTI's cupti_activity.h (CUpti_ActivityMemcpyKind); https://docs.nvidia.com/cupti/api/.
 """
 
 import functools
@@ -11,30 +10,10 @@ COPY_KINDS = {
     0: "unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
     10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD",
 }  # fmt: skip
+# Nsight Systems counts kinds of memory from 0, CUPTI from 1.
 MEMORY_KINDS = {
-    0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "device static",
-    7: "managed static",
-}  # fmt: skip
-RUNTIME_CALLS = {
-    13: "cudaLaunch", 20: "cudaMalloc", 22: "cudaFree", 27: "cudaHostAlloc", 31: "cudaMemcpy", 41: "cudaMemcpyAsync",
-    49: "cudaMemset", 51: "cudaMemsetAsync", 126: "cudaThreadSynchronize", 131: "cudaStreamSynchronize",
-    132: "cudaStreamQuery", 135: "cudaEventRecord", 137: "cudaEventSynchronize", 138: "cudaEventQuery",
-    147: "cudaStreamWaitEvent", 160: "cudaMemcpyPeer", 161: "cudaMemcpyPeerAsync", 165: "cudaDeviceSynchronize",
-    211: "cudaLaunchKernel", 213: "cudaLaunch", 214: "cudaLaunchKernel", 225: "cudaMemcpyAsync",
-    235: "cudaMemsetAsync", 239: "cudaStreamSynchronize", 240: "cudaStreamQuery", 242: "cudaEventRecord",
-    247: "cudaStreamWaitEvent", 269: "cudaLaunchCooperativeKernel", 270: "cudaLaunchCooperativeKernel",
-    272: "cudaLaunchCooperativeKernelMultiDevice", 284: "cudaLaunchHostFunc", 310: "cudaGraphInstantiate",
-    311: "cudaGraphLaunch", 312: "cudaGraphLaunch", 430: "cudaLaunchKernelExC", 431: "cudaLaunchKernelExC",
-}  # fmt: skip
-DRIVER_CALLS = {
-    115: "cuLaunch", 116: "cuLaunchGrid", 117: "cuLaunchGridAsync", 119: "cuEventRecord", 120: "cuEventQuery",
-    121: "cuEventSynchronize", 125: "cuStreamQuery", 126: "cuStreamSynchronize", 220: "cuMemsetD32Async",
-    243: "cuMemAlloc", 245: "cuMemFree", 271: "cuMemHostAlloc", 276: "cuMemcpyHtoD", 277: "cuMemcpyHtoDAsync",
-    278: "cuMemcpyDtoH", 279: "cuMemcpyDtoHAsync", 280: "cuMemcpyDtoD", 281: "cuMemcpyDtoDAsync",
-    295: "cuStreamWaitEvent", 305: "cuMemcpy", 306: "cuMemcpyAsync", 307: "cuLaunchKernel", 318: "cuMemcpyPeer",
-    319: "cuMemcpyPeerAsync", 442: "cuLaunchKernel", 477: "cuLaunchCooperativeKernel",
-    478: "cuLaunchCooperativeKernel", 480: "cuLaunchCooperativeKernelMultiDevice", 514: "cuGraphLaunch",
-    515: "cuGraphLaunch", 652: "cuLaunchKernelEx", 653: "cuLaunchKernelEx",
+    0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device static", 6: "managed static",
+    7: "unknown",
 }  # fmt: skip
 _LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)\w*")
 _COMMUNICATION = re.compile(r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
@@ -56,23 +35,3 @@ def is_communication(name: str) -> bool:
 def is_launch(name: str) -> bool:
     """Whether an API function starts kernels: cudaLaunch*, cuLaunch*, cudaGraphLaunch, cuGraphLaunch."""
     return _LAUNCH.fullmatch(name) is not None
-
-
-def short_name(name: str) -> str:
-    """A mangled C++ name as its qualified identifier, without template and call arguments; other names as they are.
-
-    Source: the Itanium C++ ABI's <nested-name> and <source-name>: _ZN5Eigen8internal3fooE is Eigen::internal::foo.
-    """
-    if not name.startswith("_Z"):
-        return name
-    rest, parts = name[2:].lstrip("LK"), []
-    nested = rest.startswith("N")
-    rest = rest[1:].lstrip("KV") if nested else rest
-    while digits := re.match(r"[1-9]\d*", rest):
-        end = digits.end() + int(digits.group())
-        part = rest[digits.end() : end]
-        parts.append("(anonymous)" if part.startswith("_GLOBAL__N") else part)
-        rest = rest[end:]
-        if not nested:
-            break
-    return "::".join(parts) or name

@@ -94,9 +94,6 @@ class Problems:
         """The problems in the order of their lines."""
         return tuple(sorted(self._first.values(), key=lambda problem: problem.line))
 
-    def __bool__(self) -> bool:
-        return bool(self._first)
-
 
 def finish(
     format: str,

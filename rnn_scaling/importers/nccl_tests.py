@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive, printed
-from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
+from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
 
 FORMAT = "nccl_tests"
 _DETECT = re.compile(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw")
@@ -125,7 +125,7 @@ def _measurement(named: dict[str, str], values: dict[str, str], place: str, line
     clock = "cputime" if "cputime" in values else "time"
     wrong = values.get("#wrong", values.get("error", "N/A"))
     return Measurement(
-        line, run.operation, run.num_ranks(), _whole(named["size"]), _whole(named["count"]), named["type"],
+        line, run.operation, run.num_ranks(), whole(named["size"]), whole(named["count"]), named["type"],
         named.get("redop", ""), named.get("root", ""), place,
         printed(values[clock], "a time in us", not_negative), printed(values["algbw"], "algbw", not_negative),
         printed(values["busbw"], "busbw", not_negative),
@@ -133,10 +133,6 @@ def _measurement(named: dict[str, str], values: dict[str, str], place: str, line
         int(not_negative(wrong, "a count of wrong values")) if wrong != "N/A" else None,
         clock == "cputime",
     )  # fmt: skip
-
-
-def _whole(text: str) -> int:
-    return int(not_negative(text, "a size"))
 
 
 def _notes(runs: list[_NcclRun]) -> list[str]:

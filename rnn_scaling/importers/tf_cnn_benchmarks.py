@@ -49,9 +49,6 @@ class _Stream:
     pieces: list[tuple[int, int, int, float]] = dataclasses.field(default_factory=list)
 
 
-_NONE = _Stream()  # of ranks that have printed nothing of this format; never changed
-
-
 def detect(head: str) -> bool:
     return ("images/sec: " in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
@@ -73,7 +70,7 @@ class _Reader(RankReader[_Stream]):
         self.typed = ""  # a command line that goes on in the next line
 
     def read(self, line: int, rank: int | None, text: str) -> None:
-        stream = self.streams.setdefault(rank, _NONE)
+        stream = self.streams.setdefault(rank, _Stream())
         if self.typed or tf_cnn_settings.is_command(text):
             self._read_command(text)
         elif "images/sec: " in text:
@@ -83,9 +80,9 @@ class _Reader(RankReader[_Stream]):
         elif (match := _SETTING.match(text)) and (stream.in_header or match[1] in _KNOWN):
             if match[1] in _FIRST and (stream.is_done or stream.step):
                 self.end_without_total(rank)
-                stream = _NONE
-            if stream is _NONE:
-                stream = self.streams[rank] = _Stream(command=self.command)
+                stream = self.streams[rank] = _Stream()
+            if not stream.settings:
+                stream.command = self.command
             stream.in_header = True
             stream.settings[match[1]] = match[2].strip()
         elif stream.settings and (match := _PER_DEVICE.fullmatch(text)):
@@ -99,8 +96,6 @@ class _Reader(RankReader[_Stream]):
         self.command, self.typed = tf_cnn_settings.options_of(self.typed[:MAX_COMMAND]), ""
 
     def _read_rate(self, line: int, rank: int | None, text: str, stream: _Stream) -> None:
-        if stream is _NONE:
-            stream = self.streams[rank] = _Stream()
         if match := _TOTAL.fullmatch(text):
             rate = positive(match[1], "total images/sec")
             devices, workers = _devices(stream.settings)

@@ -193,9 +193,7 @@ def _number(text: str, what: str, least: float, rule: str) -> float:
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a file with their ends, in pieces of at most `PIECE` bytes; bytes that are no UTF-8 become U+FFFD.
 
-    Raises:
-      OSError: if the file cannot be read.
-      LogError: if it is no text.
+    Raises OSError if the file cannot be read, and LogError if it is no text.
     """
     with input_files.open_regular(path) as file:
         head = file.read(4096)

@@ -71,11 +71,7 @@ def _row(group: tuple[Value, ...], runs: Sequence[tuple[str, float | None]]) -> 
 
 
 def olympic_mean(times: Sequence[float], without: int) -> float | None:
-    """The mean without the best and the worst; None for fewer than LEAST_RUNS runs, or several without a score.
-
-    Args:
-      times: seconds of the runs that reached their target.
-    """
+    """Mean seconds without the best and the worst run; None for fewer than LEAST_RUNS, or several without a score."""
     if len(times) + without < LEAST_RUNS or without > 1:
         return None
     ordered = sorted(times)

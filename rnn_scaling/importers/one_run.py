@@ -20,12 +20,7 @@ END_S = 0.05  # after which the end of a process is seen
 
 
 def read(path: Path, terms: Terms) -> LogReading:
-    """What the log of a run tells.
-
-    Raises:
-      ValueError: saying why it tells nothing.
-      OSError: if the file cannot be read.
-    """
+    """What the log of a run tells. Raises ValueError saying why it tells nothing, and OSError if it cannot be read."""
     if terms.formats == log_formats.WALL:
         return _wall(terms)
     if not path.stat().st_size:

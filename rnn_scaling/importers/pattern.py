@@ -46,15 +46,12 @@ class _Match:
 
 
 def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
-    """What the matches tell.
+    """What the matches tell. Raises ValueError if nothing matches, or no number can be one.
 
     A launcher's tags of ranks are taken off, and of several ranks the first that matches counts: the others print the
     same steps; but what stands there may be the number of a step, "200: loss 2". With `rate` alone the rate of the run
     is the harmonic mean of the matches after the warm-up, which counts each as long as it has items: as many in all,
     or as many as steps where there is the group `step`.
-
-    Raises:
-      ValueError: if nothing matches, or no number can be one.
     """
     with limited(LIMIT_S):
         matching = _of_one_rank(_matching(lines, regex, terms.num_devices), terms.num_devices)

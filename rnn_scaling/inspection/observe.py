@@ -46,9 +46,6 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
     Args:
       log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept.
       untraced_s: seconds of the same run's measured batches.
-
-    Raises:
-      TraceError: if the profiler does not record.
     """
     parts = partitions(step)
     nodes, exchanged = operators.nodes_of(parts), operators.exchanged(parts)

@@ -38,21 +38,13 @@ class Traced(NamedTuple):
 
 
 def count(step: Callable[[], Any], num_steps: int) -> Traced:
-    """Traces every kernel of `num_steps` steps; what the profiler writes is deleted again.
-
-    Raises:
-      TraceError: if this TensorFlow cannot record every kernel.
-    """
+    """Traces every kernel of `num_steps` steps and keeps no file. Raises TraceError if this TensorFlow cannot do so."""
     with _temporary() as folder:
         return _trace(step, num_steps, folder, EVERY_KERNEL)
 
 
 def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
-    """Traces the expensive kernels of some steps.
-
-    Args:
-      log_dir: the folder that keeps the profiler's file; "": it is deleted again.
-    """
+    """Traces the expensive kernels of some steps; the folder `log_dir` keeps the profiler's file, "" none."""
     with contextlib.nullcontext(log_dir) if log_dir else _temporary() as folder:
         return _trace(step, num_steps, folder, None)
 

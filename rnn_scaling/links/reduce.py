@@ -18,7 +18,7 @@ BUDGET_S = 4.0  # of one size in one pass
 CHUNK = 2**22  # elements that are compared at once
 MODULUS = 1021  # of the inputs: a prime, so that shifted or exchanged pieces of any size differ
 
-Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
+Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]  # one tensor a rank -> their sum on each rank's device
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +45,7 @@ def values(rank: int, start: int, stop: int) -> np.ndarray:
 
 
 def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> ReduceCase:
-    """The case of one size.
-
-    Args:
-      reduce: one tensor a rank -> their sum on each rank's device.
-      num_bytes: of each rank's tensor.
+    """The case of one size, `num_bytes` of each rank's tensor.
 
     The inputs are variables: no constant that could be folded, and no buffer that a sum could be written into. The
     function returns every rank's result, so none of the work can be left out, and one element of each, by which the
@@ -109,9 +105,7 @@ def measure(
 ) -> Series:
     """Times of an algorithm over the sizes, in rounds, then the number of wrong elements of each.
 
-    Args:
-      reduce: one tensor a rank -> their sum on each rank's device.
-      sizes: bytes of each rank's tensor, increasing.
+    sizes: bytes of each rank's tensor, increasing.
     """
 
     def series(times: Sequence[Sequence[float]], wrong: Sequence[int | None], notes: tuple[str, ...] = ()) -> Series:

@@ -16,6 +16,7 @@ from rnn_scaling.importers.tables import Audited, by_unit, tables_of
 
 MARKDOWN_ROWS = 100
 SCHEMA = "rnn_scaling.import/1"
+_MEASURED = ("source", "line", "series", "devices", "batch_size", "global_batch_size", "rate")
 
 
 def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
@@ -78,24 +79,10 @@ def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
     rates = []
     for unit, rows in by_unit(logs).items():
         for row, result in zip(rows, baselines.derive(rows)):
-            rates.append(
-                {
-                    "source": row.source,
-                    "line": row.line,
-                    "series": row.series,
-                    "devices": row.devices,
-                    "batch_size": _plain(row.batch_size),
-                    "global_batch_size": _plain(row.global_batch_size),
-                    "rate": _plain(row.rate),
-                    "unit": unit,
-                    "runs": result.runs,
-                    "mean_rate": result.mean_rate,
-                    "speedup": result.speedup,
-                    "efficiency": result.efficiency,
-                    "scaling": result.scaling or None,
-                    "baseline": [f"{base.source}:{base.line}" for base in result.baseline],
-                }
-            )
+            measured = {name: _plain(getattr(row, name)) for name in _MEASURED}
+            follows = {name: getattr(result, name) for name in ("runs", "mean_rate", "speedup", "efficiency")}
+            baseline = [f"{base.source}:{base.line}" for base in result.baseline]
+            rates.append({**measured, "unit": unit, **follows, "scaling": result.scaling or None, "baseline": baseline})
     return rates
 
 

@@ -1,15 +1,15 @@
 """The tables of events in Nsight Systems' SQLite export (from 2019).
 
 Sources: https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_data.html;
-https://docs.nvidia.com/cupti/api/.
+CUPTI's cupti_activity.h (CUpti_ActivityMemcpyKind), https://docs.nvidia.com/cupti/api/.
 """
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
 
 KERNEL, COPY, MEMSET, API, RANGE = "kernel", "copy", "memset", "api", "range"
@@ -19,6 +19,19 @@ LONGEST_NS = 2**53  # 104 days; a longer event is a fault
 USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" >= "start"
     AND "end" - "start" <= {LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
 
+# CUPTI's kinds of copies; Nsight Systems counts kinds of memory from 0, CUPTI from 1.
+COPY_KINDS = {
+    0: "unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
+    10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD",
+}  # fmt: skip
+MEMORY_KINDS = {
+    0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device static", 6: "managed static",
+    7: "unknown",
+}  # fmt: skip
+_LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)\w*")
+_COMMUNICATION = re.compile(r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
+PEER_TO_PEER = 10  # of COPY_KINDS
+_VERSION = re.compile(r"(_pt[sd][sz])?(_v\d{4,5})?$")  # of an API function: cudaLaunchKernel_ptsz_v7000
 _TABLES = (
     ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName", "mangledName")),
     ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, ("graphId",)),
@@ -109,19 +122,19 @@ def _event_tables(db: TraceDatabase) -> tuple[EventTable, ...]:
 def _name_of(db: TraceDatabase, table: str, kind: str, value: Any) -> str:
     """The name of an event by what its row holds: a text, the id of one, the kind of a copy, or the id of a graph."""
     if kind == COPY:
-        return cupti.COPY_KINDS.get(value, f"kind {value}")
+        return COPY_KINDS.get(value, f"kind {value}")
     if table.endswith("GRAPH_TRACE"):
         return f"CUDA graph {value}"
     if isinstance(value, str):
         return value
-    return cupti.call_name(_text(db, value)) if kind == API else _text(db, value)
+    return _VERSION.sub("", _text(db, value)) if kind == API else _text(db, value)
 
 
 def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:
     """The kind of a copy; a copy from device to device (8) is one between GPUs if the two devices differ."""
     if kind == "NULL" or not db.has(table, "srcDeviceId", "dstDeviceId"):
         return kind
-    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {cupti.PEER_TO_PEER} ELSE {kind} END"
+    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {PEER_TO_PEER} ELSE {kind} END"
 
 
 def _text(db: TraceDatabase, number: object) -> str:
@@ -132,3 +145,14 @@ def _text(db: TraceDatabase, number: object) -> str:
         if content is not None:
             return str(content)
     return f"(string {number} is missing)"
+
+
+@functools.lru_cache(20_000)
+def is_communication(name: str) -> bool:
+    """Whether a kernel carries data between devices: those of NCCL and RCCL, of MSCCL and of NVSHMEM."""
+    return _COMMUNICATION.match(name) is not None
+
+
+def is_launch(name: str) -> bool:
+    """Whether an API function starts kernels: cudaLaunch*, cuLaunch*, cudaGraphLaunch, cuGraphLaunch."""
+    return _LAUNCH.fullmatch(name) is not None

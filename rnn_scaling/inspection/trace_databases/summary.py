@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.trace_databases import cupti
+from rnn_scaling.inspection.trace_databases import layouts
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
 from rnn_scaling.inspection.trace_databases.layouts import API, COPY, KERNEL, MEMSET, RANGE, USABLE, EventTable, Layout
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
@@ -66,8 +66,8 @@ def summarize(
         elif kind in names:
             _add_name(names[kind], event, text)
         if kind in _DEVICE_WORK:
-            is_peer_copy = kind == COPY and event.name == cupti.PEER_TO_PEER
-            communicates = cupti.is_communication(text) if kind == KERNEL else is_peer_copy
+            is_peer_copy = kind == COPY and event.name == layouts.PEER_TO_PEER
+            communicates = layouts.is_communication(text) if kind == KERNEL else is_peer_copy
             label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
             if event.device not in sweeps:  # a damaged page hid it
                 sweeps[event.device] = DeviceSweep(largest_gaps)
@@ -77,7 +77,7 @@ def summarize(
     return {
         "schema": SCHEMA, "source": source, "format": "nsys", "tool": "Nsight Systems (SQLite export)",
         "versions": dict(layout.versions), "span_ns": list(span), "window_ns": list(window),
-        "launches": sum(row["calls"] for row in api if cupti.is_launch(row["name"])),
+        "launches": sum(row["calls"] for row in api if layouts.is_launch(row["name"])),
         "devices": [
             {"device": device, "model": layout.models.get(device)} | sweep.numbers(window[1] - window[0])
             for device, sweep in sweeps.items()
@@ -135,7 +135,7 @@ def _add_name(totals: dict[tuple[object, str], Row], event: _Event, text: str) -
 def _add_copy(totals: dict[tuple[object, ...], Row], event: _Event, kind: str) -> None:
     """`bytes` and `whole_ns` count complete copies, at the edges of the window too."""
     source, target = (
-        "" if memory is None else cupti.MEMORY_KINDS.get(memory, f"kind {memory}")
+        "" if memory is None else layouts.MEMORY_KINDS.get(memory, f"kind {memory}")
         for memory in (event.source, event.target)
     )
     total = totals.get((event.device, kind, source, target))

@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from rnn_scaling.commands import trace_db
-from rnn_scaling.inspection.trace_databases import cupti
+from rnn_scaling.inspection.trace_databases import layouts
 from tests.inspection.trace_databases import databases
 from tests.inspection.trace_databases.databases import MS, making
 
@@ -177,7 +177,7 @@ def test_a_table_without_times_is_said(nsys):
      ("cuLaunchHostFunc", False), ("cudaGraphInstantiate", False), ("cudaMemcpyAsync", False)],
 )  # fmt: skip
 def test_what_starts_kernels(name, launches):
-    assert cupti.is_launch(name) == launches
+    assert layouts.is_launch(name) == launches
 
 
 def test_a_kernel_without_an_end_is_faulty_but_a_range_without_one_is_open(nsys):
@@ -238,4 +238,4 @@ def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(
     ],
 )
 def test_kernels_that_communicate(name, communicates):
-    assert cupti.is_communication(name) == communicates
+    assert layouts.is_communication(name) == communicates

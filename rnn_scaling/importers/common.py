@@ -116,6 +116,12 @@ def finish(
     return ImportedLog(format, source, kept, tuple(notes), faults, tuple(kept_remarks))
 
 
+def detector(regex: str | re.Pattern[str], *needles: str) -> Callable[[str], bool]:
+    """A `detect`: whether a text has one of the needles, which is quick to see, and what the regex matches."""
+    pattern = re.compile(regex)
+    return lambda head: any(needle in head for needle in needles) and bool(pattern.search(head))
+
+
 def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Lines with their number from 1, without end of line and colour codes.
 

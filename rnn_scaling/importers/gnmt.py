@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive
+from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, detector, finish, positive
 from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact, parse_cell
 
 FORMAT = "gnmt"
@@ -23,6 +23,7 @@ _TRAIN = re.compile(
     r"TRAIN \[(\d{1,7})\]\[(\d{1,9})/(\d{1,9})\]\s+Time (\S+) \((\S+?)\).{0,80}?Tok/s (\S+) \((\S+?)\)"
     r"(?:\s+Loss/tok (\S+))?"
 )
+detect = detector(_TRAIN, "TRAIN [")
 _EPOCH = re.compile(r"Performance: Epoch: (\d{1,7})\s+Training: (\S+) Tok/s")
 _OPTION = re.compile(r"\b(math|train[-_]batch[-_]size|train[-_]global[-_]batch[-_]size)[ =]'?([\w.]{1,20})")
 _GLOBAL_BATCH = re.compile(r"\bglobal_batch_size\W{1,4}(?:value\W{1,4})?(\d{1,12})\b")
@@ -59,10 +60,6 @@ class _GnmtRun:
     steps: dict[int | None, list[_Step]] = dataclasses.field(default_factory=dict)
     totals: dict[int, float] = dataclasses.field(default_factory=dict)  # tokens/s of all ranks by epoch
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
-
-
-def detect(head: str) -> bool:
-    return "TRAIN [" in head and bool(_TRAIN.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

@@ -10,13 +10,15 @@ import statistics
 from collections.abc import Iterable
 
 from rnn_scaling.importers import outliers, rank_totals
-from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, not_negative, positive, printed
+from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, detector, not_negative, positive, printed
 from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"
 UNIT = "images/s"
-_DETECT = re.compile(r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ")
+detect = detector(
+    r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ", "img/sec", "Img/sec"
+)
 _SETTING = re.compile(r"(Model|Batch size|Number of (?:GPU|CPU)s): (.*)")
 _ITER = re.compile(r"Iter #(\d+): (\S+) img/sec per (\w+)\s*")
 _EACH = re.compile(r"Img/sec per (\w+): (\S+) \+-\s?(\S+)\s*")
@@ -39,10 +41,6 @@ class _HorovodStream:
     line: int = 0
     rates: list[float] = dataclasses.field(default_factory=list)  # of the first MAX_ROWS iterations, by number
     is_on_cpus: bool = False  # a line says "per CPU" and not "per GPU"
-
-
-def detect(head: str) -> bool:
-    return ("img/sec" in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

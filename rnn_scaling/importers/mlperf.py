@@ -11,14 +11,14 @@ from typing import Any
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered
+from rnn_scaling.importers.common import ImportedLog, Problems, detector, finish, finite, numbered
 from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
 _V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
 _V05 = re.compile(r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) (\w{1,80})(?:: (.*))?")
-_DETECT = re.compile(r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(")
+detect = detector(r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(", ":::ML")
 TITLE = "MLPerf runs"
 NO_SCORE = "no score"
 NO_DEVICES = (
@@ -70,10 +70,6 @@ class _MlperfRun:
     def seconds(self) -> float | None:
         """run_stop - run_start."""
         return None if self.start is None or self.stop is None else (self.stop - self.start) / 1e3
-
-
-def detect(head: str) -> bool:
-    return ":::ML" in head and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

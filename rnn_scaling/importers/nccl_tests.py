@@ -7,11 +7,20 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive, printed
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    by_rank,
+    detector,
+    finish,
+    not_negative,
+    positive,
+    printed,
+)
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
 
 FORMAT = "nccl_tests"
-_DETECT = re.compile(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw")
+detect = detector(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw", "nThread", "algbw")
 _HEADER = re.compile(r"(?:\s*#)?\s*size\s+count\s+type\b.*\balgbw\s+busbw\b.*")
 _CONFIG = re.compile(r"(?:\s*#)?\s*nThread (\d+) nGpus (\d+) minBytes .*")
 _RANK = re.compile(r"(?:\s*#)?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+)\s+device\s+(\d+).*")
@@ -37,10 +46,6 @@ class _NcclRun:
         """Ranks of one group (NCCL_TESTS_SPLIT runs several groups at once)."""
         groups = list(self.ranks.values())
         return groups.count(groups[0]) if groups else None
-
-
-def detect(head: str) -> bool:
-    return ("nThread" in head or "algbw" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

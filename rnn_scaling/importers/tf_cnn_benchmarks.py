@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.importers import outliers, rank_totals, tf_cnn_settings
-from rnn_scaling.importers.common import ImportedLog, ImportedRow, positive
+from rnn_scaling.importers.common import ImportedLog, ImportedRow, detector, positive
 from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
 MAX_DEVICES = 10_000_000
-_DETECT = re.compile(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ")
+detect = detector(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ", "images/sec: ", "Img/sec")
 _SETTING = re.compile(r"([A-Za-z][\w ]{1,30}):\s+(\S.*)")
 _FIRST = ("TensorFlow", "Model")  # with one of these a header begins
 _KNOWN = (*_FIRST, "Dataset", "Mode", "Batch size", "Num batches", "Devices", "Data format", "Variables", "AllReduce")
@@ -47,10 +47,6 @@ class _Stream:
     is_done: bool = False
     # (line, first and last step, rate) of the steps between two step lines.
     pieces: list[tuple[int, int, int, float]] = dataclasses.field(default_factory=list)
-
-
-def detect(head: str) -> bool:
-    return ("images/sec: " in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, parse_cell
+from rnn_scaling.importers.points import Cell, ScalingTable, parse_cell
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -26,13 +26,6 @@ _LOGGED = re.compile(r"\s{0,8}[A-Z]{4,8}\|[\d:T.-]{10,30}\|[^|]{1,80}\|\d{1,5}\|
 _TAG = re.compile(
     r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(\d{1,7})\]<std(?:out|err|diag)>:? ?|\[(\d{1,7})\] |\s{0,6}(\d{1,6}): "
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class ImportedRow(ScalingRow):
-    """A row of which less than its series must agree with a run on one device for that to be its baseline: `base`."""
-
-    base: str = ""
 
 
 class LogError(ValueError):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.importers import outliers, rank_totals, tf_cnn_settings
-from rnn_scaling.importers.common import ImportedLog, ImportedRow, detector, positive
+from rnn_scaling.importers.common import ImportedLog, detector, positive
 from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
@@ -144,7 +144,7 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
 def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cell | None) -> ScalingRow:
     settings = stream.settings
     series, base = tf_cnn_settings.series(tf_cnn_settings.parting(settings, stream.command))
-    return ImportedRow(
+    return ScalingRow(
         source,
         line,
         series=series,

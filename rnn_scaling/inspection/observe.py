@@ -43,9 +43,8 @@ def graph(step: TrainStep) -> Graph:
 def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]) -> Trace:
     """The record's `trace`: runs the step under the profiler, first to count kernels, then to time them.
 
-    Args:
-      log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept.
-      untraced_s: seconds of the same run's measured batches.
+    log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept. untraced_s: seconds of the same run's
+    measured batches.
     """
     parts = partitions(step)
     nodes, exchanged = operators.nodes_of(parts), operators.exchanged(parts)

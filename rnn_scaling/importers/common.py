@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.points import Cell, ScalingTable, parse_cell
+from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -55,8 +55,8 @@ class ImportedLog:
 
     format: str
     source: str
-    # Points of a scaling measurement (ScalingTable), or any other numbers (Table).
-    tables: tuple[ScalingTable | Table, ...]
+    rows: tuple[ScalingRow, ...] = ()  # points of a scaling measurement
+    tables: tuple[Table, ...] = ()  # any other numbers
     notes: tuple[str, ...] = ()  # what the numbers of this format mean and what it lacks, one sentence each
     problems: tuple[Problem, ...] = ()  # lines that could not be used; the rest was
     # What stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
@@ -91,22 +91,23 @@ class Problems:
 def finish(
     format: str,
     source: str,
-    tables: Iterable[ScalingTable | Table],
+    rows: Iterable[ScalingRow],
+    tables: Iterable[Table],
     notes: Iterable[str],
     problems: Problems,
     nothing: str,
     remarks: Iterable[str] = (),
 ) -> ImportedLog:
     """The result; without any row it is an error."""
-    kept = tuple(table for table in tables if table.rows)
+    points, kept = tuple(rows), tuple(table for table in tables if table.rows)
     faults = problems.all()
-    if not kept:
+    if not (points or kept):
         first = faults[0] if faults else Problem(1, nothing)
         raise LogError(source, first.line, first.reason)
     kept_remarks = list(remarks)
     if len(kept_remarks) > MAX_REMARKS:
         kept_remarks[MAX_REMARKS:] = [f"{source}: and {len(kept_remarks) - MAX_REMARKS} more of this kind"]
-    return ImportedLog(format, source, kept, tuple(notes), faults, tuple(kept_remarks))
+    return ImportedLog(format, source, points, kept, tuple(notes), faults, tuple(kept_remarks))
 
 
 def detector(regex: str | re.Pattern[str], *needles: str) -> Callable[[str], bool]:

@@ -53,7 +53,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     if state.kind and not state.rows_since:
         problems.add(last, f"the file ends before the numbers of {state.kind}")
     table = Table("Copy bandwidth (bandwidthTest)", COLUMNS, tuple(rows))
-    return finish(FORMAT, source, [table], _notes(rows), problems, "no result of bandwidthTest in this file")
+    return finish(FORMAT, source, (), [table], _notes(rows), problems, "no result of bandwidthTest in this file")
 
 
 def _read(text: str, state: _State, rows: list[tuple]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, detector, finish, positive
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact, parse_cell
+from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
@@ -89,9 +89,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         rows += [row] if row else []
         remarks += sentences
     epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
-    table = ScalingTable("GNMT", tuple(rows))
     nothing = "no TRAIN line of GNMT in this file"
-    return finish(FORMAT, source, [table, epochs] if runs else [], NOTES, problems, nothing, remarks)
+    return finish(FORMAT, source, rows, [epochs], NOTES, problems, nothing, remarks)
 
 
 def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list[_GnmtRun]:

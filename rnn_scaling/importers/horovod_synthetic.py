@@ -51,7 +51,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 class _HorovodReader(RankReader[_HorovodStream]):
-    format, title = FORMAT, "Horovod synthetic benchmark"
+    format = FORMAT
 
     def __init__(self, source: str) -> None:
         super().__init__(source)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, finish, printed
-from rnn_scaling.importers.points import ScalingRow, ScalingTable
+from rnn_scaling.importers.points import ScalingRow
 
 FORMAT = "hugging_face"
 UNIT = "samples/s"
@@ -27,5 +27,4 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
                 problems.add(line, str(e))
         if problems.too_many(line, len(rows), "rows"):
             break
-    table = ScalingTable("Hugging Face Trainer", tuple(rows))
-    return finish(FORMAT, source, [table], NOTES, problems, "no train_samples_per_second in this file")
+    return finish(FORMAT, source, rows, (), NOTES, problems, "no train_samples_per_second in this file")

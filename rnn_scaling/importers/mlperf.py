@@ -12,7 +12,7 @@ from typing import Any
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, detector, finish, finite, numbered
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact
+from rnn_scaling.importers.points import Cell, ScalingRow, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
@@ -100,9 +100,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     for run in started:
         _check(run, problems)
     rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
-    reached = ScalingTable("MLPerf runs that reached their target", tuple(rows))
     every = Table(TITLE, COLUMNS, tuple(_row(run) for run in started))
-    return finish(FORMAT, source, (reached, every), [*NOTES, *_notes(started)], problems, nothing)
+    return finish(FORMAT, source, rows, [every], [*NOTES, *_notes(started)], problems, nothing)
 
 
 def _read_event(text: str) -> Any:

@@ -51,8 +51,6 @@ def _groups(logs: Sequence[ImportedLog]) -> dict[tuple[Value, ...], list[tuple[s
     groups: dict[tuple[Value, ...], list[tuple[str, float | None]]] = {}
     for log in logs:
         for log_table in log.tables if log.format == mlperf.FORMAT else ():
-            if not isinstance(log_table, Table):
-                continue
             keys = zip(*(log_table.column(name) for name in _GROUPED))
             for key, status, seconds in zip(keys, log_table.column("Status"), log_table.column("Run (s)")):
                 is_scored = status == "success" and isinstance(seconds, float) and seconds > 0

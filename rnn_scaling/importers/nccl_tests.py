@@ -66,7 +66,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         problems.add(measurements[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
     nothing = "no result of nccl-tests in this file"
     average = "median" if any(run.is_own for run in runs) else "mean"
-    return finish(FORMAT, source, [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
+    return finish(FORMAT, source, (), [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
 
 
 def _read(text: str, line: int, runs: list[_NcclRun], problems: Problems) -> list[Measurement]:

@@ -46,7 +46,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     except JsonFault as e:
         problems.add(e.line, str(e))
     nothing = "no result in this JSON file of nccl-tests"
-    return finish(FORMAT, source, [table(file.measurements)], [*notes(), *file.notes], problems, nothing)
+    return finish(FORMAT, source, (), [table(file.measurements)], [*notes(), *file.notes], problems, nothing)
 
 
 def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> None:

@@ -56,7 +56,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         tables = []
     remarks = [sentence for matrix in matrices for sentence in _slow_links(matrix, source)]
     nothing = "no matrix of bandwidth or latency in this file"
-    return finish(FORMAT, source, tables, _notes(matrices), problems, nothing, remarks)
+    return finish(FORMAT, source, (), tables, _notes(matrices), problems, nothing, remarks)
 
 
 def _add_cut_matrices(matrices: Iterable[_Matrix], problems: Problems) -> None:

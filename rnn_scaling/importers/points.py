@@ -50,14 +50,6 @@ class ScalingRow:
     extra: Mapping[str, Cell] = dataclasses.field(default_factory=dict)  # further numbers by column name
 
 
-@dataclasses.dataclass(frozen=True)
-class ScalingTable:
-    """Points of one source under a title."""
-
-    title: str
-    rows: tuple[ScalingRow, ...]
-
-
 def parse_cell(text: str) -> Cell | None:
     """The number that a text prints, percent as a fraction; None if it prints none."""
     number = numbers.parse(text)

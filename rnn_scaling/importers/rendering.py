@@ -11,7 +11,7 @@ from rnn_scaling.files import csv_cells, input_files
 from rnn_scaling.files.markdown import Table, markdown_table
 from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.points import Cell, ScalingTable
+from rnn_scaling.importers.points import Cell
 from rnn_scaling.importers.tables import Audited, by_unit, tables_of
 
 MARKDOWN_ROWS = 100
@@ -59,7 +59,7 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
         {
             "format": log.format,
             "source": log.source,
-            "tables": [_table_json(table) for table in log.tables],
+            "tables": [*_points_json(log), *map(_table_json, log.tables)],
             "notes": list(log.notes),
             "remarks": list(log.remarks),
             "problems": [{"line": p.line, "reason": p.reason, "more": p.more} for p in log.problems],
@@ -86,11 +86,13 @@ def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
     return rates
 
 
-def _table_json(table: ScalingTable | Table) -> dict[str, Any]:
-    if isinstance(table, Table):
-        return {"title": table.title, "columns": list(table.columns), "rows": [list(row) for row in table.rows]}
-    points = [{name: _plain(value) for name, value in vars(row).items()} for row in table.rows]
-    return {"title": table.title, "points": points}
+def _points_json(log: ImportedLog) -> list[dict[str, Any]]:
+    points = [{name: _plain(value) for name, value in vars(row).items()} for row in log.rows]
+    return [{"title": log.format, "points": points}] if points else []
+
+
+def _table_json(table: Table) -> dict[str, Any]:
+    return {"title": table.title, "columns": list(table.columns), "rows": [list(row) for row in table.rows]}
 
 
 def _plain(value: Any) -> Any:

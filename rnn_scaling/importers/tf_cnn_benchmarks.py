@@ -58,7 +58,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 class _Reader(RankReader[_Stream]):
-    format = title = FORMAT
+    format = FORMAT
 
     def __init__(self, source: str) -> None:
         super().__init__(source)

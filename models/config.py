@@ -1,7 +1,5 @@
 """What the network is: one frozen dataclass whose fields become flags, help text and record entries."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -8,8 +8,6 @@ B: sentences, K: beams, N = B K: hypotheses, those of a sentence together and th
 most words of a translation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 

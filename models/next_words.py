@@ -3,8 +3,6 @@
 T: words of the longest sentence, B: sentences, U: units, V: vocabulary.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable, Mapping
 from typing import Any

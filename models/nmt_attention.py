@@ -7,8 +7,6 @@ S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units,
 target vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 

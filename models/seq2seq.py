@@ -4,8 +4,6 @@ T: words of the longest sentence, B: sentence pairs, E: embedding, U: units, V: 
 one cell for each of the encoder's: its cell k starts from the final state of the encoder's cell k.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf

@@ -5,8 +5,6 @@ are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN or
 cell computes in one step is its module's, `models/cells/`: see `rnn_scaling.models.unit_types`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType

@@ -7,8 +7,6 @@ layer. Attention has no biases. Batches are [B, T], so that the words of a sente
 T, S: words of the longest target and source sentence, B: sentence pairs, N = B T or B S: rows, D: width (--num_units).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -14,8 +14,6 @@ paper as said here), and MLPerf's rnn_translator, which is the same network.
 T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf

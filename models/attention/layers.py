@@ -1,7 +1,5 @@
 """Cells as both networks with attention have them: with one bias a gate, or the two of cuDNN and PyTorch."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -7,8 +7,6 @@ each step's result: as that of `addends`, which are added to the results and so 
 T: steps, B: sentences, K and N: width of x and of a result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf

@@ -9,8 +9,6 @@ S: source words, T: target words, B: sentences, D: width of the memory (the enco
 What does not depend on the decoder, W m_s, is computed once for all steps: the keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 import tensorflow as tf

@@ -12,8 +12,6 @@ bahdanau's tanh([c_t, h_t] C), and the gradients of the weights (`loop_products`
 T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

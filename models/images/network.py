@@ -4,8 +4,6 @@ B: images of a batch, H = W: their size, C: their 3 channels. Images are [B, H, 
 [B, C, H, W] with NCHW.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -26,7 +24,7 @@ class Network(Protocol):
     num_classes: int  # labels are below it
     variables: tuple[VariableSpec, ...]  # as of a `Workload`, and so `moving`
     moving: tuple[VariableSpec, ...]
-    products: tuple[LayerProduct, ...]  # of all layers
+    products: tuple["LayerProduct", ...]  # of all layers
 
     def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         """The forward pass of a training step.

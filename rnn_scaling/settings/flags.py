@@ -4,8 +4,6 @@ One declaration, `option(...)` or `positional(...)`, is the flag, its help and i
 that one call names them all.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math
@@ -59,8 +57,9 @@ class _Malformed:
 
 
 def kind_of(field: dataclasses.Field) -> str:
-    """The option's type: "int", "float", "bool", "str" or "Path"."""
-    return str(field.type).split("|")[0].strip()
+    """The option's type, the first of a union: "int", "float", "bool", "str" or "Path"."""
+    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type).split("|")[0].strip()
+    return kind.rpartition(".")[2]
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:

@@ -3,8 +3,6 @@
 A field's help begins with the choices that read it ("replicated: ..."), where not all do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling import registry

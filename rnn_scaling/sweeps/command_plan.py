@@ -5,8 +5,6 @@ own, --axis:NAME=VALUE,... Each has its place, {NAME}, in the command. An axis w
 means the same in reports, so its values follow the same rule.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import itertools

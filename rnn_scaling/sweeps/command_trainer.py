@@ -1,7 +1,5 @@
 """Runs a user's command in a sweep: gives it cores or GPUs, keeps its output, judges its record or its log."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -50,7 +48,7 @@ class _Output:
     # When its lines came, in seconds of `time.monotonic`.
     arrivals: list[float] = dataclasses.field(default_factory=list)
     errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)  # the lines that name an error
-    load: load.Load | None = None  # of other processes, during the run
+    load: "load.Load | None" = None  # of other processes, during the run
 
 
 class CommandTrainer(Trainer[CommandRun]):

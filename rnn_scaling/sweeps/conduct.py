@@ -3,8 +3,6 @@
 lock the folders -> find finished runs -> for each other job: placeholder, process, record
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """A folder of records: its lock, and which runs of a plan it already holds."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -89,7 +87,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     return result
 
 
-def _best(job: Job, in_place: RunRecord | None, others: _Others) -> tuple[RunRecord | None, str]:
+def _best(job: Job, in_place: RunRecord | None, others: "_Others") -> tuple[RunRecord | None, str]:
     """(the record in a job's place, or one of the same flags elsewhere in the folder; the flags that differ)."""
     if in_place is not None and is_placeholder(in_place):
         return in_place, ""

@@ -1,7 +1,5 @@
 """Two sets of flags -> their runs, in alternating order."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Sequence

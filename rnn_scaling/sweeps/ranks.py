@@ -1,7 +1,5 @@
 """The processes of a run: how they start, on this machine or by a launcher, and which of them failed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

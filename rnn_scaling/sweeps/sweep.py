@@ -1,7 +1,5 @@
 """sweep: every combination of some flags' values, in rounds until the answer is precise enough."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys

@@ -1,7 +1,5 @@
 """Times the steps of any training loop and leaves a run record, which report, compare and audit read like our own."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -122,7 +120,7 @@ class Recorder:
         if self._rank == 0:
             record.write(self._unfinished(), self._path)
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> "Recorder":
         self.start()
         return self
 

@@ -1,7 +1,5 @@
 """One copy of the variables and its update (slots, clipping, loss scale): what every update mode is built from."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +47,7 @@ class VariableUpdate(abc.ABC):
 
     synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
     devices: list[str]  # of the towers
-    updaters: Sequence[Updater]  # of each copy of the variables
+    updaters: Sequence["Updater"]  # of each copy of the variables
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
@@ -247,7 +245,7 @@ class DeferredGradients:
                     self._dense[spec.name] = tf.Variable(tf.zeros(spec.shape), trainable=False)
 
     @classmethod
-    def of(cls, specs: Specs, devices: Sequence[str], options: UpdateOptions) -> list[DeferredGradients]:
+    def of(cls, specs: Specs, devices: Sequence[str], options: UpdateOptions) -> list["DeferredGradients"]:
         """One for each tower where --variable_consistency asks for it, else none."""
         return [cls(specs, device) for device in devices if options.variable_consistency == "relaxed"]
 

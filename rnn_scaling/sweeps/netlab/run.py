@@ -1,7 +1,5 @@
 """One run in a network made for it: leftovers are removed, the links are measured, each rank gets a node."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys

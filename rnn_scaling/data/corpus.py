@@ -99,22 +99,21 @@ class Stamps:
     """Sizes and times of the last change of some files, to see later whether these are still the same."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._known = {path: _stamp(path) for path in paths}
+        self._known = {path: stamp(path) for path in paths}
 
     def change(self) -> str:
         """The error message for files that have changed since; "" if none has."""
-        changed = [path for path, stamp in self._known.items() if _stamp(path) != stamp]
+        changed = [path for path, before in self._known.items() if stamp(path) != before]
         remedy = "changed while the run read it; run it again on files that stay"
         return f"{' and '.join(changed)} {remedy}" if changed else ""
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
+def stamp(path: str) -> list[int] | None:
     """Size in bytes and time of the last change in ns; None where they cannot be had."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return status.st_size, status.st_mtime_ns
+        return [status.st_size, status.st_mtime_ns]
+    return None
 
 
 def _read_vocabulary(path: str, vocab_size: int, *, flag: str) -> tuple[bytes, ...]:

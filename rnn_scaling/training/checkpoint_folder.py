@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.data.corpus import stamp
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import lock
@@ -51,19 +52,12 @@ class CheckpointError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a rank had done when its run was saved.
-
-    Attributes:
-      folder: of its files.
-      batches: that were done, warm-up included.
-      columns: of each batch, as `RunState.batches_since` gives them.
-      resumed: how the run was resumed before, as a record's `batches.resumed`.
-    """
+    """What a rank had done when its run was saved."""
 
     folder: Path
-    batches: int
-    columns: Mapping[str, Any]
-    resumed: Sequence[Mapping[str, Any]]
+    batches: int  # that were done, warm-up included
+    columns: Mapping[str, Any]  # of each batch, as `RunState.batches_since` gives them
+    resumed: Sequence[Mapping[str, Any]]  # how the run was resumed before, as a record's `batches.resumed`
 
 
 def folder_of(directory: str, batches: int) -> Path:
@@ -203,7 +197,7 @@ def _check_length(directory: str, batches: int, config: RunConfig) -> None:
 
 def _check_data(directory: str, batches: int, files: Sequence[str], data: Mapping[str, Any]) -> None:
     for path in sorted({*files, *data}):
-        now = _stamp(path) if path in files else None
+        now = stamp(path) if path in files else None
         if data.get(path) != now:
             read = f"read {path} before it {'changed' if now else 'was removed'}" if path in data else f"lacked {path}"
             raise CheckpointError(
@@ -232,7 +226,7 @@ def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]],
     saved = {
         "schema": SCHEMA,
         "config": config.flat(),
-        "data": {path: _stamp(path) for path in files},
+        "data": {path: stamp(path) for path in files},
         "vocabularies": _vocabularies(config),
         "files": {path.name: path.stat().st_size for path in folder.iterdir()},
         "ranks": ranks,
@@ -267,14 +261,6 @@ def _vocabularies(config: RunConfig) -> dict[str, int]:
             if path := getattr(config.data, name):
                 checksums[name] = zlib.crc32(input_files.read_bytes(path))
     return checksums
-
-
-def _stamp(path: str) -> list[int] | None:
-    """Bytes of a file and when it was changed, in ns; None where that cannot be had."""
-    with contextlib.suppress(OSError, ValueError):
-        status = os.stat(path)
-        return [status.st_size, status.st_mtime_ns]
-    return None
 
 
 def _flush(path: Path) -> None:

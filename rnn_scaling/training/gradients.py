@@ -28,6 +28,16 @@ def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tenso
     return on_each(devices, tf.identity, tensors)
 
 
+def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
+    """One tensor a tower -> their sum on each tower's device; `add` gets two or more, each on its device."""
+
+    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        placed = place(tensors, devices)
+        return placed if len(placed) == 1 else add(placed)
+
+    return reduce
+
+
 def num_bytes(tensor: tf.Tensor | tf.Variable) -> int:
     """Size of a tensor or variable; ValueError if its shape is not static."""
     return _num_elements(tensor) * tensor.dtype.size

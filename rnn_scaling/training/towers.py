@@ -75,18 +75,11 @@ class _FirstCall:
 
 
 class TrainStep:
-    """Callable: runs one step, waits until every device has finished it and says what was processed.
+    """Callable: runs one step, waits until every device has finished it and says what was processed."""
 
-    Attributes:
-      goes_on: whether steps run between two calls, too; then no pause between them may be left out of the clock.
-      done: one step at a time, also if a call waits for the steps of several workers.
-      cut: how the towers' batches are cut from a global one, once the step is traced; None: each has one of its own.
-      num_lost: tells how many workers have died, to a step that outlives them.
-    """
-
-    goes_on = False
-    done: Sequence[Done] = ()
-    cut: Cut | None = None
+    goes_on = False  # whether steps run between two calls, too; no pause between them may be left out of the clock
+    done: Sequence[Done] = ()  # one step at a time, also if a call waits for the steps of several workers
+    cut: Cut | None = None  # how towers' batches are cut from a global one, once traced; None: each has its own
 
     def __init__(
         self, workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig
@@ -104,7 +97,7 @@ class TrainStep:
             for number, device in enumerate(engine.devices)
         ]
         self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
-        self.num_lost: Callable[[], int] = lambda: 0
+        self.num_lost: Callable[[], int] = lambda: 0  # workers that have died, for a step that outlives them
 
     def __call__(self) -> StepResult:
         begun = time.time()  # tf.timestamp's clock

@@ -8,13 +8,14 @@ B: sentences, K: beams, N = B K: hypotheses, those of a sentence together and th
 most words of a translation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.workload import Tensors
 
 KERNEL = "one step a word in tf.while_loop"  # what decodes, for the record
 
@@ -46,7 +47,7 @@ class Search(NamedTuple):
 class Decoder(Protocol):
     """A workload that translates."""
 
-    def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
+    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
         """Reads the sources of a batch; arguments as of `Workload.forward`."""
         ...
 

@@ -14,7 +14,7 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
-from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, gemm_flops, total
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
@@ -32,7 +32,7 @@ class TranslationWorkload(NextWords):
             return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
         return {"embedding": tf.concat([batch.source, batch.target_input], axis=self._time_axis)}
 
-    def embedded(self, rows: Mapping[str, tf.Tensor], batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+    def embedded(self, rows: Tensors, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of the source's words and those of the target's."""
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]
@@ -84,9 +84,7 @@ class _EncoderDecoder(TranslationWorkload):
         }
         self.variables = variable_specs(config)
 
-    def last_layer(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def last_layer(self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         config = self._config
 
         def seed_of(stream: int) -> tf.Tensor:
@@ -103,7 +101,7 @@ class _EncoderDecoder(TranslationWorkload):
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
         return outputs
 
-    def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
+    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
         """See `decoding.Decoder`."""
         config, dtype = self._config, self._config.compute_dtype
         source = look_up(self.table_of("src"), batch.source)

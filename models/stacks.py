@@ -6,7 +6,7 @@ cell computes in one step is its module's, `models/cells/`: see `rnn_scaling.mod
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from rnn_scaling.models import unit_types
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 CellWeights = tuple[tf.Tensor, ...]
 """Of one cell, in the order of its module's `weights`."""
@@ -62,7 +62,7 @@ class RecurrentStack:
             for spec in self.cell_weights(cell):
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
 
-    def weights_of(self, cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[CellWeights]:
+    def weights_of(self, cells: Sequence[str], weights: Tensors) -> list[CellWeights]:
         """The weights of the cells, out of all `weights` of the network by name."""
         names = [spec.name for spec in self.cell_weights(0)]
         return [tuple(weights[f"{cell}/{name}"] for name in names) for cell in cells]
@@ -189,7 +189,7 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
         x = tf.cast(inputs, dtype)
         x = x if stack.time_major else swap_time_and_batch(x)
         state = zero_state(stack, tf.shape(x)[1]) if initial_state is None else initial_state
-        first = list(zip(*(tf.unstack(tf.cast(s, dtype), stack.num_cells) for s in state)))
+        first = stack.states_of(state, dtype)
         last = []
         for layer in range(stack.num_layers):
             if layer > 0:

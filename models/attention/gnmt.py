@@ -23,7 +23,7 @@ from rnn_scaling.models.attention import layers, scores
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import Start, State
-from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 _FIRST_RESIDUAL = 2  # the third layer
 _ENCODER_STREAM, _DECODER_STREAM = range(2)
@@ -54,7 +54,7 @@ class Gnmt:
             yield from layers.variables(stack, [_decoder_cell(layer)], config)
 
     def last_layer(
-        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
+        self, weights: Tensors, source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
     ) -> tf.Tensor:
         """What the projection reads; arguments as in `step_wise.StepWise.last_layer`."""
         config = self._config
@@ -77,7 +77,7 @@ class Gnmt:
                 context = self._contexts(weights, x, memory, batch) if context is None else context
         return x
 
-    def _read(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    def _read(self, weights: Tensors, source: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """The outputs of the encoder, laid out as the source is."""
         x = tf.cast(source, self._config.compute_dtype)
         for layer, (stack, run) in enumerate(zip(self._encoder, self._encode, strict=True)):
@@ -87,7 +87,7 @@ class Gnmt:
             x = x + y if layer >= _FIRST_RESIDUAL else y
         return x
 
-    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start:
+    def start(self, weights: Tensors, source: tf.Tensor, batch: Batch) -> Start:
         """As `step_wise.StepWise.start`."""
         memory = self._read(weights, source, batch, tf.constant([0, 0]))
         rounded = {name: tf.cast(w, memory.dtype) for name, w in weights.items()}
@@ -109,9 +109,7 @@ class Gnmt:
         batch_size = tf.shape(memory)[0]
         return Start(tuple(s.states_of(stacks.zero_state(s, batch_size), s.dtype)[0] for s in self._decoder), step)
 
-    def _contexts(
-        self, weights: Mapping[str, tf.Tensor], queries: tf.Tensor, memory: tf.Tensor, batch: Batch
-    ) -> tf.Tensor:
+    def _contexts(self, weights: Tensors, queries: tf.Tensor, memory: tf.Tensor, batch: Batch) -> tf.Tensor:
         """What each target word attends to, laid out as the queries are."""
         rounded = {n: tf.cast(w, queries.dtype) for n, w in weights.items() if n.startswith("attention/")}
         if self._config.time_major:

@@ -88,7 +88,7 @@ class ImageClassifier:
         return cross_entropy.losses(logits, batch.labels, self._label_smoothing)
 
     def correct(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
-        return tf.cast(tf.equal(tf.argmax(logits, axis=1), batch.labels), tf.float32)
+        return cross_entropy.is_right(logits, batch.labels)
 
     def loss_items(self, batch: ImageBatch) -> tf.Tensor:
         return tf.cast(tf.size(batch.labels), tf.float32)

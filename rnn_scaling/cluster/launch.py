@@ -43,8 +43,8 @@ class Launch:
     launcher: str
     meeting: str  # HOST:PORT where rank 0 waits for the others
     host: str  # of this process, as its launcher or its host calls it
-    local_rank: int  # its number among those on this host
-    local_size: int
+    local_rank: int = 0  # its number among those on this host
+    local_size: int = 1
     addresses: tuple[str, ...] = ()  # HOST:PORT of every rank's engine; empty: each takes a port that is free
     job: str = ""  # what tells this job from others that meet at the same address
     # How many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
@@ -307,7 +307,7 @@ def _kubernetes(variables: _Variables, coordinator_address: str, host_name: str)
             contradiction = f"host name {host_name} does not end with -{rank}, as JOB_COMPLETION_INDEX={rank} says"
             raise ClusterError(f"{contradiction}; give the Job completionMode: Indexed")
         meeting = ports.joined(f"{job}-0.{service}", KUBERNETES_PORT)
-    return Launch(rank, size, "Kubernetes", meeting, host_name, 0, 1, job=f"Kubernetes {job or meeting}")
+    return Launch(rank, size, "Kubernetes", meeting, host_name, job=f"Kubernetes {job or meeting}")
 
 
 def _has_own(environ: Mapping[str, str]) -> bool:

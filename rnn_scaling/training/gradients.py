@@ -4,23 +4,16 @@ A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]
 variable `[V, ...]`; an index may come several times, and such rows add up.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
+
+from rnn_scaling.data.pipeline import on_each
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 Unpack = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
 Reduce = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]  # one tensor a tower -> their sum on each tower's device
-
-
-def on_each(devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
-    """What `make` gives on each device, of that device's element of every column."""
-    made = []
-    for device, *elements in zip(devices, *columns, strict=True):
-        with tf.device(device):
-            made.append(make(*elements))
-    return made
 
 
 def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:

@@ -104,15 +104,5 @@ class RankMeeting:
         raise ClusterError(f"rank 0 did not come within {self._timeout_s:g} s")
 
     def _launch(self, meeting: str, job: str, token: str) -> Launch:
-        return Launch(
-            self._rank,
-            self._num_ranks,
-            launcher="",
-            meeting=meeting,
-            host=socket.gethostname(),
-            local_rank=0,
-            local_size=1,
-            job=job,
-            token=token,
-            timeout_option="timeout_s",
-        )
+        host = socket.gethostname()
+        return Launch(self._rank, self._num_ranks, "", meeting, host, job=job, token=token, timeout_option="timeout_s")

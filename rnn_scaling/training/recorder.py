@@ -249,7 +249,7 @@ class Recorder:
         error = error or (ClusterError(failure) if failure else None)
         workers = Workers(launcher=self._launcher or None, window=common_window.WINDOW, ranks=ranks)
         if 0 in sharing_a_core(workers):
-            self.recording.watched(None)  # it took the other ranks for load
+            self.recording.load = None  # it took the other ranks for load
         return without_each_other(workers), error
 
     def _tell(self, error: RunError | None) -> None:

@@ -267,7 +267,7 @@ class Session:
         if sharing:
             self._state.resolved["oversubscribed"] = True
         if self._cluster.rank in sharing:
-            self._state.watched(None)  # it took the other ranks for load
+            self._state.load = None  # it took the other ranks for load
         return self._state.record(status, error, workers)
 
     def _on_signal(self, number: int, _frame: object) -> None:

@@ -49,7 +49,6 @@ class Decoder(Protocol):
 
     def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
         """Reads the sources of a batch; arguments as of `Workload.forward`."""
-        ...
 
 
 class Translation(NamedTuple):
@@ -72,12 +71,7 @@ class _Beams(NamedTuple):
 def translate(
     start: Start, num_sentences: int | tf.Tensor, bos: tf.Tensor, eos: tf.Tensor, search: Search
 ) -> Translation:
-    """Searches the translation of each sentence.
-
-    Args:
-      bos: the begin-of-sentence word, an int64 scalar.
-      eos: the end-of-sentence word.
-    """
+    """Searches the translation of each sentence; bos and eos: the words at its ends, int64 scalars."""
     num_beams, penalty, max_words = search
     size = num_sentences * num_beams
     no_other = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)  # [K]: the first choice alone

@@ -26,8 +26,6 @@ _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
 
 
 class _AttentionTranslation(TranslationWorkload):
-    """See `Workload`."""
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
         is_gnmt = config.attention_architecture == "gnmt_v2"
@@ -47,7 +45,6 @@ class _AttentionTranslation(TranslationWorkload):
         return self._network.last_layer(weights, source, target, batch, network_seed)
 
     def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
-        """See `decoding.Decoder`."""
         source = look_up(self.table_of("src"), batch.source)
         first, run = self._network.start(weights, source, batch)
         logits = self._projected(weights)

@@ -54,7 +54,6 @@ class TranslationWorkload(NextWords):
 
 
 def counts_of_pairs(batch: Batch) -> Counts:
-    """Words of both sides."""
     source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
     positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
     return Counts(target, source + target, positions)
@@ -69,8 +68,6 @@ def embedding_specs(config: ModelConfig) -> list[VariableSpec]:
 
 
 class _EncoderDecoder(TranslationWorkload):
-    """See `Workload`."""
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
         encoder_kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
@@ -102,7 +99,6 @@ class _EncoderDecoder(TranslationWorkload):
         return outputs
 
     def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
-        """See `decoding.Decoder`."""
         config, dtype = self._config, self._config.compute_dtype
         source = look_up(self.table_of("src"), batch.source)
         cells = self._encoder.weights_of(encoder_cells(config), weights)
@@ -158,11 +154,9 @@ def variable_specs(config: ModelConfig) -> tuple[VariableSpec, ...]:
 
 
 def encoder_cells(config: ModelConfig) -> list[str]:
-    """The names of the encoder's cells."""
     directions = ("forward", "backward") if config.direction == "bi" else ("forward",)
     return [f"encoder/layer_{n}/{d}" for n in range(config.num_encoder_layers // len(directions)) for d in directions]
 
 
 def decoder_cells(config: ModelConfig) -> list[str]:
-    """The names of the decoder's cells."""
     return [f"decoder/layer_{n}" for n in range(config.num_decoder_layers)]

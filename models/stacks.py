@@ -48,7 +48,6 @@ class RecurrentStack:
         return self.num_layers * self.num_directions
 
     def cell_input_dim(self, cell: int) -> int:
-        """Width of the input of cell number `cell`."""
         return self.input_dim if cell < self.num_directions else self.num_units * self.num_directions
 
     def cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
@@ -57,7 +56,6 @@ class RecurrentStack:
         return specs
 
     def variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
-        """Every cell's variables."""
         for cell, name in enumerate(cells):
             for spec in self.cell_weights(cell):
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")

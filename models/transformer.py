@@ -31,8 +31,6 @@ Attention = Callable[[str, Words, Weights], tf.Tensor]
 
 
 class _Transformer(NextWords):
-    """See `Workload`."""
-
     kernels: Mapping[str, str] = {}
 
     def __init__(self, config: ModelConfig) -> None:

@@ -128,7 +128,6 @@ def _encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
 
 
 def _decoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
-    """Each layer of the decoder by itself."""
     read = config.num_units + _width(_encoder_stacks(config)[-1])
     later = [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
     return [layers.one_layer(config, config.embedding_dim), *later]

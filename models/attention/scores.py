@@ -59,7 +59,7 @@ def contexts(
     """What every target word attends to, where no state depends on it: [B, T, D], in the dtype of products.
 
     Args:
-      weights: by name, in the dtype of products.
+      weights: in the dtype of products.
       queries: [B, T, U].
       memory: [B, S, D].
       masked: what `mask` gives.

@@ -68,7 +68,6 @@ class StepWise:
         """What the projection reads, [T, B, U] or [B, T, U], in the dtype of products.
 
         Args:
-          weights: by name.
           source: embedded words [S, B, E], or [B, S, E].
           target: [T, B, E], or [B, T, E].
         """

@@ -38,7 +38,6 @@ class Network(Protocol):
           The logits [B, num_classes] in any floating type, and the next values of all moving averages, float32, by
           name. Batch statistics are computed in float32 and are those of this batch alone.
         """
-        ...
 
 
 class LayerProduct(NamedTuple):

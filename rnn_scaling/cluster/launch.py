@@ -58,10 +58,9 @@ class Launch:
         return ports.is_loopback(ports.split(self.meeting)[0])
 
     def engine_address(self, timeout_s: float = 60.0) -> str:
-        """HOST:PORT at which this process's engine listens and the other ranks reach it.
+        """HOST:PORT at which this process's engine listens; ClusterError if no port is free, or no way leads to rank 0.
 
-        Rank 0's host may have no address for up to `timeout_s`, as a pod that is being made. Raises ClusterError if no
-        port is free, or no way leads to rank 0.
+        Rank 0's host may have no address for up to `timeout_s`, as a pod that is being made.
         """
         if self.addresses:
             return self.addresses[self.rank]
@@ -78,8 +77,7 @@ class Launch:
 def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, str]:
     """(rank, size, launcher) of a process that needs no meeting, such as torchrun's; (0, 1, "") of one alone.
 
-    Raises:
-      ClusterError: if the variables are malformed or contradict each other.
+    Raises ClusterError if the variables are malformed or contradict each other.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:  # first: srun and mpirun start torchrun, never it them
         return *_Variables(environ).place("RANK", "WORLD_SIZE"), "torchrun"
@@ -90,8 +88,7 @@ def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, st
 def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str = "") -> Launch | None:
     """Which process of a launcher's this is; None: one alone. Raises ClusterError as `place` does.
 
-    Args:
-      coordinator_address: HOST:PORT of the meeting, instead of the one that the launcher tells.
+    `coordinator_address`: HOST:PORT of the meeting, instead of the one that the launcher tells.
     """
     if coordinator_address:
         _checked_address("--coordinator_address", coordinator_address)

@@ -160,7 +160,6 @@ class Rendezvous:
             connection.close()
 
     def _watch(self, now: float) -> None:
-        """Looks for what has not happened in time."""
         if not (self._has_begun or self._failure) and now >= self._deadline:
             self._begin()
         for connection in list(self._connections):

@@ -122,12 +122,11 @@ def _on_demand(dataset: tf.data.Dataset, devices: Sequence[str]) -> Callable[[],
 
 
 def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None, num_samples: int | None = None) -> Source:
-    """A source that deals the pipeline's batches to the towers.
+    """A source that deals the batches of an endless pipeline to the towers.
 
     Args:
-      dataset: an endless pipeline; its batches have the sizes `feed.pipeline_batch_sizes`, in turn.
-      feed: where batches go, and with `prefetch_data_to_device` how many are kept ready on each device, at least;
-        otherwise nothing is taken before the step asks.
+      dataset: its batches have the sizes `feed.pipeline_batch_sizes`, in turn.
+      feed: with `prefetch_data_to_device` batches are kept ready on each device; otherwise the step asks for each.
       num_samples: of an epoch; None: not counted.
     """
     options = feed.options

@@ -30,11 +30,7 @@ class DrawnSource:
 def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -> Any:
     """The batch of one tower at one step: a pure function of the feed's seed, `step` and `tower`.
 
-    The number of towers changes nothing, and neither does the kind of device.
-
-    Args:
-      step: int64 scalar.
-      tower: its index, below 2**18; a number or an int64 scalar.
+    The number of towers changes nothing, and neither does the kind of device. `tower` is below 2**18.
     """
 
     def seed_of(stream: int) -> tf.Tensor:
@@ -48,12 +44,7 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
 
 
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
-    """Two int64 seed words that differ for each (seed, step, index).
-
-    Args:
-      step: int64 scalar.
-      index: of what is drawn in a step, below 2**20.
-    """
+    """Two int64 seed words that differ for each (seed, step, index); index: of a draw in a step, below 2**20."""
     high = (seed % (1 << (63 - _DRAW_BITS))) << _DRAW_BITS
     with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
         return tf.stack([tf.cast(index, tf.int64) + high, tf.cast(step, tf.int64)])

@@ -108,10 +108,18 @@ def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
 
 
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
-    """The values (lists of values) of the options that a command line gives, by flag.
+    """The values of `parsed`; a FlagErrors names everything that is wrong."""
+    given, lines = parsed(argv, options, lists)
+    if lines:
+        raise FlagErrors(lines, given)
+    return given
 
-    `--flagfile=FILE` reads more words from a file. A FlagErrors names every unknown flag, malformed value, and stray or
-    missing word.
+
+def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """(the values, or lists of values, of the options that a command line gives, by flag; what is wrong with it).
+
+    `--flagfile=FILE` reads more words from a file. Wrong are unknown flags, malformed values, and stray or missing
+    words, a line each.
     """
     from absl import flags as absl_flags  # loads logging and more, which --help need not wait for
 
@@ -122,14 +130,14 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     try:
         words = flag_files.expanded(argv)
     except ValueError as e:
-        raise FlagErrors([str(e)]) from None
+        return {}, [str(e)]
     try:
         rest = values(["", *words], known_only=True)[1:]
     except absl_flags.Error:  # the last word is a flag without its value
         lines.append(f"{words[-1]} needs a value: {words[-1]}=...")
         rest = values(["", *words[:-1]], known_only=True)[1:]
     except ValueError as e:  # --noflag=value
-        raise FlagErrors([str(e)]) from None
+        return {}, [str(e)]
     given: dict[str, Any] = {}
     for name in [*named, *aliases]:
         if not values[name].present:
@@ -144,9 +152,7 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     unknown, plain = _split(rest)
     lines += [_stray(word, [*named, *aliases]) for word in unknown]
     lines += _assign(plain, {name: field for name, field in options.items() if name not in named}, given)
-    if lines:
-        raise FlagErrors(lines, given)
-    return given
+    return given, lines
 
 
 def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> None:
@@ -181,12 +187,7 @@ def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     """The options of a command that reads files, an instance of its only group; raises Answer or FlagErrors."""
     groups = [group, FileOptions]
     answer(argv, usage, groups, command)
-    lines: list[str] = []
-    try:
-        given = parse(argv, fields(groups))
-    except FlagErrors as e:
-        given, lines = e.given, e.lines
-    options, files = build(groups, given, lines)
+    options, files = build(groups, *parsed(argv, fields(groups)))
     input_files.allow(files.max_file_mb)
     return options
 

@@ -23,11 +23,7 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     unknown flag, malformed value and contradiction.
     """
     own_fields = flags.fields(groups)
-    lines: list[str] = []
-    try:
-        given = flags.parse(words, {**configs.OPTIONS, **own_fields}, lists=True)
-    except flags.FlagErrors as e:
-        given, lines = e.given, e.lines
+    given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
     lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
     lines += [
         f"--{name} applies to one run, but this command makes several; leave it out"

@@ -52,8 +52,6 @@ class _Output:
 
 
 class CommandTrainer(Trainer[CommandRun]):
-    """Makes runs of `command_plan.plan`."""
-
     def __init__(self) -> None:
         from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
 

@@ -36,11 +36,6 @@ class Job:
     def path(self) -> Path:
         return self.folder / f"{self.run.label}.json"
 
-    @property
-    def identity(self) -> Identity:
-        """What its record's config must say."""
-        return self.run.identity
-
 
 @dataclasses.dataclass
 class Survey:
@@ -151,7 +146,7 @@ class _Others:
     def take(self, job: Job) -> RunRecord | None:
         if job.folder not in self._records:
             self._records[job.folder] = self._read(job.folder, job.run)  # the same options identify all jobs
-        same = self._records[job.folder].get(job.identity)
+        same = self._records[job.folder].get(job.run.identity)
         return same.pop(0) if same else None
 
     def _read(self, folder: Path, like: AnyRun) -> dict[Identity, list[RunRecord]]:

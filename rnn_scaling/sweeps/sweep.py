@@ -51,7 +51,6 @@ class Made:
     rounds: int = 0
 
     def attach_certificates(self) -> None:
-        """Writes each verdict into the records of its configuration."""
         if self.certified is None:
             return
         try:

@@ -131,11 +131,7 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
 
 
 def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
-    """The training step of a run.
-
-    Args:
-      state: of the run, where the step describes itself; None: not needed.
-    """
+    """The training step of a run, which describes itself in the run's state unless that is None."""
     model, trains = config.model, config.model.trains
     workload = workloads.load(model.model).build(
         model if trains else dataclasses.replace(model, dropout=0.0), engine.device_type
@@ -191,11 +187,7 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
 
 
 def build_update(config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None) -> VariableUpdate:
-    """The workload's variables under the chosen update mode; other arguments as in `feed_of`.
-
-    Args:
-      weights: a checkpoint with their values; None: they have their initial ones.
-    """
+    """The workload's variables under the chosen update mode, with the values of the checkpoint `weights` if given."""
     training = config.training
     values = trained_values(weights, workload.variables) if weights else first_values(workload.variables, training.seed)
     rule = UpdateRule(

@@ -88,8 +88,7 @@ def most_batches(measure: MeasureOptions) -> int:
 def held(directory: str) -> Iterator[None]:
     """Keeps other runs out of a folder until this process ends in any way; the folder is made if missing.
 
-    Raises:
-      CheckpointError: if another run saves there, or nothing can be written there.
+    Raises CheckpointError if another run saves there, or nothing can be written there.
     """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -104,8 +103,7 @@ def held(directory: str) -> Iterator[None]:
 def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0) -> Checkpoint | None:
     """A rank's part of the last checkpoint of a folder; None where there is none. Rank 0 removes unfinished ones.
 
-    Raises:
-      CheckpointError: if it is damaged, of a run of other options or data, or beyond the last batch of this one.
+    Raises CheckpointError if it is damaged, of a run of other options or data, or beyond the last batch of this one.
     """
     folders, unfinished = _folders(Path(directory))
     for folder in unfinished if rank == 0 else ():
@@ -124,8 +122,7 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
 def trained(directory: str, config: RunConfig) -> Path:
     """The last checkpoint of a folder, for a run that uses its network and does not train; nothing is written.
 
-    Raises:
-      CheckpointError: if there is none, or it is damaged, or of another network or vocabulary.
+    Raises CheckpointError if there is none, or it is damaged, or of another network or vocabulary.
     """
     folders, _ = _folders(Path(directory))
     if not folders:
@@ -216,12 +213,11 @@ def damaged(folder: Path, error: Exception) -> CheckpointError:
 def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]], files: Sequence[str] = ()) -> None:
     """Makes a folder with the variables of all ranks a checkpoint, and removes those before the newest KEPT.
 
+    Raises OSError if it cannot be written; the checkpoint before is still there.
+
     Args:
       ranks: of each rank its columns as `told`, and `resumed`, as a `Checkpoint` has them.
       files: that the run reads its data from.
-
-    Raises:
-      OSError: if it cannot be written; the checkpoint before is still there.
     """
     saved = {
         "schema": SCHEMA,

@@ -145,7 +145,6 @@ class Quantised(Compression):
         return unpack_rows(rows, width)
 
     def _gather(self, packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """All towers' rows on each tower's device."""
         if self._group is not None:
             return self._group.gather(packed)
         return on_each(self._devices, lambda: tf.concat(packed, axis=0))

@@ -76,11 +76,8 @@ def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
 def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Unpack]:
     """All gradients as one vector, cut in at most `pieces` parts whose sizes differ by at most one element.
 
-    Args:
-      grads: dense, of one dtype and static shapes.
-
-    Returns:
-      The parts, and the function which turns (reduced) parts into gradients of the original shapes.
+    Returns the parts, and the function that makes gradients of (reduced) parts. `grads`: dense, of one dtype and static
+    shapes.
     """
     if not grads:
         return [], list
@@ -101,12 +98,7 @@ def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tu
     """Joins gradients of one dtype and at most `max_bytes`, in their order, in vectors of at most `max_group` of them.
 
     A pack stands where its first gradient stood; one that is larger, or alone, stays as it is. 0 bytes: all stay.
-
-    Args:
-      grads: dense, of static shapes.
-
-    Returns:
-      As of `repack`.
+    Result and `grads` as of `repack`, of any dtypes.
     """
     groups = _group_small(grads, max_bytes, max_group)
     shapes = [grad.shape for grad in grads]

@@ -52,11 +52,8 @@ class VariableUpdate(abc.ABC):
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
 
-        Args:
-          items: that each tower's loss is a sum over, float32 scalars on the host.
-
-        Returns:
-          For each tower the items of all towers, of other processes too, that it shares its update with.
+        The items of all towers, of other processes too, that it shares its update with. `items`: that each tower's loss
+        is a sum over, float32 scalars on the host.
         """
         return [tf.add_n(list(items))] * len(items)
 

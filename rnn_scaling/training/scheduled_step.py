@@ -111,11 +111,7 @@ class ScheduledStep(TrainStep):
 
 
 def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
-    """The result of a step. If its worker dies between the step and the fetch, another runs the step again.
-
-    Raises:
-      tf.errors.OpError: if it takes longer, or the step fails.
-    """
+    """The result of a step, which another worker runs again if its own dies before the fetch; OpError if it fails."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -182,7 +182,6 @@ class Session:
         return self._is_others_fault
 
     def _tell(self, result: record.RunRecord) -> None:
-        """What a finished run says of itself."""
         if caution := self._state.load_caution():
             entry.warn(caution)
         if result.steady_state:
@@ -319,7 +318,6 @@ def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
 
 
 def _may_be_others_fault(error: Exception) -> bool:
-    """Whether an error can come of another process's end."""
     kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
     messages = ("Collective ops is aborted", "Horovod has been shut down")
     return type(error).__name__ in kinds or any(message in str(error) for message in messages)

@@ -82,8 +82,6 @@ class Sums(NamedTuple):
 
 
 class SlicedStep(TrainStep):
-    """Callable as a `TrainStep`."""
-
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         workload, config = self._workload, self._config
         batch_sizes = config.tower_batch_sizes()

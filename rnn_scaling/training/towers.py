@@ -108,7 +108,6 @@ class TrainStep:
         return StepResult(loss_sum, loss_items, items, positions, ready_s, *correct)
 
     def go_to(self, number: int) -> None:
-        """Makes this the number of the next step."""
         self._step.assign(number)
 
     def end(self) -> int:
@@ -171,11 +170,7 @@ class TrainStep:
                 return tf.timestamp()
 
     def _denominators(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
-        """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
-
-        Args:
-          batches: `[tower][micro-batch]`.
-        """
+        """The `VariableUpdate.total_items` of batches `[tower][micro-batch]`."""
         with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
             return self._update.total_items(
                 [tf.add_n(list(map(self._workload.loss_items, tower_batches))) for tower_batches in batches]
@@ -186,8 +181,7 @@ class TrainStep:
     ) -> tuple[Outcome, Gradients]:
         """What a tower's micro-batches give together, one computed after the other with the same weights.
 
-        Args:
-          steps: the numbers of the micro-batches, since the first one of the run.
+        `steps`: the numbers of the micro-batches, since the first one of the run.
         """
         inputs: TowerInputs | None = None
         outcomes: list[Outcome] = []
@@ -227,11 +221,9 @@ class TrainStep:
     def _differentiate(
         self, index: int, inputs: TowerInputs, result: tf.Tensor, d_result: tf.Tensor | None = None
     ) -> Gradients:
-        """Gradients of a tower's variables.
+        """Gradients of a tower's variables, of a `result` that is scaled as `inputs` says.
 
-        Args:
-          result: what it computed, scaled as `inputs` says.
-          d_result: the loss's gradient of it; None: it is the loss.
+        `d_result`: the loss's gradient of it; None: it is the loss.
         """
         with tf.name_scope(f"tower_{index}/backward/"):
             # tf.gradients and not a GradientTape: the tape names its operators outside of this scope.
@@ -247,7 +239,6 @@ class TrainStep:
         return {name: variable.read_value() for name, variable in self._moving[index].items()}
 
     def _keep_moving(self, towers: Sequence[Mapping[str, tf.Tensor]]) -> None:
-        """Gives every tower's averages their next values."""
         for variables, values in zip(self._moving, towers):
             for name, value in values.items():
                 variables[name].assign(value)

@@ -43,11 +43,7 @@ def start(request: Request) -> Engine:
 
 
 def load() -> ModuleType:
-    """horovod.tensorflow. It needs Keras, whose import a run forbids otherwise.
-
-    Raises:
-      DeviceError: if it cannot be loaded, as when it was built for another TensorFlow.
-    """
+    """horovod.tensorflow, which needs Keras; DeviceError if it does not load, as if built for another TensorFlow."""
     if "keras" in sys.modules and sys.modules["keras"] is None:
         del sys.modules["keras"]
     try:

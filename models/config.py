@@ -144,9 +144,7 @@ class ModelConfig:
         True, f"{readers_of('time_major')}: keep activations [time, batch, units]; false: [batch, time, units]"
     )
     data_format: str = option(
-        "NHWC",
-        f"{readers_of('data_format')}: order of the axes of images and activations",
-        choices=("NHWC", "NCHW"),
+        "NHWC", f"{readers_of('data_format')}: order of the axes of images and activations", choices=("NHWC", "NCHW")
     )
     dataset: str | None = option(
         None,
@@ -179,10 +177,7 @@ class ModelConfig:
         "counted; --tgt_max_len is the longest translation",
     )
     beam_size: int = option(
-        1,
-        "decode: hypotheses that are kept of each sentence; 1: greedy search",
-        minimum=1,
-        maximum=1_024,
+        1, "decode: hypotheses that are kept of each sentence; 1: greedy search", minimum=1, maximum=1_024
     )
     length_penalty: float = option(
         0.0,

@@ -178,11 +178,7 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     dtype = tf.as_dtype(stack.dtype)
 
     def run(
-        weights: Weights,
-        inputs: tf.Tensor,
-        lengths: tf.Tensor,
-        initial_state: State | None,
-        seed: tf.Tensor,
+        weights: Weights, inputs: tf.Tensor, lengths: tf.Tensor, initial_state: State | None, seed: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
         x = tf.cast(inputs, dtype)
         x = x if stack.time_major else swap_time_and_batch(x)

@@ -15,6 +15,7 @@ from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flag_files, help_pages
+from rnn_scaling.settings.help_pages import kind_of
 
 ALIASES = {"num_gpus": "num_devices"}
 HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
@@ -54,12 +55,6 @@ class _Malformed:
     """Stands for a value that its flag could not parse."""
 
     line: str
-
-
-def kind_of(field: dataclasses.Field) -> str:
-    """The option's type, the first of a union: "int", "float", "bool", "str" or "Path"."""
-    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type).split("|")[0].strip()
-    return kind.rpartition(".")[2]
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
@@ -180,7 +175,7 @@ def help_page(usage: str, groups: Sequence[type] | Mapping[str, type], command: 
         f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; {entry.DEBUG}=1 shows where.",
         *(f"--{alias} is --{target}." for alias, target in ALIASES.items() if target in fields([*named.values()])),
     ]
-    return help_pages.Page(command, usage, named, kind_of, notes)
+    return help_pages.Page(command, usage, named, notes)
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:

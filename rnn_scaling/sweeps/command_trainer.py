@@ -214,7 +214,7 @@ def _template(run: CommandRun) -> str:
 
 def command(run: CommandRun, result_file: Path) -> list[str]:
     places = {REPEAT: str(run.repeat), RESULT_FILE: str(result_file.absolute())}
-    return template.parse(_template(run)).filled({**run.texts, **places})
+    return template.filled(_template(run), {**run.texts, **places})
 
 
 def _log_of(result_file: Path) -> Path:

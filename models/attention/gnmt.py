@@ -34,7 +34,10 @@ class Gnmt:
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
-        self._encoder, self._decoder = _encoder_stacks(config), _decoder_stacks(config)
+        self._encoder = _encoder_stacks(config)
+        read = config.num_units + _width(self._encoder[-1])
+        self._decoder = [layers.one_layer(config, config.embedding_dim)]
+        self._decoder += [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
         encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
         decoder = kernels.load(config.decoder_type or config.encoder_type, device_type, config.unit_type)
         self._encode = [encoder.build(stack) for stack in self._encoder]
@@ -125,12 +128,6 @@ def _encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
     while len(encoder) < config.num_encoder_layers:
         encoder.append(layers.one_layer(config, _width(encoder[-1])))
     return encoder
-
-
-def _decoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
-    read = config.num_units + _width(_encoder_stacks(config)[-1])
-    later = [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
-    return [layers.one_layer(config, config.embedding_dim), *later]
 
 
 def _width(stack: stacks.RecurrentStack) -> int:

@@ -116,16 +116,15 @@ class Member:
         deadline = time.monotonic() + self._timeout_s
         while not self._is_closed.wait(0.02) and not self.failed.is_set():
             if time.monotonic() > deadline:
-                self._give_up_leaving()
+                late = "rank 0 did not let it go"
+                if self._meeting:
+                    late = f"{ranks_text(self._meeting.others())} did not leave"
+                self.abort(f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})")
         if self.failed.is_set():
             self._close_later()
             raise ClusterError(self.failure)
         if self._meeting:
             self._meeting.close(self._channel)
-
-    def _give_up_leaving(self) -> None:
-        late = f"{ranks_text(self._meeting.others())} did not leave" if self._meeting else "rank 0 did not let it go"
-        self.abort(f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})")
 
     def _me(self) -> str:
         return str(Peer(self._launch.rank, self._hello.role, self._launch.host, os.getpid(), self._hello.address))

@@ -100,7 +100,8 @@ def conduct(
     except OSError as e:
         count = len(outcome.records)
         kept = f"; {count} finished runs are kept, the same command continues" if count else ""
-        outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{_at(e)}{kept}")
+        place = f" ({e.filename})" if e.filename else ""
+        outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{place}{kept}")
     except KeyboardInterrupt:
         earlier = len(before or ())
         finished = f"{earlier + len(outcome.records)} of {earlier + len(jobs)} runs are finished in {out}"
@@ -273,7 +274,3 @@ def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]
         if result := survey.finished.get(job.label):
             estimator.learn(job.run.identity, result)
     return estimator
-
-
-def _at(error: OSError) -> str:
-    return f" ({error.filename})" if error.filename else ""

@@ -1,10 +1,10 @@
 """A folder of records: its lock, and which runs of a plan it already holds."""
 
-import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -49,10 +49,8 @@ class Survey:
     unreadable: list[tuple[Path, str]] = dataclasses.field(default_factory=list)
 
 
-@contextlib.contextmanager
-def lock(folder: Path) -> Iterator[Hold]:
-    with hold(folder, LOCK_NAME, "sweep", "choose another --out") as held:
-        yield held
+def lock(folder: Path) -> AbstractContextManager[Hold]:
+    return hold(folder, LOCK_NAME, "sweep", "choose another --out")
 
 
 def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequence[Job] = ()) -> Survey:

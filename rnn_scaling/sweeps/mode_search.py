@@ -155,12 +155,7 @@ class ModeSearch:
 def statements(
     ranking: Ranking[str] | None, unit: str, failed: list[str], left_out: list[str], records: Sequence[RunRecord]
 ) -> list[Statement]:
-    """What holds of the candidates.
-
-    Args:
-      ranking: None: no run measured anything.
-      failed, left_out: titles of candidates without a good run, and without any.
-    """
+    """What holds of the candidates; `failed` have no good run, `left_out` none at all; no ranking: no rate."""
     if ranking is None:
         return [Statement("recommend-nothing")]
     rate = ranking.standings[ranking.reference].rate

@@ -58,7 +58,8 @@ class Starter:
         `is_alive`: whether the limit starts anew from a line; None: never.
         """
         if self.launch or config.num_processes == 1:
-            return process.run(self._command(config, words), timeout_s, on_line, is_alive)
+            command = [*self._launcher(config), *self.trainer, *words]
+            return process.run(command, timeout_s, on_line, is_alive)
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
@@ -83,9 +84,6 @@ class Starter:
             is_local = config.num_processes > 1 and not self.launch
             program = f"{entry.program()} {_counted(config) if is_local else 'train'}"
         return " ".join([*filter(None, [shlex.join(self._launcher(config))]), program, flags_of_all])
-
-    def _command(self, config: RunConfig, words: Sequence[str]) -> list[str]:
-        return [*self._launcher(config), *self.trainer, *words]
 
     def _launcher(self, config: RunConfig) -> list[str]:
         return [*shlex.split(self.launch), "-n", str(config.num_processes)] if self.launch else []

@@ -30,13 +30,9 @@ from rnn_scaling.training.towers import TrainStep
 
 
 def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWatch | None = None) -> TrainStep | None:
-    """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
+    """Runs `config` from TensorFlow's set-up to the last batch; returns the step that ran, None where others run it.
 
-    Args:
-      start_watch: of a run that somebody watches; what it sees becomes the state's `certificate`.
-
-    Returns:
-      The step that was run; None where others run it.
+    `state` holds what there is to record, at any time; what `start_watch` begins to watch becomes its `certificate`.
 
     Raises:
       NotFiniteError: if the loss of a batch is infinite or not a number.
@@ -231,9 +227,8 @@ def _train(
 ) -> None:
     """Warm-up and measured batches that were not done before; with several processes from one barrier to the next.
 
-    Bookkeeping and the display between two readings of the clock are part of the batch and
-    costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
-    milliseconds, is not, nor is a checkpoint.
+    Bookkeeping and the display are part of a batch and cost less than benchmarks/overhead.py can see. A look at the
+    times, writing them for TensorBoard (milliseconds) and a checkpoint are not.
     """
     ending = Ending(config, state)
     cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches

@@ -52,14 +52,10 @@ class RankMeeting:
         self._member.barrier(name, self._timeout_s)
 
     def end(self, report: Mapping[str, Any], error: str) -> tuple[tuple[Rank, ...], str]:
-        """Ends this rank's part: with all others, or at once if it has failed.
+        """Ends this rank's part: with all others, or at once if it has failed, as `error` says.
 
-        Args:
-          report: its `batches` and `details`, as the fields of a `records.workers.Rank`.
-          error: why it ended; empty if it is done.
-
-        Returns:
-          At rank 0 the ranks that have reported, and why the run of another has failed.
+        Returns at rank 0 the ranks that have reported, and why the run of another has failed. `report`: this rank's
+        `batches` and `details`, as the fields of a `records.workers.Rank`.
         """
         member = self._member
         if member is None or not self._peers:  # it has not joined

@@ -64,7 +64,7 @@ class Recording:
     def watch_machine(self, with_clocks: bool = True, sample: Sample | None = None) -> None:
         """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
 
-        sample: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
+        `sample`: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:

@@ -58,7 +58,7 @@ class ScheduledStep(TrainStep):
     def end(self) -> int:
         """Begins no further steps and waits for those that run; not for one that hangs on a lost worker.
 
-        Returns how many updates the servers counted beyond one a step, of workers that died in one which another ran.
+        The surplus is of workers that died in a step which another ran.
         """
         with self._lock:
             self._is_ending = True

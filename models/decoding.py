@@ -37,8 +37,6 @@ class Start(NamedTuple):
 
 
 class Search(NamedTuple):
-    """How translations are searched."""
-
     num_beams: int
     length_penalty: float
     max_words: int  # the end-of-sentence word included

@@ -88,7 +88,6 @@ class RecurrentStack:
 
 
 def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> RecurrentStack:
-    """A stack with so many layers and 1 or 2 directions, and the options of every cell."""
     return RecurrentStack(
         input_dim=config.embedding_dim,
         num_units=config.num_units,

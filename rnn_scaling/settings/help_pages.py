@@ -30,8 +30,6 @@ Field = Any  # dataclasses.Field with the metadata of `models.config.option`
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What the help of one command is made of."""
-
     command: str  # as the user types it
     usage: str  # what it does, examples and exit statuses; commands in it are written `./run.sh NAME`
     groups: dict[str, type]  # option dataclasses by the name that `--help=NAME` takes

@@ -58,7 +58,6 @@ class Estimator:
         return self._num_cores * (1 if self._workers_share else options["num_workers"])
 
     def total_s(self, options: Iterable[Identity]) -> float:
-        """Seconds that these runs will take, one after the other."""
         return sum(map(self.seconds, options))
 
     def basis(self, options: Identity) -> str:

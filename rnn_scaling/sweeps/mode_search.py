@@ -132,7 +132,6 @@ class ModeSearch:
         )
 
     def planned(self) -> list[Run]:
-        """The runs of the fewest rounds."""
         return [dataclasses.replace(run, repeat=number) for number in range(1, FEWEST + 1) for run in self.runs]
 
     def _affordable(self, left_s: float, seconds: Seconds) -> list[Run]:

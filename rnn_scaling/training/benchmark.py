@@ -90,7 +90,6 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
 
 
 def _resume(step: TrainStep, state: RunState, saver: Saver) -> None:
-    """Goes on from a checkpoint where there is one."""
     if state.checkpoint is None:
         return
     state.enter("resume")
@@ -198,7 +197,6 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload, weights:
 
 
 def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0) -> Feed:
-    """What the towers want of a data source."""
     batch_sizes, devices, split = config.tower_batch_sizes(), engine.devices, config.training.global_batch_size > 0
     if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
         batch_sizes, devices, split = (sum(batch_sizes),), (engine.host,), False

@@ -91,8 +91,6 @@ def _joined(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
 
 
 class Saver:
-    """Saves a run every so many batches, and resumes it."""
-
     def __init__(self, config: RunConfig, state: RunState, files: Sequence[str], cluster: Alone | None = None) -> None:
         self._config, self._state, self._files, self._cluster = config, state, files, cluster or Alone()
         self._directory = config.output.checkpoint_dir if config.model.trains else ""

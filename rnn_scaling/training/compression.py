@@ -55,8 +55,6 @@ def build(
 
 
 class Half(Compression):
-    """Half precision, in which the all-reduce adds too."""
-
     def __init__(self, dtype: tf.DType, devices: Sequence[str], group: CollectiveGroup | None) -> None:
         self._dtype, self._devices, self._group = dtype, list(devices), group
         self._scales = dtype == tf.float16  # bfloat16 has the range of float32

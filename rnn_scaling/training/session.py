@@ -46,8 +46,6 @@ LookInside = Callable[[RunConfig, Any, RunState], None]
 
 
 class Session:
-    """The run in a thread of its own, so that this one can answer Ctrl-C while a step is busy on the devices."""
-
     def __init__(
         self,
         config: RunConfig,

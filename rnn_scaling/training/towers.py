@@ -128,7 +128,6 @@ class TrainStep:
         return [] if self._first_call is None else self._first_call.graphs
 
     def variable_states(self) -> list[VariableState]:
-        """Every variable that the step updates, with its slots."""
         return self._update.variable_states()
 
     def moving(self) -> list[dict[str, tf.Variable]]:

@@ -19,7 +19,6 @@ JOB = "worker"
 
 
 def start(request: Request) -> Engine:
-    """Sets up this worker's devices and connects it with the others."""
     engine = local.start(request)
     place, hvd = request.place, load()
     hosts = [ports.split(address)[0] for address in place.addresses[JOB]] if place else [ports.LOOPBACK]

@@ -48,8 +48,6 @@ class Engine:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What an engine is asked for."""
-
     device: str  # "cpu" or "gpu"
     num_devices: int  # towers of this process
     inter_op_threads: int = 0  # that dispatch operators

@@ -12,8 +12,6 @@ from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule,
 
 
 class Horovod(Replicas):
-    """Copies that stay equal because each is updated with the gradients of all workers' towers, summed."""
-
     synchronous = True
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:

@@ -8,8 +8,6 @@ from rnn_scaling.training.replica import Gradients, Replicas
 
 
 class Independent(Replicas):
-    """Each tower updates its own copy with its own gradients."""
-
     synchronous = False
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -20,8 +20,6 @@ from rnn_scaling.training.replica import DeferredGradients, Gradients, Replicas,
 
 
 class Replicated(Replicas):
-    """Copies that stay equal because each is updated with the same summed gradients."""
-
     synchronous = True
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:

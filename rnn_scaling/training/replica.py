@@ -215,6 +215,12 @@ class Replicas(VariableUpdate):
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather(self.copies[tower][name], ids)
 
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        """Updates each copy with its own gradients."""
+        for index, (updater, grads) in enumerate(zip(self.updaters, tower_gradients, strict=True)):
+            with tf.name_scope(f"update/tower_{index}/"):
+                updater.apply(grads)
+
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
 

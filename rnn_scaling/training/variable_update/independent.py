@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.training.replica import Gradients, Replicas
+from rnn_scaling.training.replica import Replicas
 
 
 class Independent(Replicas):
@@ -12,11 +12,6 @@ class Independent(Replicas):
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return list(items)
-
-    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
-        for index, grads in enumerate(tower_gradients):
-            with tf.name_scope(f"update/tower_{index}/"):
-                self.updaters[index].apply(grads)
 
 
 build = Independent

@@ -42,9 +42,7 @@ class Replicated(Replicas):
             if self._deferred:
                 tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
             exchanged = self._exchange(tower_gradients)
-        for index, grads in enumerate(exchanged):
-            with tf.name_scope(f"update/tower_{index}/"):
-                self.updaters[index].apply(grads)
+        super().apply(exchanged)
 
     def all_reduce(self) -> list[dict[str, Any]]:
         return [dataclasses.asdict(segment) for segment in self._segments]

@@ -316,9 +316,7 @@ def _has_kubernetes(environ: Mapping[str, str]) -> bool:
     return "JOB_COMPLETION_INDEX" in environ and "RNN_SCALING_SIZE" in environ
 
 
-_LAUNCHERS: tuple[
-    tuple[Callable[[Mapping[str, str]], object], Callable[[_Variables, str, str], Launch | None]], ...
-] = (
+_LAUNCHERS = (
     (_has_own, _own),
     (lambda environ: environ.get("TF_CONFIG", "").strip() not in ("", "{}"), _tf_config),
     (lambda environ: "OMPI_COMM_WORLD_SIZE" in environ or "OMPI_COMM_WORLD_RANK" in environ, _open_mpi),

@@ -97,23 +97,19 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     )
     yield "variable_update", exchanging
     varying = [name for name, source in registry.DATA_SOURCES.items() if source.varies]
-    yield (
-        "pad_to",
-        Condition(
-            lambda c: c.data.data_source in varying or c.data.random_lengths,
-            f"--data_source={either(varying)} or --random_lengths=true",
-            ("data_source", "random_lengths"),
-        ),
+    unequal = Condition(
+        lambda c: c.data.data_source in varying or c.data.random_lengths,
+        f"--data_source={either(varying)} or --random_lengths=true",
+        ("data_source", "random_lengths"),
     )
+    yield "pad_to", unequal
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
-    yield (
-        "prefetch_buffer_size",
-        Condition(
-            lambda c: bool(c.data.prefetch_data_to_device),
-            f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
-            ("prefetch_data_to_device",),
-        ),
+    prefetched = Condition(
+        lambda c: bool(c.data.prefetch_data_to_device),
+        f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
+        ("prefetch_data_to_device",),
     )
+    yield "prefetch_buffer_size", prefetched
 
 
 CONDITIONS: dict[str, list[Condition]] = {}  # an option is read where all of its rules say so

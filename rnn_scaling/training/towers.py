@@ -229,7 +229,9 @@ class TrainStep:
             variables = {**inputs.weights, **inputs.rows}
             grads = dict(zip(variables, tf.gradients(result, list(variables.values()), d_result)))
             for name, ids in inputs.ids.items():
-                grads[name] = _slices(grads[name], ids, self._embedding_rows[name])
+                width = grads[name].shape[-1]
+                rows, indices = tf.reshape(grads[name], [-1, width]), tf.reshape(ids, [-1])
+                grads[name] = tf.IndexedSlices(rows, indices, tf.constant([self._embedding_rows[name], width]))
             if inputs.loss_scale is not None:
                 grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}
         return grads
@@ -248,12 +250,6 @@ class TrainStep:
             floats = tf.cast(outcome.loss_sum, tf.float64), counts.loss_items, counts.items
             correct = [] if outcome.correct is None else [tf.cast(outcome.correct, tf.float64)]
             return tf.stack([*floats, tf.cast(counts.positions, tf.float64), *correct])
-
-
-def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlices:
-    size = values.shape[-1]
-    flat = tf.reshape(values, [-1, size])
-    return tf.IndexedSlices(flat, tf.reshape(ids, [-1]), tf.constant([num_rows, size]))
 
 
 def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

@@ -84,6 +84,8 @@ def host_of(device: str) -> str:
 
 
 class _PipelineSource:
+    """A `Source` whose batches come in order, whatever the step."""
+
     def __init__(self, take: Callable[[], list[Any]], keep: Any, num_samples: int | None) -> None:
         """keep: what must live as long as this, such as tables."""
         self._take, self._keep, self.num_samples = take, keep, num_samples

@@ -1,7 +1,5 @@
 """sweep: every combination of some flags' values, in rounds until the answer is precise enough."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys
@@ -53,7 +51,6 @@ class Made:
     rounds: int = 0
 
     def attach_certificates(self) -> None:
-        """Writes each verdict into the records of its configuration."""
         if self.certified is None:
             return
         try:

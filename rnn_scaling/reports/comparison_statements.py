@@ -1,6 +1,7 @@
 """The verdict of a comparison, what it rests on, and which of two settings is faster, as statements."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,32 @@ from rnn_scaling.analysis.confidence import ORDERED, Interval
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import has_interval
 
+MOST_STEP_TIMES = 3  # configurations whose step times are stated
 SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
 
 
 def verdict(report: Report) -> list[Statement]:
-    """The answer; one for each scope where machines are compared."""
+    """The answer, one for each scope where machines are compared, and step times that changed alone."""
+    return [*_verdict(report), *step_times(report, (report.before, report.after))]
+
+
+def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statement]:
+    """The highest percentile of the step time that changed where the metric did not, the largest changes first."""
+    alone = [result for result in report.results if result.verdict == "no difference seen"]
+    changes = [(r.label, c.percentile, c.ratio) for r in alone for c in r.step_times[::-1] if c.is_shown and c.ratio]
+    highest = list({label: (label, *change) for label, *change in reversed(changes)}.values())
+    highest.sort(key=lambda change: -abs(math.log(change[2].value)))
+    return [_step_time(report, names, *change) for change in highest[:MOST_STEP_TIMES]]
+
+
+def _step_time(report: Report, names: Sequence[str], label: str, percentile: int, ratio: Interval) -> Statement:
+    low, value, high = sorted(100 * abs(end - 1) for end in (ratio.value, *(ratio.ends or ())))
+    values = {"percentile": percentile, "time": report.step_time, "metric": report.metric.title}
+    values |= {"before": names[0], "after": names[1], "change": value, "low": low, "high": high}
+    return Statement("step-time-grew" if ratio.value > 1 else "step-time-shrank", label, values)
+
+
+def _verdict(report: Report) -> list[Statement]:
     if report.machines:
         return [statement for scope in SCOPES for statement in _of_scope(report, scope)]
     sittings = [Statement("two-sittings")] if report.two_sittings else []
@@ -80,6 +102,8 @@ def method(report: Report) -> list[Statement]:
         made.append(Statement("all-devices-of-runs"))
     elif judged and not report.paired:
         made.append(Statement("independent-sides"))
+    if any(change.ratio and change.ratio.ends for result in report.results for change in result.step_times):
+        made.append(Statement("step-time-intervals", report.step_time))
     return [*made, *_single_runs(report)]
 
 

@@ -218,8 +218,9 @@ def _percentile(needed: int) -> Compute:
         import statistics
 
         runs = [step_times(run) for run in measured.runs]
-        enough = [seconds if len(seconds) >= needed else None for seconds in runs]
-        return _of_processes([s and statistics.quantiles(s, n=needed, method="inclusive")[-1] for s in enough])
+        if min(map(len, runs), default=0) < needed:
+            return None
+        return _of_processes([statistics.quantiles(seconds, n=needed, method="inclusive")[-1] for seconds in runs])
 
     return compute
 

@@ -127,7 +127,7 @@ def _table(report: Report, names: Sequence[str]) -> Grid:
 
 
 def _cells(result: Result, metric: Metric) -> list[str]:
-    change, p_value = _change(result.comparison and result.comparison.ratio), "n/a"
+    change, p_value = _change(result.comparison.ratio if result.comparison else None), "n/a"
     if result.p_adjusted is not None:
         p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
     runs = "+".join(map(str, result.runs))

@@ -1,7 +1,6 @@
 """The verdict of a comparison, what it rests on, and which of two settings is faster, as statements."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +23,13 @@ def verdict(report: Report) -> list[Statement]:
 
 def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statement]:
     """The highest percentile of the step time that changed where the metric did not, the largest changes first."""
-    alone = [result for result in report.results if result.verdict == "no difference seen"]
-    changes = [(r.label, c.percentile, c.ratio) for r in alone for c in r.step_times[::-1] if c.is_shown and c.ratio]
-    highest = list({label: (label, *change) for label, *change in reversed(changes)}.values())
-    highest.sort(key=lambda change: -abs(math.log(change[2].value)))
-    return [_step_time(report, names, *change) for change in highest[:MOST_STEP_TIMES]]
+    highest = []
+    for result in report.results:
+        shown = [(change.percentile, change.ratio) for change in result.step_times if change.is_shown]
+        if shown and result.verdict == "no difference seen":
+            highest.append((result.label, *shown[-1]))
+    made = [_step_time(report, names, label, percentile, ratio) for label, percentile, ratio in highest if ratio]
+    return sorted(made, key=lambda statement: -statement.values["change"])[:MOST_STEP_TIMES]
 
 
 def _step_time(report: Report, names: Sequence[str], label: str, percentile: int, ratio: Interval) -> Statement:

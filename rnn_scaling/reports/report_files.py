@@ -34,9 +34,7 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
     records = folder.read(source)
     entry.warn(*(f"{line}; left out" for line in records.left_out))
     if not records.runs:
-        others = folder.subfolders_with_records(source)
-        hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
-        raise _failed(f"{source}: {records.nothing}{hint}")
+        raise _failed(f"{source}: {records.nothing}{folder.elsewhere(source)}")
     summary = summarise(records, str(source), to_reach)
     files = files_of(summary)
     if wrong := _unwritable(target):

@@ -1,6 +1,7 @@
 """The table of metrics: what is new is one row, and every table, file, picture and `compare --metric` has it.
 
-A name or title says "items" where the unit of what a run counts stands: items_per_second of words is words_per_second.
+A name or title says "items", or "item", where the unit of what a run counts stands: items_per_second of words is
+words_per_second. It says "money" where the currency of machines.toml stands.
 """
 
 from __future__ import annotations
@@ -9,26 +10,39 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait for numpy
     from rnn_scaling.analysis.confidence import Interval
+    from rnn_scaling.analysis.prices import PricedMachine
     from rnn_scaling.records.record import RunRecord
 
-ITEMS = "items"
+ITEMS, MONEY = "items", "money"
+BILLION = 1e9
 MOST_LETTERS = 60  # of a unit in a name
 GIB = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What the metrics of one configuration are computed from: its good runs, items/s, and items/s on one device."""
+    """What the metrics of one configuration are computed from: its good runs, items/s, and items/s on one device.
+
+    priced: the machine of the runs with its price and power; None: not known.
+    """
 
     runs: tuple[RunRecord, ...]
     num_devices: int
     rate: Interval | None
     one_device: Interval | None
+    priced: PricedMachine | None = None
+
+    def of_all_nodes(self, of_one: float) -> float:
+        """A price or a power of one node, for all nodes of the runs; 0 where runs differ in their number."""
+        from rnn_scaling.analysis.machines import nodes
+
+        counts = {nodes(run) for run in self.runs}
+        return of_one * counts.pop() if len(counts) == 1 else 0.0
 
 
 Compute = Callable[[Measured], "Interval | None"]
@@ -53,10 +67,13 @@ class Metric:
     of_models: bool = False  # tells models apart, and not their speed; has its column where a report has many
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
-    def named_after(self, unit: str) -> Metric:
+    def named_after(self, unit: str, currency: str = MONEY) -> Metric:
         """The same metric with the unit in its names: `unit` is "words" or "tokens", or "items" for whatever it is."""
-        texts = {name: getattr(self, name).replace(ITEMS, unit) for name in ("title", "unit", "header")}
-        texts["name"] = self.name.replace(ITEMS, re.sub(r"\W+", "_", unit)[:MOST_LETTERS])  # of a file: no path
+        words = {ITEMS: unit, "item": unit.removesuffix("s"), MONEY: currency}
+        plain = {word: re.sub(r"\W+", "_", text)[:MOST_LETTERS] for word, text in words.items()}  # of a file: no path
+        plain[MONEY] = plain[MONEY].lower()
+        texts = {name: _replaced(getattr(self, name), words) for name in ("title", "unit", "header")}
+        texts["name"] = _replaced(self.name, plain)
         return dataclasses.replace(self, **texts)
 
     @property
@@ -74,6 +91,10 @@ class Metric:
     def printed(self, value: Interval | None) -> Interval | None:
         """A computed number in the unit that is printed."""
         return value if value is None or self.factor == 1 else value.scaled(self.factor)
+
+
+def _replaced(text: str, words: Mapping[str, str]) -> str:
+    return re.sub("|".join(words), lambda found: words[found[0]], text)
 
 
 def _speedup(measured: Measured) -> Interval | None:
@@ -218,6 +239,34 @@ def _latency(share: float) -> Compute:
     return compute
 
 
+def _items_per_money(measured: Measured) -> Interval | None:
+    """Items for one unit of the currency; the price counts as exact."""
+    hourly = measured.of_all_nodes(measured.priced.price_per_hour) if measured.priced else 0.0
+    return measured.rate.scaled(3600 / hourly) if measured.rate and hourly else None
+
+
+def _money_per_billion(measured: Measured) -> Interval | None:
+    """What a billion items cost."""
+    per_money = _items_per_money(measured)
+    return per_money and per_money.inverse(BILLION)
+
+
+def _energy_per_item(measured: Measured) -> Interval | None:
+    """Joules per item: measured, else by the power that machines.toml states, which `kind` says."""
+    from rnn_scaling.analysis import energy
+
+    used = [energy.of_run(run) for run in measured.runs]
+    sources = {each.source for each in used if each}
+    value = _of_processes([each.joules_per_item if each else None for each in used])
+    if value is not None and len(sources) == 1:
+        return dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
+    power_w = measured.of_all_nodes(measured.priced.power_w) if measured.priced else 0.0
+    if measured.rate is None or not power_w:
+        return None
+    stated = measured.rate.inverse(power_w)
+    return dataclasses.replace(stated, kind=f"{stated.kind}; not measured: by the stated power of {power_w:g} W")
+
+
 def _of_processes(values: Sequence[float | None]) -> Interval | None:
     """The mean over processes; None where one is not known."""
     known = [value for value in values if value]
@@ -258,6 +307,14 @@ METRICS = {
         ),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
+        Metric(
+            *("items_per_money", "million items/money", "million items/money", 1e-6, 2, _items_per_money),
+            compared=False,
+        ),
+        Metric(
+            *("money_per_billion_items", "cost of a billion items", MONEY, 1, 2, _money_per_billion), compared=False
+        ),
+        Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item, compared=False),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
         Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib, compared=False),
         Metric("flops_per_exchanged_byte", "work per exchanged MB", "GFLOP", 1e-3, 2, _flops_per_byte, of_models=True),
@@ -267,6 +324,7 @@ METRICS = {
     )
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
+COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
 ACCURACY, LATENCY = METRICS["accuracy"], METRICS["latency_p50_s"]
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
@@ -277,6 +335,11 @@ def common_unit(units: Iterable[str]) -> str:
     """The only unit; "items" where there are several, or none."""
     different = set(units)
     return different.pop() if len(different) == 1 else ITEMS
+
+
+def unit_of(rate: Metric) -> str:
+    """ "words" of a rate that is named after them."""
+    return rate.unit.removesuffix("/s")
 
 
 def one_of(unit: str) -> str:

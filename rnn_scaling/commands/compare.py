@@ -51,6 +51,16 @@ class CompareOptions:
         "else differs",
         choices=("machine",),
     )
+    machines: Path | None = option(
+        None,
+        "with --across: file of prices and powers of machines (default: machines.toml in the current folder)",
+        shown="FILE",
+    )
+    machine: str = option(
+        "",
+        "with --across: machine of --machines of both sides, or one for each side (default: matched by the records)",
+        shown="NAME,...",
+    )
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
     )
@@ -66,6 +76,7 @@ class CompareOptions:
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, CompareOptions, "compare")
+    from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.comparison import judgement
     from rnn_scaling.reports import comparison
 
@@ -73,5 +84,10 @@ def main(words: Sequence[str]) -> int:
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
     if options.across and (options.paired or options.metric != metrics.RATE.name):
         raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
+    if not options.across and (options.machines or options.machine):
+        raise entry.Refusal("--machines and --machine are prices of machines; add --across=machine, or leave them out")
     question = judgement.Question(options.metric, options.paired, options.max_regression, accepted, options.across)
+    if options.across:
+        before, after = prices.read(options.machines, options.machine, 2)
+        question = dataclasses.replace(question, prices=(before, after))
     return comparison.compare(options.before, options.after, question, options.format)

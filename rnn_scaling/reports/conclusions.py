@@ -10,7 +10,7 @@ from typing import Any
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance, rank_correlation
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE
+from rnn_scaling.analysis.metrics import COST, WORK_PER_EXCHANGE
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -48,7 +48,7 @@ def lead_statements(summary: Summary) -> list[Statement]:
     if summary.has_many_models:
         made += [statement for name, series in summary.tables for statement in _of_models(summary, name, series)]
     for name, series in _answered(summary):
-        made += [*_title(summary, name), *_lead(series)]
+        made += [*_title(summary, name), *_lead(series), *_cost(series)]
     if files := [name for name, _ in loaded(summary)]:
         made.append(Statement("loaded-runs", values={"files": files}))
     if summary.unlike_programs:
@@ -108,6 +108,26 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
     if len(candidates) == 1:
         on_several = [Statement("one-ranked", values={"series": len(series)}), *on_several]
     return [*_on_one_device(candidates), *on_several, *excluded, *_unranked(series)]
+
+
+def _cost(series: Sequence[SeriesSummary]) -> list[Statement]:
+    """The lowest cost, where the machines have prices; of the series that train one model, where there are such."""
+    of_one = [member for member in series if registry.trains_one_model(member.mode)]
+    rows = [(member, row.row, row.row.metric(COST)) for member in of_one or series for row in member.rows]
+    costs = [
+        (
+            cost.value,
+            member.title,
+            {"cost": interval_values(cost), "unit": row.unit, "devices": row.devices},
+            row.priced,
+        )
+        for member, row, cost in rows
+        if cost and row.priced and not member.num_diverged
+    ]
+    if not costs:
+        return []
+    _, title, values, priced = min(costs, key=lambda cost: cost[0])
+    return [Statement("lowest-cost", title, {**values, "currency": priced.currency, "machine": priced.name})]
 
 
 def _unranked(series: Sequence[SeriesSummary]) -> list[Statement]:

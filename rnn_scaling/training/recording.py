@@ -11,15 +11,16 @@ from rnn_scaling.analysis import common_window
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.energy import EnergyMeter
 from rnn_scaling.machine.environment import read_environment
-from rnn_scaling.machine.gpus import query_gpus
+from rnn_scaling.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
-from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError
+from rnn_scaling.records.parts import Batches, Energy, Memory, Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
@@ -56,6 +57,7 @@ class Recording:
         self._load: Load | None = None
         self._meter: LoadMeter | None = None
         self._sampler: ClockSampler | None = None
+        self._energy: EnergyMeter | None = None
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
@@ -70,9 +72,30 @@ class Recording:
         if with_clocks:
             devices = [""] * min(self.flat["num_devices"], MOST_DEVICES)  # unknown for a user's program
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
+        self.find_counters()
+
+    def find_counters(self) -> None:
+        """Finds the machine's energy counters, without which the other two do nothing; `watch_machine` does it.
+
+        They count the GPUs of this process's devices; of several processes, which divide them, all that it sees.
+        """
+        gpus = gpu_ids() if self.resolved.get("device_type") == "GPU" else []
+        is_alone = max(self.clients, self.flat.get("num_workers") or 1) == 1
+        self._energy = EnergyMeter(gpus[: self.flat["num_devices"]] if is_alone else gpus)
+
+    def begin_energy(self) -> None:
+        """To be called when the warm-up has ended, outside of the clock."""
+        if self._energy is not None:
+            self._energy.start()
+
+    def end_energy(self) -> None:
+        """To be called after the last batch, and at any end."""
+        if self._energy is not None:
+            self._energy.stop()
 
     def stop_watching(self) -> None:
         """Ends that, and says where devices that should be equal were not, or were held down."""
+        self.end_energy()
         if self._meter is not None:
             self.watched(self._meter.read())
         if self._sampler is None:
@@ -113,6 +136,7 @@ class Recording:
             "phases": encode(self._phases(self.timer.step_s)),
             "load_others": self._load.others if self._load else None,
             "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
+            "energy": self._energy.read() if self._energy else None,
         }
 
     def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
@@ -143,6 +167,7 @@ class Recording:
             unit=self.unit,
             flops_per_item=self.flops_per_item,
             workers=workers,
+            energy=build(Energy, used) if self._energy and (used := self._energy.read()) else None,
         )
 
     def _batches(self, workers: Workers | None) -> Batches:

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.comparison import differences, matching, verdicts
+from rnn_scaling.analysis.comparison import costs, differences, matching, verdicts
+from rnn_scaling.analysis.comparison.costs import MachineCost
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, Configuration, InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import CHOICES, METRICS, RATE, Metric, common_unit
+from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.settings import scale
 
 MISSING = "missing configurations"
@@ -30,6 +32,7 @@ class Question:
     max_regression: float = 0.05  # the largest slow-down that passes, a share
     accepted: frozenset[str] = frozenset()  # plain names of differences that are no obstacle; "all": none is
     across: str = ""  # MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is
+    prices: tuple[PriceList, PriceList] = (NO_PRICES, NO_PRICES)  # of the machines of each side
 
     def __post_init__(self) -> None:
         if self.metric not in CHOICES:
@@ -88,6 +91,7 @@ class Report:
     only_before: tuple[str, ...] = ()  # series that only the first of these ran
     machines: tuple[str, str] | None = None  # their names, where machines are compared
     machine_ratios: tuple[MachineRatio, ...] = ()
+    machine_costs: tuple[MachineCost, ...] = ()  # where machines.toml has prices
 
 
 def some(labels: Sequence[str]) -> str:
@@ -148,6 +152,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         only_before=tuple(missing) if question.across else (),
         machines=(_machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])) if question.across else None,
         machine_ratios=tuple(_machine_ratios(common, results)),
+        machine_costs=tuple(costs.of_sides((before, after), common, results, question.prices)),
     )
 
 

@@ -1,0 +1,101 @@
+"""What the same series costs on several machines: which is cheapest, which is fastest, at what price that changes."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, ComparedRuns, Configuration, good
+from rnn_scaling.analysis.comparison.verdicts import TOO_FEW, Result
+from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.machines import nodes
+from rnn_scaling.analysis.metrics import BILLION
+from rnn_scaling.analysis.prices import PriceList
+from rnn_scaling.analysis.significance import is_above
+from rnn_scaling.analysis.statements import Statement, interval_values
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineCost:
+    """One series on one machine, with all devices that its runs use."""
+
+    series: str
+    folder: str
+    machine: str  # its name in machines.toml
+    devices: int
+    nodes: int
+    rate: Interval  # items/s
+    cost: Interval  # of a billion items
+    price_per_hour: float  # of one node
+    currency: str
+
+
+def of_sides(
+    sides: Sequence[ComparedRuns],
+    common: Sequence[Configuration],
+    results: Sequence[Result],
+    prices: Sequence[PriceList],
+) -> Iterator[MachineCost]:
+    """Of each series that can be compared, both sides where their machines have prices."""
+    for configuration, result in zip(common, results):
+        if ALL_DEVICES not in configuration.scopes or result.reason not in ("", TOO_FEW):
+            continue
+        for side, runs, rate, listed in zip(sides, configuration.sides, (result.before, result.after), prices):
+            run = good(runs.files)[0].record
+            priced = listed.of(run)
+            if rate is not None and priced and priced.price_per_hour:
+                hourly = priced.price_per_hour * nodes(run)
+                cost = rate.inverse(BILLION * hourly / 3600)
+                of_run = (priced.name, runs.num_devices, nodes(run), rate, cost)
+                yield MachineCost(configuration.series, str(side.path), *of_run, priced.price_per_hour, priced.currency)
+
+
+def statements(costs: Sequence[MachineCost], unit: str) -> list[Statement]:
+    """Of the fastest series that all machines ran; and in how many others another machine is the cheapest."""
+    folders = {cost.folder: cost.machine for cost in costs}
+    of_series: dict[str, list[MachineCost]] = {}
+    for cost in costs:
+        if [*folders.values()].count(cost.machine) > 1:
+            cost = dataclasses.replace(cost, machine=f"{cost.machine} ({cost.folder})")
+        of_series.setdefault(cost.series, []).append(cost)
+    whole = [members for members in of_series.values() if len(members) == len(folders) > 1]
+    if not whole:
+        return []
+    shown = max(whole, key=lambda members: max(cost.rate.value for cost in members))
+    made = [Statement("machines-series", shown[0].series, {"series": len(whole)})] if len(whole) > 1 else []
+    if any(cost.rate.ends is None for cost in shown):
+        return [*made, Statement("machines-without-interval")]
+    cheapest = [min(members, key=lambda cost: cost.cost.value).folder for members in whole]
+    if others := len(whole) - cheapest.count(cheapest[whole.index(shown)]):
+        made.append(Statement("machines-series-differ", values={"others": others, "series": len(whole)}))
+    return [*made, *_cheapest(shown, unit), _fastest(shown, unit)]
+
+
+def _cheapest(costs: Sequence[MachineCost], unit: str) -> list[Statement]:
+    """Which machine is cheapest, and the price up to which it stays so."""
+    first, second, tied = _ranked(costs, lambda cost: cost.cost.inverse())
+    if tied:
+        return [Statement("machines-cheapest-unclear", values={"tied": tied})]
+    share = ratio(first.rate, second.rate)
+    price = share.scaled(second.price_per_hour * second.nodes / first.nodes)
+    money = {"currency": first.currency, "second": second.machine}
+    ends = {"cost": interval_values(first.cost), "second_cost": interval_values(second.cost)}
+    return [
+        Statement("machines-cheapest", first.machine, {**money, **ends, "unit": unit}),
+        Statement("machines-break-even", first.machine, {**money, "price": interval_values(price)}),
+    ]
+
+
+def _fastest(costs: Sequence[MachineCost], unit: str) -> Statement:
+    first, second, tied = _ranked(costs, lambda cost: cost.rate)
+    if tied:
+        return Statement("machines-fastest-unclear", values={"tied": tied})
+    values = {"rate": interval_values(first.rate), "ratio": interval_values(ratio(first.rate, second.rate))}
+    return Statement("machines-fastest", first.machine, {**values, "unit": unit, "second": second.machine})
+
+
+def _ranked(
+    costs: Sequence[MachineCost], worth: Callable[[MachineCost], Interval]
+) -> tuple[MachineCost, MachineCost, list[str]]:
+    """The best and the second machine, and the names of those that may be the best, where these are several."""
+    first, *others = sorted(costs, key=lambda cost: -worth(cost).value)
+    tied = [cost.machine for cost in others if not is_above(worth(first), worth(cost), len(costs))]
+    return first, others[0], [first.machine, *tied] if tied else []

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait for numpy
     from rnn_scaling.analysis.confidence import Interval
@@ -72,7 +72,7 @@ class Metric:
         words = {ITEMS: unit, "item": unit.removesuffix("s"), MONEY: currency}
         plain = {word: re.sub(r"\W+", "_", text)[:MOST_LETTERS] for word, text in words.items()}  # of a file: no path
         plain[MONEY] = plain[MONEY].lower()
-        texts = {name: _replaced(getattr(self, name), words) for name in ("title", "unit", "header")}
+        texts: dict[str, Any] = {name: _replaced(getattr(self, name), words) for name in ("title", "unit", "header")}
         texts["name"] = _replaced(self.name, plain)
         return dataclasses.replace(self, **texts)
 

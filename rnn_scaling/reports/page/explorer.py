@@ -6,7 +6,6 @@ The script knows nothing of reports, histories or machines. The first metric and
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +44,9 @@ class Line:
     """A series: one colour, and one switch in the legend."""
 
     title: str
-    options: Mapping[str, str]
+    options: Mapping[str, str]  # what filters offer
     points: Sequence[Point]
+    group: str = ""  # lines of different groups are never in one picture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,13 +86,17 @@ class Explorer:
     lines: Sequence[Line]
     runs: Sequence[Run] = ()
     marks: Sequence[Mark] = ()
+    parts: Sequence[str] = ()  # metrics that sum up to a bar for each line, at its last point that has any
 
 
 def to_json(explorer: Explorer) -> str:
-    """The data as JSON that can stand inside a <script>."""
-    text = json.dumps(explorer, default=_fields, allow_nan=False, separators=(",", ":"))
+    """The data as JSON that can stand inside a <script>; what the options and facts of all runs share is there once."""
+    fields = {**vars(explorer), "shared": {}}
+    runs = [dict(vars(run)) for run in explorer.runs]
+    for name in ("options", "facts"):
+        shared = dict(set.intersection(*(set(run[name].items()) for run in runs))) if runs else {}
+        fields["shared"][name] = {key: value for run in runs[:1] for key, value in run[name].items() if key in shared}
+        for run in runs:
+            run[name] = {key: value for key, value in run[name].items() if key not in shared}
+    text = json.dumps({**fields, "runs": runs}, default=vars, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
-
-
-def _fields(part: Any) -> dict[str, Any]:
-    return dict(vars(part))

@@ -29,7 +29,7 @@ With a target, or with runs that used --accuracy, it also shows how long learnin
 accuracy_over_items.svg, accuracy_over_seconds.svg and the same for the loss.
 
 With several folders it compares the machines with that of the first folder, as compare --across=machine does. Prices
-in machines.toml (docs/machines.md) add costs, and --output then writes machines.png: cost over speed.
+in machines.toml (docs/machines.md) add costs, and --output then writes machines.png and machines.html: cost over speed.
 
 Subfolders are separate sets of runs and need reports of their own. Invalid records are named and left out. Files of
 these names from other programs are overwritten only with --force.

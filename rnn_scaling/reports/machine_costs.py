@@ -4,12 +4,14 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
-from rnn_scaling.analysis.comparison.costs import MachineCost
+from rnn_scaling.analysis.comparison.costs import MachineCost, statements
 from rnn_scaling.analysis.metrics import COST, Metric, unit_of
 from rnn_scaling.reports import report_files
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.pictures import machines
+from rnn_scaling.reports.page import machines as page
+from rnn_scaling.reports.pictures import machines as pictures
 from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.wording import sentences
 
 
 def section(costs: Sequence[MachineCost], rate: Metric) -> Section:
@@ -28,5 +30,10 @@ def section(costs: Sequence[MachineCost], rate: Metric) -> Section:
 
 
 def write(costs: Sequence[MachineCost], rate: Metric, target: Path, force: bool) -> None:
-    """The picture of cost over speed. A Refusal if it cannot be written."""
-    report_files.write({"machines.png": functools.partial(machines.render, costs, rate)}, target, force)
+    """The picture and the page of cost over speed. A Refusal if one cannot be written."""
+    (grid,), lead = section(costs, rate).grids, sentences(statements(costs, unit_of(rate)))
+    files = {
+        "machines.png": functools.partial(pictures.png, costs, rate),
+        "machines.html": functools.partial(page.render, costs, rate, grid, lead),
+    }
+    report_files.write(files, target, force)

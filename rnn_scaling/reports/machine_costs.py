@@ -10,23 +10,25 @@ from rnn_scaling.reports import report_files
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import machines as page
 from rnn_scaling.reports.pictures import machines as pictures
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.sections import Columns, Section, grid_of
 from rnn_scaling.reports.wording import sentences
 
 
 def section(costs: Sequence[MachineCost], rate: Metric) -> Section:
-    """A line for each series on each machine; the prices of all have one currency."""
-    cost = COST.named_after(unit_of(rate), costs[0].currency)
-    head = ["series", "machine", "runs", "devices", rate.title, f"price ({costs[0].currency}/h)", cost.column]
-    lines = [
-        [
-            *(each.series, each.machine, each.folder, str(each.devices), plus_minus(each.rate, rate.digits)),
-            f"{each.nodes} x {each.price_per_hour:g}" if each.nodes > 1 else f"{each.price_per_hour:g}",
-            plus_minus(each.cost, cost.digits),
-        ]
-        for each in costs
-    ]
-    return Section("cost with all devices", (Grid("", head, lines),))
+    """A line for each machine and series; the prices of all have one currency."""
+    money = costs[0].currency
+    cost = COST.named_after(unit_of(rate), money)
+    columns: Columns = {
+        "Machine (runs)": lambda each: f"{each.machine} ({each.folder})",
+        "Series": lambda each: each.series,
+        "Devices": lambda each: str(each.devices),
+        rate.title.capitalize(): lambda each: plus_minus(each.rate, rate.digits),
+        f"{money} per hour": lambda each: f"{each.nodes} x {each.price:g}" if each.nodes > 1 else f"{each.price:g}",
+        cost.column: lambda each: plus_minus(each.cost, cost.digits),
+    }
+    if len({each.series for each in costs}) == 1:
+        del columns["Series"]
+    return Section("cost with all devices", (grid_of("", columns, costs),))
 
 
 def write(costs: Sequence[MachineCost], rate: Metric, target: Path, force: bool) -> None:

@@ -24,7 +24,7 @@ class MachineCost:
     nodes: int
     rate: Interval  # items/s
     cost: Interval  # of a billion items
-    price_per_hour: float  # of one node
+    price: float  # of an hour of one node
     currency: str
 
 
@@ -75,7 +75,7 @@ def _cheapest(costs: Sequence[MachineCost], unit: str) -> list[Statement]:
     if tied:
         return [Statement("machines-cheapest-unclear", values={"tied": tied})]
     share = ratio(first.rate, second.rate)
-    price = share.scaled(second.price_per_hour * second.nodes / first.nodes)
+    price = share.scaled(second.price * second.nodes / first.nodes)
     money = {"currency": first.currency, "second": second.machine}
     ends = {"cost": interval_values(first.cost), "second_cost": interval_values(second.cost)}
     return [

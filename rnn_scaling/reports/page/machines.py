@@ -18,8 +18,8 @@ def render(costs: Sequence[MachineCost], rate: Metric, grid: Grid, lead: str) ->
         explorer.Line(name, {}, [_point(each, cost, rate) for each in costs if each.machine == name]) for name in names
     ]
     data = explorer.Explorer(
-        [explorer.Metric(metric.name, metric.title, metric.unit, metric.digits) for metric in (cost, rate)],
-        [explorer.Axis("speed", rate.title), explorer.Axis("price", f"price ({costs[0].currency}/h)")],
+        [explorer.Metric(cost.name, cost.title, cost.unit, cost.digits)],
+        [explorer.Axis(rate.name, rate.title, "metric"), explorer.Axis("price", f"{costs[0].currency} per hour")],
         lines,
     )
     picture = figure_of(machines.svg(costs, rate), "machines", machines.TITLE, lead)
@@ -37,7 +37,7 @@ def render(costs: Sequence[MachineCost], rate: Metric, grid: Grid, lead: str) ->
 def _point(each: MachineCost, cost: Metric, rate: Metric) -> explorer.Point:
     values = {cost.name: each.cost, rate.name: each.rate}
     return explorer.Point(
-        {"speed": each.rate.value, "price": each.nodes * each.price_per_hour},
+        {rate.name: each.rate.value, "price": each.nodes * each.price},
         {name: [value.value, value.low, value.high] for name, value in values.items()},
         label=f"{each.series}, {each.folder}",
     )

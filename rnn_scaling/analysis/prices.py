@@ -128,7 +128,7 @@ def _machines(path: Path) -> list[PricedMachine]:
             faults += [f"{where}: {fault}" for fault in _faults(priced, machines)]
             machines.append(priced)
     if faults:
-        raise entry.Refusal(*(f"{path}: {fault}" for fault in faults))
+        raise entry.Refusal(*(entry.printable(f"{path}: {fault}") for fault in faults))
     return machines
 
 

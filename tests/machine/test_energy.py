@@ -43,7 +43,7 @@ def test_packages_and_their_memory_count_and_parts_of_packages_do_not(tmp_path):
     package, dram = zone(tmp_path, "intel-rapl:0", "package-0", 100), zone(tmp_path, "intel-rapl:0:1", "dram", 5)
     zone(tmp_path, "intel-rapl:0:0", "core", 0)
     zone(tmp_path, "intel-rapl:2", "psys", 0)
-    zone(tmp_path, "intel-rapl-mmio:0", "package-0", 0)  # the same counter once more
+    zone(tmp_path, "intel-rapl-mmio:0", "package-9", 0)  # another door to the same counter
     second = zone(tmp_path, "intel-rapl:1", "package-1", RANGE - 10)
 
     def change():

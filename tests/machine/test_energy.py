@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
 from rnn_scaling.machine import energy
 from rnn_scaling.machine.energy import EnergyMeter
 from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
 from rnn_scaling.training import recording
+from rnn_scaling.training.state import RunState
 from tests.support.fake_nvml import FakeNvml
 
 RANGE = 1_000_000  # microjoules
@@ -123,3 +126,26 @@ def test_a_recorder_without_counters_has_no_part(tmp_path, monkeypatch):
     with Recorder(tmp_path / "run.json", num_warmup_batches=0) as recorder:
         recorder.step(items=1)
     assert '"energy"' not in (tmp_path / "run.json").read_text()
+
+
+def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
+    from rnn_scaling.training import benchmark
+    from rnn_scaling.training.checkpoints import Saver
+    from rnn_scaling.training.cluster import Alone
+    from rnn_scaling.training.towers import StepResult, TrainStep
+
+    counter, steps = zone(tmp_path, "intel-rapl:0", "package-0", 0), iter(range(1, 9))
+    monkeypatch.setattr(recording, "EnergyMeter", lambda gpus: EnergyMeter(gpus, f"{tmp_path}/"))
+
+    class Step(TrainStep):
+        __init__ = object.__init__
+
+        def __call__(self):
+            counter.write_text(str(100_000 * next(steps)))
+            return StepResult(*np.full([4, 1], 7.0))
+
+    config = configs.resolve({"num_batches": 3, "num_warmup_batches": 2, "progress": False}, num_gpus=0, num_cores=1)
+    state = RunState(config)
+    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    assert state.record("ok").energy.joules == pytest.approx({"package-0": 0.3})
+    assert state.details()["energy"]["joules"] == pytest.approx({"package-0": 0.3})

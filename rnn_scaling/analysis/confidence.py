@@ -106,11 +106,9 @@ class Interval:
 
     def inverse(self, factor: float = 1.0) -> Interval:
         """The interval of `factor` (> 0) / the number: its ends change places, and its relative error stays."""
-        value = factor / self.value
+        own = self.scaled(factor / self.value**2)  # value and errors
         low, high = (None, None) if self.ends is None else (factor / self.ends[1], factor / self.ends[0])
-        error = None if self.relative_error is None else value * self.relative_error
-        by_digits = value * self.by_digits / self.value
-        return dataclasses.replace(self, value=value, low=low, high=high, standard_error=error, by_digits=by_digits)
+        return dataclasses.replace(own, low=low, high=high)
 
     def shifted(self, by: float) -> Interval:
         """The number and its ends, all moved."""

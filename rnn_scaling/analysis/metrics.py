@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait for numpy
@@ -26,23 +26,13 @@ GIB = 2**30
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What the metrics of one configuration are computed from: its good runs, items/s, and items/s on one device.
-
-    priced: the machine of the runs with its price and power; None: not known.
-    """
+    """What the metrics of one configuration are computed from: its good runs, items/s, and items/s on one device."""
 
     runs: tuple[RunRecord, ...]
     num_devices: int
     rate: Interval | None
     one_device: Interval | None
     priced: PricedMachine | None = None
-
-    def of_all_nodes(self, of_one: float) -> float:
-        """A price or a power of one node, for all nodes of the runs; 0 where runs differ in their number."""
-        from rnn_scaling.analysis.machines import nodes
-
-        counts = {nodes(run) for run in self.runs}
-        return of_one * counts.pop() if len(counts) == 1 else 0.0
 
 
 Compute = Callable[[Measured], "Interval | None"]
@@ -70,10 +60,12 @@ class Metric:
     def named_after(self, unit: str, currency: str = MONEY) -> Metric:
         """The same metric with the unit in its names: `unit` is "words" or "tokens", or "items" for whatever it is."""
         words = {ITEMS: unit, "item": unit.removesuffix("s"), MONEY: currency}
-        plain = {word: re.sub(r"\W+", "_", text)[:MOST_LETTERS] for word, text in words.items()}  # of a file: no path
-        plain[MONEY] = plain[MONEY].lower()
-        texts: dict[str, Any] = {name: _replaced(getattr(self, name), words) for name in ("title", "unit", "header")}
-        texts["name"] = _replaced(self.name, plain)
+        texts: dict[str, Any] = {name: getattr(self, name) for name in ("title", "unit", "header", "name")}
+        for name, text in texts.items():
+            if name == "name":  # of a file: no path
+                words = {word: re.sub(r"\W+", "_", new)[:MOST_LETTERS] for word, new in words.items()}
+                words[MONEY] = words[MONEY].lower()
+            texts[name] = re.sub("|".join(words), lambda found: words[found[0]], text)  # noqa: B023  # used at once
         return dataclasses.replace(self, **texts)
 
     @property
@@ -91,10 +83,6 @@ class Metric:
     def printed(self, value: Interval | None) -> Interval | None:
         """A computed number in the unit that is printed."""
         return value if value is None or self.factor == 1 else value.scaled(self.factor)
-
-
-def _replaced(text: str, words: Mapping[str, str]) -> str:
-    return re.sub("|".join(words), lambda found: words[found[0]], text)
 
 
 def _speedup(measured: Measured) -> Interval | None:
@@ -239,14 +227,20 @@ def _latency(share: float) -> Compute:
     return compute
 
 
+def _of_all_nodes(measured: Measured, name: str) -> float:
+    """A number of machines.toml for all nodes of the runs; 0 where it is not known."""
+    from rnn_scaling.analysis.machines import nodes
+
+    return getattr(measured.priced, name) * nodes(measured.runs[0]) if measured.priced and measured.runs else 0.0
+
+
 def _items_per_money(measured: Measured) -> Interval | None:
     """Items for one unit of the currency; the price counts as exact."""
-    hourly = measured.of_all_nodes(measured.priced.price_per_hour) if measured.priced else 0.0
-    return measured.rate.scaled(3600 / hourly) if measured.rate and hourly else None
+    price = _of_all_nodes(measured, "price_per_hour")
+    return measured.rate.scaled(3600 / price) if measured.rate and price else None
 
 
 def _money_per_billion(measured: Measured) -> Interval | None:
-    """What a billion items cost."""
     per_money = _items_per_money(measured)
     return per_money and per_money.inverse(BILLION)
 
@@ -256,15 +250,11 @@ def _energy_per_item(measured: Measured) -> Interval | None:
     from rnn_scaling.analysis import energy
 
     used = [energy.of_run(run) for run in measured.runs]
-    sources = {each.source for each in used if each}
-    value = _of_processes([each.joules_per_item if each else None for each in used])
-    if value is not None and len(sources) == 1:
-        return dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
-    power_w = measured.of_all_nodes(measured.priced.power_w) if measured.priced else 0.0
-    if measured.rate is None or not power_w:
-        return None
-    stated = measured.rate.inverse(power_w)
-    return dataclasses.replace(stated, kind=f"{stated.kind}; not measured: by the stated power of {power_w:g} W")
+    sources = {source for _, source in used}
+    value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
+    if value is None and measured.rate and (power_w := _of_all_nodes(measured, "power_w")):
+        value, sources = measured.rate.inverse(power_w), {f"not measured: by the stated power of {power_w:g} W"}
+    return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
 
 
 def _of_processes(values: Sequence[float | None]) -> Interval | None:
@@ -307,13 +297,8 @@ METRICS = {
         ),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
-        Metric(
-            *("items_per_money", "million items/money", "million items/money", 1e-6, 2, _items_per_money),
-            compared=False,
-        ),
-        Metric(
-            *("money_per_billion_items", "cost of a billion items", MONEY, 1, 2, _money_per_billion), compared=False
-        ),
+        Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money, compared=False),
+        Metric("money_per_billion_items", "cost of a billion items", MONEY, 1, 2, _money_per_billion, compared=False),
         Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item, compared=False),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
         Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib, compared=False),
@@ -335,11 +320,6 @@ def common_unit(units: Iterable[str]) -> str:
     """The only unit; "items" where there are several, or none."""
     different = set(units)
     return different.pop() if len(different) == 1 else ITEMS
-
-
-def unit_of(rate: Metric) -> str:
-    """ "words" of a rate that is named after them."""
-    return rate.unit.removesuffix("/s")
 
 
 def one_of(unit: str) -> str:

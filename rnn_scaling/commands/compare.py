@@ -52,15 +52,9 @@ class CompareOptions:
         choices=("machine",),
     )
     machines: Path | None = option(
-        None,
-        "with --across: file of prices and powers of machines (default: machines.toml in the current folder)",
-        shown="FILE",
+        None, "with --across: file of prices (default: machines.toml, if it exists)", shown="FILE"
     )
-    machine: str = option(
-        "",
-        "with --across: machine of --machines of both sides, or one for each side (default: matched by the records)",
-        shown="NAME,...",
-    )
+    machine: str = option("", "with --across: machine in --machines; or one for each folder", shown="NAME,...")
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
     )
@@ -86,8 +80,8 @@ def main(words: Sequence[str]) -> int:
         raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
     if not options.across and (options.machines or options.machine):
         raise entry.Refusal("--machines and --machine are prices of machines; add --across=machine, or leave them out")
-    question = judgement.Question(options.metric, options.paired, options.max_regression, accepted, options.across)
-    if options.across:
-        before, after = prices.read(options.machines, options.machine, 2)
-        question = dataclasses.replace(question, prices=(before, after))
+    listed = prices.read(options.machines, options.machine, 2) if options.across else ()
+    question = judgement.Question(
+        *(options.metric, options.paired, options.max_regression, accepted, options.across), prices=listed
+    )
     return comparison.compare(options.before, options.after, question, options.format)

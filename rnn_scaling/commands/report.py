@@ -52,14 +52,8 @@ class ReportOptions:
         maximum=1.0,
     )
     target_loss: float | None = option(None, "show when runs reach this loss", minimum=1e-9)
-    machines: Path | None = option(
-        None, "file of prices and powers of machines (default: machines.toml in the current folder)", shown="FILE"
-    )
-    machine: str = option(
-        "",
-        "machine of --machines that made the runs, or one for each folder (default: matched by the records)",
-        shown="NAME,...",
-    )
+    machines: Path | None = option(None, "file of prices (default: machines.toml, if it exists)", shown="FILE")
+    machine: str = option("", "machine in --machines; or one for each folder", shown="NAME,...")
     full: bool = option(False, "print all tables, remarks and the runs that would complete the analysis")
     force: bool = option(False, "overwrite files of the same names from other programs")
 
@@ -75,10 +69,8 @@ def main(words: Sequence[str]) -> int:
     if others:
         kept = {"output": options.output, "machines": options.machines, "machine": options.machine}
         if options != ReportOptions(options.folders, **kept, force=options.force and options.output is not None):
-            raise entry.Refusal(
-                f"several folders need no other options than --machines, --machine, and --output with --force, "
-                f"got {len(options.folders)} folders; omit the others, or name one folder"
-            )
+            allowed = "only --machines, --machine, and --output with --force go with several folders"
+            raise entry.Refusal(f"{allowed}, got {len(options.folders)}; omit other options, or name one folder")
         return _machines(options)
     from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
@@ -105,8 +97,6 @@ def _machines(options: ReportOptions) -> int:
 
     first, *others = options.folders
     listed = prices.read(options.machines, options.machine, len(options.folders))
-    reports = [
-        comparison.judged(first, folder, judgement.Question(across=judgement.MACHINE, prices=(listed[0], of_folder)))
-        for folder, of_folder in zip(others, listed[1:])
-    ]
+    questions = [judgement.Question(across=judgement.MACHINE, prices=(listed[0], other)) for other in listed[1:]]
+    reports = [comparison.judged(first, folder, question) for folder, question in zip(others, questions)]
     return comparison.tell_machines(reports, options.output, options.force)

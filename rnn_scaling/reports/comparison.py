@@ -12,7 +12,7 @@ from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Differen
 from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, of_machine, some
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.metrics import Metric, unit_of
+from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files, terminal
 from rnn_scaling.files.markdown import escaped
@@ -72,22 +72,19 @@ def judged(before: Path, after: Path, question: Question) -> Report:
 
 
 def tell_machines(reports: Sequence[Report], output: Path | None = None, force: bool = False) -> int:
-    """Prints the comparisons of one machine with each other one, and what all cost; returns the exit status.
+    """Prints the comparisons of one machine with each other one, and which is cheapest; returns the exit status.
 
     Args:
       output: a folder for files of cost and speed; None: no file.
     """
-    costs = {(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}
-    rate = reports[0].metric
+    costs = [*{(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}.values()]
     if output is not None and not costs:
-        rule = "needs prices of the machines, and none is known"
-        raise entry.Refusal(f"--output={output} {rule}; give --machines=FILE (docs/machines.md)")
-    status = max(tell(report) for report in reports)
+        raise entry.Refusal(f"--output={output} needs prices of the machines; give --machines=FILE (docs/machines.md)")
+    status = max(map(tell, reports))
     if costs and len(reports) > 1:
-        table = markdown([machine_costs.section([*costs.values()], rate)], level=0)
-        terminal.tell(f"\n{table}\nresult: {sentences(statements([*costs.values()], unit_of(rate)))}\n")
+        terminal.tell(f"\nresult: {sentences(statements(costs))}\n")
     if output is not None:
-        machine_costs.write([*costs.values()], rate, output, force)
+        machine_costs.write(costs, output, force)
     return status
 
 
@@ -207,7 +204,7 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
         **{f"runs {when} differ among themselves": _within(unlike) for when, unlike in report.within},
     }
     titled = [Section(title, notes=tuple(entries)) for title, entries in notes.items() if entries]
-    priced = [machine_costs.section(report.machine_costs, report.metric)] if report.machine_costs else []
+    priced = [machine_costs.section(report.machine_costs)] if report.machine_costs else []
     return [Section("", (_table(report, names),)), *priced, *titled]
 
 

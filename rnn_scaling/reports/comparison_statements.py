@@ -8,7 +8,6 @@ from rnn_scaling.analysis.comparison.judgement import MachineRatio, Report, of_m
 from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import ORDERED, Interval
-from rnn_scaling.analysis.metrics import unit_of
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import has_interval
 
@@ -19,7 +18,7 @@ def verdict(report: Report) -> list[Statement]:
     """The answer; where machines are compared, one for each scope, and which is cheapest where prices are known."""
     if report.machines:
         made = [statement for scope in SCOPES for statement in _of_scope(report, scope)]
-        return [*made, *costs.statements(report.machine_costs, unit_of(report.metric))]
+        return [*made, *costs.statements(report.machine_costs)]
     sittings = [Statement("two-sittings")] if report.two_sittings else []
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}

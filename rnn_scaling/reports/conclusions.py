@@ -48,7 +48,7 @@ def lead_statements(summary: Summary) -> list[Statement]:
     if summary.has_many_models:
         made += [statement for name, series in summary.tables for statement in _of_models(summary, name, series)]
     for name, series in _answered(summary):
-        made += [*_title(summary, name), *_lead(series), *_cost(series)]
+        made += [*_title(summary, name), *_lead(series), *_cost(summary, series)]
     if files := [name for name, _ in loaded(summary)]:
         made.append(Statement("loaded-runs", values={"files": files}))
     if summary.unlike_programs:
@@ -110,24 +110,16 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
     return [*_on_one_device(candidates), *on_several, *excluded, *_unranked(series)]
 
 
-def _cost(series: Sequence[SeriesSummary]) -> list[Statement]:
+def _cost(summary: Summary, series: Sequence[SeriesSummary]) -> list[Statement]:
     """The lowest cost, where the machines have prices; of the series that train one model, where there are such."""
-    of_one = [member for member in series if registry.trains_one_model(member.mode)]
-    rows = [(member, row.row, row.row.metric(COST)) for member in of_one or series for row in member.rows]
-    costs = [
-        (
-            cost.value,
-            member.title,
-            {"cost": interval_values(cost), "unit": row.unit, "devices": row.devices},
-            row.priced,
-        )
-        for member, row, cost in rows
-        if cost and row.priced and not member.num_diverged
-    ]
-    if not costs:
-        return []
-    _, title, values, priced = min(costs, key=lambda cost: cost[0])
-    return [Statement("lowest-cost", title, {**values, "currency": priced.currency, "machine": priced.name})]
+    of_one = [member for member in series if registry.trains_one_model(member.mode)] or series
+    rows = [row.row for member in of_one if not member.num_diverged for row in member.rows]
+    costs = [(cost, row, row.priced) for row in rows if (cost := row.metric(COST)) and row.priced]
+    for cost, row, priced in sorted(costs, key=lambda each: each[0].value)[:1]:
+        values = {"cost": interval_values(cost), "currency": priced.currency, "machine": priced.name}
+        title = summary.row_titles[row]
+        return [Statement("lowest-cost", title, {**values, "unit": row.unit, "devices": row.devices})]
+    return []
 
 
 def _unranked(series: Sequence[SeriesSummary]) -> list[Statement]:

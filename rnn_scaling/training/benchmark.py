@@ -71,9 +71,9 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         state.find_counters()
         cluster.barrier(clusters.BUILT)
         cluster.barrier(clusters.WARM)
-        state.begin_energy()
+        state.energy.start()
         cluster.barrier(clusters.MEASURED)
-        state.end_energy()
+        state.energy.stop()
     state.enter("teardown")
     cluster.report(state, finished=True)
     cluster.barrier(clusters.TOLD)
@@ -265,7 +265,7 @@ def _train(
             batch = len(timer.step_s)
             if batch == warmup:
                 cluster.barrier(clusters.WARM)
-                state.begin_energy()
+                state.energy.start()
                 resume()
             result = step()
             loss, items = result.loss, int(result.items.sum())
@@ -281,7 +281,7 @@ def _train(
             if saver.due(batch + 1):
                 saver.save(step)
                 resume()
-        state.end_energy()
+        state.energy.stop()
         state.ended_by = reason
         ending.tell(reason)
         cluster.barrier(clusters.MEASURED)

@@ -144,7 +144,7 @@ class Recorder:
         self.recording.enter("batches")
         self.recording.watch_machine(self._rank == 0, load.sample_with_descendants)
         if not self._timer.warmup_steps:
-            self.recording.begin_energy()
+            self.recording.energy.start()
         self._timer.start()
 
     def resume(self) -> None:
@@ -177,7 +177,7 @@ class Recorder:
         if len(timer.step_s) == timer.warmup_steps:
             if self._ranks is not None:
                 self._ranks.barrier(f"after {timer.warmup_steps} steps")
-            self.recording.begin_energy()
+            self.recording.energy.start()
             timer.resume()
         return seconds
 

@@ -57,7 +57,7 @@ class Recording:
         self._load: Load | None = None
         self._meter: LoadMeter | None = None
         self._sampler: ClockSampler | None = None
-        self._energy: EnergyMeter | None = None
+        self.energy = EnergyMeter()  # to be started when the warm-up has ended, outside of the clock
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
@@ -75,27 +75,14 @@ class Recording:
         self.find_counters()
 
     def find_counters(self) -> None:
-        """Finds the machine's energy counters, without which the other two do nothing; `watch_machine` does it.
-
-        They count the GPUs of this process's devices; of several processes, which divide them, all that it sees.
-        """
+        """Finds the energy counters of this process's devices; of several processes, which divide GPUs, all it sees."""
         gpus = gpu_ids() if self.resolved.get("device_type") == "GPU" else []
         is_alone = max(self.clients, self.flat.get("num_workers") or 1) == 1
-        self._energy = EnergyMeter(gpus[: self.flat["num_devices"]] if is_alone else gpus)
-
-    def begin_energy(self) -> None:
-        """To be called when the warm-up has ended, outside of the clock."""
-        if self._energy is not None:
-            self._energy.start()
-
-    def end_energy(self) -> None:
-        """To be called after the last batch, and at any end."""
-        if self._energy is not None:
-            self._energy.stop()
+        self.energy.find(gpus[: self.flat["num_devices"]] if is_alone else gpus)
 
     def stop_watching(self) -> None:
         """Ends that, and says where devices that should be equal were not, or were held down."""
-        self.end_energy()
+        self.energy.stop()
         if self._meter is not None:
             self.watched(self._meter.read())
         if self._sampler is None:
@@ -136,7 +123,7 @@ class Recording:
             "phases": encode(self._phases(self.timer.step_s)),
             "load_others": self._load.others if self._load else None,
             "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
-            "energy": self._energy.read() if self._energy else None,
+            "energy": self.energy.read(),
         }
 
     def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
@@ -167,7 +154,7 @@ class Recording:
             unit=self.unit,
             flops_per_item=self.flops_per_item,
             workers=workers,
-            energy=build(Energy, used) if self._energy and (used := self._energy.read()) else None,
+            energy=build(Energy, used) if (used := self.energy.read()) else None,
         )
 
     def _batches(self, workers: Workers | None) -> Batches:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import Recorder
-from rnn_scaling.machine import energy
+from rnn_scaling.machine import energy, nvml
 from rnn_scaling.machine.energy import EnergyMeter
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
@@ -32,9 +32,9 @@ def zone(root, name, of, value):
     return folder / "energy_uj"
 
 
-def measured(root, change=lambda: None, **options):
-    ticks = iter((10.0, 14.0))
-    meter = EnergyMeter(root=f"{root}/", clock=lambda: next(ticks), **options)
+def measured(root, change=lambda: None, gpu_ids=()):
+    meter = EnergyMeter(f"{root}/")
+    meter.find(gpu_ids)
     meter.start()
     change()
     meter.stop()
@@ -56,7 +56,7 @@ def test_packages_and_their_memory_count_and_parts_of_packages_do_not(tmp_path):
 
     found = measured(tmp_path, change)
     assert found["joules"] == pytest.approx({"package-0": 0.4, "package-0 dram": 0.07, "package-1": 1e-4})
-    assert (found["seconds"], found["not_measured"]) == (4.0, {})
+    assert found["seconds"] > 0 and found["not_measured"] == {}
 
 
 def test_a_counter_that_wraps_around_twice_is_seen_by_the_thread(tmp_path, monkeypatch):
@@ -73,7 +73,7 @@ def test_a_counter_that_wraps_around_twice_is_seen_by_the_thread(tmp_path, monke
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
     monkeypatch.setattr(energy, "_number", lambda path: RANGE if path.name.startswith("max") else read(path))
     found = measured(tmp_path, lambda: passed.wait(20))
-    assert found["joules"] == pytest.approx({"package-0": 0.7 + 0.6 + 0.6 - 0.7})  # the first look was a test
+    assert found["joules"] == pytest.approx({"package-0": 0.7 + 0.6 + 0.6})
 
 
 def test_what_is_not_readable_or_is_lost_is_named(tmp_path):
@@ -84,7 +84,7 @@ def test_what_is_not_readable_or_is_lost_is_named(tmp_path):
     assert found["not_measured"] == {"package-0": energy.NEEDS_ROOT, "package-1": energy.LOST}
 
 
-def test_gpus_count_in_millijoules_and_those_of_the_run_alone(tmp_path):
+def test_gpus_count_in_millijoules_and_those_of_the_run_alone(tmp_path, monkeypatch):
     gpus = [{"name": "G", "uuid": f"GPU-{i}", "energy": 1000 * i} for i in range(3)]
     del gpus[0]["energy"]  # older than Volta
     api = FakeNvml(gpus)
@@ -93,16 +93,18 @@ def test_gpus_count_in_millijoules_and_those_of_the_run_alone(tmp_path):
         gpus[1]["energy"] += 2_500
         gpus[2]["energy"] += 9_000
 
-    found = measured(tmp_path, change, gpu_ids=["0", "GPU-1"], start_nvml=lambda: api)
+    monkeypatch.setattr(nvml, "start", lambda: api)
+    found = measured(tmp_path, change, gpu_ids=["0", "GPU-1"])
     assert found["joules"] == {"GPU 1": 2.5} and api.down == 1
     assert found["not_measured"] == {"GPU 0": energy.NO_COUNTER, "package": energy.NO_COUNTER}
 
 
-def test_without_counters_there_is_nothing(tmp_path):
-    assert measured(tmp_path) is None
-    assert measured(tmp_path, gpu_ids=["0"], start_nvml=lambda: None) is None
+def test_without_counters_there_is_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvml, "start", lambda: None)
+    assert measured(tmp_path) is None and measured(tmp_path, gpu_ids=["0"]) is None
     zone(tmp_path, "intel-rapl:0", "package-0", 7)
     never_warm = EnergyMeter(root=f"{tmp_path}/")
+    never_warm.find([])
     never_warm.stop()
     assert never_warm.read() is None
     assert not [thread for thread in threading.enumerate() if thread.name == "energy"]
@@ -111,7 +113,7 @@ def test_without_counters_there_is_nothing(tmp_path):
 @pytest.mark.parametrize("warmup", [0, 2])
 def test_a_recorder_counts_the_measured_steps(warmup, tmp_path, monkeypatch):
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 0)
-    monkeypatch.setattr(recording, "EnergyMeter", lambda gpus: EnergyMeter(gpus, f"{tmp_path}/"))
+    monkeypatch.setattr(recording, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/"))
     with Recorder(tmp_path / "run.json", num_warmup_batches=warmup) as recorder:
         for step in range(1, 5):
             counter.write_text(str(100_000 * step))
@@ -122,7 +124,7 @@ def test_a_recorder_counts_the_measured_steps(warmup, tmp_path, monkeypatch):
 
 
 def test_a_recorder_without_counters_has_no_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording, "EnergyMeter", lambda gpus: EnergyMeter(gpus, f"{tmp_path}/"))
+    monkeypatch.setattr(recording, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/"))
     with Recorder(tmp_path / "run.json", num_warmup_batches=0) as recorder:
         recorder.step(items=1)
     assert '"energy"' not in (tmp_path / "run.json").read_text()
@@ -135,7 +137,7 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
     from rnn_scaling.training.towers import StepResult, TrainStep
 
     counter, steps = zone(tmp_path, "intel-rapl:0", "package-0", 0), iter(range(1, 9))
-    monkeypatch.setattr(recording, "EnergyMeter", lambda gpus: EnergyMeter(gpus, f"{tmp_path}/"))
+    monkeypatch.setattr(recording, "EnergyMeter", lambda: EnergyMeter(f"{tmp_path}/"))
 
     class Step(TrainStep):
         __init__ = object.__init__

@@ -20,12 +20,13 @@ class MachineCost:
     series: str
     folder: str
     machine: str  # its name in machines.toml
-    devices: int
+    currency: str
+    unit: str  # of the items
+    price: float  # of an hour of one node
     nodes: int
+    devices: int
     rate: Interval  # items/s
     cost: Interval  # of a billion items
-    price: float  # of an hour of one node
-    currency: str
 
 
 def of_sides(
@@ -33,6 +34,7 @@ def of_sides(
     common: Sequence[Configuration],
     results: Sequence[Result],
     prices: Sequence[PriceList],
+    unit: str,
 ) -> Iterator[MachineCost]:
     """Of each series that can be compared, both sides where their machines have prices."""
     for configuration, result in zip(common, results):
@@ -40,23 +42,21 @@ def of_sides(
             continue
         for side, runs, rate, listed in zip(sides, configuration.sides, (result.before, result.after), prices):
             run = good(runs.files)[0].record
-            priced = listed.of(run)
-            if rate is not None and priced and priced.price_per_hour:
-                hourly = priced.price_per_hour * nodes(run)
-                cost = rate.inverse(BILLION * hourly / 3600)
-                of_run = (priced.name, runs.num_devices, nodes(run), rate, cost)
-                yield MachineCost(configuration.series, str(side.path), *of_run, priced.price_per_hour, priced.currency)
+            priced, count = listed.of(run), nodes(run)
+            if rate and priced and priced.price_per_hour:
+                cost = rate.inverse(BILLION / 3600 * priced.price_per_hour * count)
+                of_machine = (priced.name, priced.currency, unit, priced.price_per_hour, count)
+                yield MachineCost(configuration.series, str(side.path), *of_machine, runs.num_devices, rate, cost)
 
 
-def statements(costs: Sequence[MachineCost], unit: str) -> list[Statement]:
+def statements(costs: Sequence[MachineCost]) -> list[Statement]:
     """Of the fastest series that all machines ran; and in how many others another machine is the cheapest."""
-    folders = {cost.folder: cost.machine for cost in costs}
+    names = {cost.folder: cost.machine for cost in costs}
     of_series: dict[str, list[MachineCost]] = {}
     for cost in costs:
-        if [*folders.values()].count(cost.machine) > 1:
-            cost = dataclasses.replace(cost, machine=f"{cost.machine} ({cost.folder})")
-        of_series.setdefault(cost.series, []).append(cost)
-    whole = [members for members in of_series.values() if len(members) == len(folders) > 1]
+        name = f"{cost.machine} ({cost.folder})" if [*names.values()].count(cost.machine) > 1 else cost.machine
+        of_series.setdefault(cost.series, []).append(dataclasses.replace(cost, machine=name))
+    whole = [members for members in of_series.values() if len(members) == len(names) > 1]
     if not whole:
         return []
     shown = max(whole, key=lambda members: max(cost.rate.value for cost in members))
@@ -66,30 +66,17 @@ def statements(costs: Sequence[MachineCost], unit: str) -> list[Statement]:
     cheapest = [min(members, key=lambda cost: cost.cost.value).folder for members in whole]
     if others := len(whole) - cheapest.count(cheapest[whole.index(shown)]):
         made.append(Statement("machines-series-differ", values={"others": others, "series": len(whole)}))
-    return [*made, *_cheapest(shown, unit), _fastest(shown, unit)]
-
-
-def _cheapest(costs: Sequence[MachineCost], unit: str) -> list[Statement]:
-    """Which machine is cheapest, and the price up to which it stays so."""
-    first, second, tied = _ranked(costs, lambda cost: cost.cost.inverse())
-    if tied:
-        return [Statement("machines-cheapest-unclear", values={"tied": tied})]
-    share = ratio(first.rate, second.rate)
-    price = share.scaled(second.price * second.nodes / first.nodes)
-    money = {"currency": first.currency, "second": second.machine}
-    ends = {"cost": interval_values(first.cost), "second_cost": interval_values(second.cost)}
-    return [
-        Statement("machines-cheapest", first.machine, {**money, **ends, "unit": unit}),
-        Statement("machines-break-even", first.machine, {**money, "price": interval_values(price)}),
-    ]
-
-
-def _fastest(costs: Sequence[MachineCost], unit: str) -> Statement:
-    first, second, tied = _ranked(costs, lambda cost: cost.rate)
-    if tied:
-        return Statement("machines-fastest-unclear", values={"tied": tied})
-    values = {"rate": interval_values(first.rate), "ratio": interval_values(ratio(first.rate, second.rate))}
-    return Statement("machines-fastest", first.machine, {**values, "unit": unit, "second": second.machine})
+    first, second, tied = _ranked(shown, lambda cost: cost.cost.inverse())
+    money = {"currency": first.currency, "second": second.machine, "unit": first.unit, "tied": tied}
+    values = {**money, "cost": interval_values(first.cost), "second_cost": interval_values(second.cost)}
+    made.append(Statement(f"machines-cheapest{'-unclear' * bool(tied)}", first.machine, values))
+    if not tied:
+        price = ratio(first.rate, second.rate).scaled(second.price * second.nodes / first.nodes)
+        made.append(Statement("machines-break-even", first.machine, {**money, "price": interval_values(price)}))
+    first, second, tied = _ranked(shown, lambda cost: cost.rate)
+    speed = {"rate": interval_values(first.rate), "ratio": interval_values(ratio(first.rate, second.rate))}
+    values = {**speed, "second": second.machine, "unit": first.unit, "tied": tied}
+    return [*made, Statement(f"machines-fastest{'-unclear' * bool(tied)}", first.machine, values)]
 
 
 def _ranked(

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import CHOICES, METRICS, RATE, Metric, common_unit
-from rnn_scaling.analysis.prices import NO_PRICES, PriceList
+from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.settings import scale
 
 MISSING = "missing configurations"
@@ -32,7 +32,7 @@ class Question:
     max_regression: float = 0.05  # the largest slow-down that passes, a share
     accepted: frozenset[str] = frozenset()  # plain names of differences that are no obstacle; "all": none is
     across: str = ""  # MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is
-    prices: tuple[PriceList, PriceList] = (NO_PRICES, NO_PRICES)  # of the machines of each side
+    prices: Sequence[PriceList] = ()  # of each side, where machines have some
 
     def __post_init__(self) -> None:
         if self.metric not in CHOICES:
@@ -121,8 +121,8 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
 def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
     """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
     changes, configurations = (matching.match_machines if question.across else matching.match)(before, after)
-    units = (file.record.unit for side in (before, after) for file in side.runs)
-    metric = METRICS[question.metric].named_after(common_unit(units))
+    unit = common_unit(file.record.unit for side in (before, after) for file in side.runs)
+    metric = METRICS[question.metric].named_after(unit)
     common = _in_common(before, after, configurations, metric)
     missing = [c.label for c in configurations if c.after is None]
     labelled = _labelled(common, missing, question)
@@ -152,7 +152,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         only_before=tuple(missing) if question.across else (),
         machines=(_machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])) if question.across else None,
         machine_ratios=tuple(_machine_ratios(common, results)),
-        machine_costs=tuple(costs.of_sides((before, after), common, results, question.prices)),
+        machine_costs=tuple(costs.of_sides((before, after), common, results, question.prices, unit)),
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rnn_scaling.analysis.comparison.costs import MachineCost
-from rnn_scaling.analysis.metrics import COST, Metric, unit_of
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.pictures.curves import LEGEND, frame
 
@@ -16,25 +15,11 @@ if TYPE_CHECKING:
 TITLE = "Cost over speed with all devices: right and down is better"
 
 
-def png(costs: Sequence[MachineCost], rate: Metric) -> bytes:
-    """The picture as a file that stands alone."""
-    with figures.style(is_fixed=True):
-        figure = _draw(costs, rate)
-        figure.patch.set_visible(True)
-        return figures.as_file(figure)
-
-
-def svg(costs: Sequence[MachineCost], rate: Metric) -> str:
-    """The picture inside a page."""
-    with figures.style():
-        return figures.as_svg(_draw(costs, rate), "machines")
-
-
-def _draw(costs: Sequence[MachineCost], rate: Metric) -> Figure:
-    """Colours are machines, markers are series."""
+def draw(costs: Sequence[MachineCost], titles: tuple[str, str], is_fixed: bool = False) -> Figure:
+    """Colours are machines, markers are series. titles: of both axes; is_fixed: for a file that stands alone."""
     machines, series = (list(dict.fromkeys(names)) for names in zip(*((each.machine, each.series) for each in costs)))
-    below = 0.55 + 0.19 * len(costs)
-    figure, axes = figures.blank(5.6, 3.2 + below)
+    figure, axes = figures.blank(5.6, 4.0 + 0.19 * len(costs))
+    figure.patch.set_visible(is_fixed)
     for each in costs:
         colour = figures.COLOURS[machines.index(each.machine) % len(figures.COLOURS)]
         marker = figures.MARKERS[series.index(each.series) % len(figures.MARKERS)]
@@ -43,15 +28,10 @@ def _draw(costs: Sequence[MachineCost], rate: Metric) -> Figure:
         axes.plot(x, y, color=colour, marker=marker, linestyle="none", label=title)
         axes.plot(each.rate.ends or (x, x), (y, y), color=colour, linewidth=1.2)
         axes.plot((x, x), each.cost.ends or (y, y), color=colour, linewidth=1.2)
-    cost = COST.named_after(unit_of(rate), costs[0].currency)
-    for name, title, values in (
-        ("x", rate.title, [each.rate for each in costs]),
-        ("y", cost.column, [each.cost for each in costs]),
-    ):
-        edges = frame(values, 1)
-        label = "\n".join(filter(None, (title, edges.start)))
-        axes.set(**{f"{name}lim": (edges.low, edges.high), f"{name}label": label})
-    axes.set_title(TITLE)
-    figures.set_margins(figure, left=0.85, right=0.2, top=0.35, bottom=below)
+    x_edges, y_edges = frame([each.rate for each in costs], 1), frame([each.cost for each in costs], 1)
+    labels = ["\n".join(filter(None, (name, edges.start))) for name, edges in zip(titles, (x_edges, y_edges))]
+    axes.set(title=TITLE, xlabel=labels[0], ylabel=labels[1])
+    axes.set(xlim=(x_edges.low, x_edges.high), ylim=(y_edges.low, y_edges.high))
+    figures.set_margins(figure, left=0.85, right=0.2, top=0.35, bottom=0.65 + 0.19 * len(costs))
     figure.legend(loc="lower left", **LEGEND)
     return figure

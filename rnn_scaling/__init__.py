@@ -34,23 +34,28 @@ if TYPE_CHECKING:
     from rnn_scaling.analysis.comparison.judgement import Report
     from rnn_scaling.analysis.folder_rows import Rows
     from rnn_scaling.records.record import RunRecord
+    from rnn_scaling.settings.flags import FlagErrors
+    from rnn_scaling.sweeps.invocations import RunFailed
     from rnn_scaling.training.recorder import Recorder
 
     __version__: str
 
-__all__ = ["Recorder", "__version__", "compare", "load", "run", "sweep"]
+__all__ = ["FlagErrors", "Recorder", "RunFailed", "__version__", "compare", "load", "run", "sweep"]
+_CLASSES = {
+    "FlagErrors": "rnn_scaling.settings.flags",
+    "Recorder": "rnn_scaling.training.recorder",
+    "RunFailed": "rnn_scaling.sweeps.invocations",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Recorder":
-        from rnn_scaling.training.recorder import Recorder
+    import importlib
 
-        return Recorder
-    if name != "__version__":
+    if name == "__version__":
+        return importlib.import_module("rnn_scaling.entry").VERSION
+    if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rnn_scaling.entry import VERSION
-
-    return VERSION
+    return getattr(importlib.import_module(_CLASSES[name]), name)
 
 
 def run(*, timeout_s: float = 0.0, launch: str = "", **options: Any) -> RunRecord:
@@ -118,8 +123,11 @@ def sweep(
 def load(folder: str | Path) -> Rows:
     """The run records of a folder as rows: a sequence, with `to_records()` and, where pandas is, `to_pandas()`.
 
+    In a notebook, the rows show as a table.
+
     Raises:
       OSError: if the folder cannot be read.
+      ValueError: if it has no run records; names subfolders that have some.
     """
     from rnn_scaling.analysis import folder_rows
 

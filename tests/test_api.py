@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -29,6 +30,13 @@ def test_importing_it_loads_nothing():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[] []\n"
+
+
+def test_the_classes_are_those_that_the_calls_raise():
+    assert (rnn_scaling.FlagErrors, rnn_scaling.RunFailed) == (FlagErrors, invocations.RunFailed)
+    assert issubclass(rnn_scaling.FlagErrors, ValueError) and issubclass(rnn_scaling.RunFailed, RuntimeError)
+    with pytest.raises(AttributeError):
+        rnn_scaling.RunFailures  # noqa: B018
 
 
 def test_every_name_is_there_and_documented():
@@ -111,10 +119,37 @@ def test_rows_of_two_machines_are_never_one_row_nor_each_other_s_baseline(tmp_pa
 
 
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):
-    assert not rnn_scaling.load(tmp_path)
     for path in (tmp_path / "mistyped", tmp_path / "mistyped" / "deeper"):
         with pytest.raises(FileNotFoundError):
             rnn_scaling.load(path)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_a_folder_without_records_names_those_that_have_some(is_broken, tmp_path):
+    for name in ("a", "b"):
+        record.write(make_record(), tmp_path / name / "run.json")
+    compact = json.dumps(json.loads((tmp_path / "b" / "run.json").read_text()), separators=(",", ":"))
+    (tmp_path / "b" / "run.json").write_text(compact)
+    if is_broken:
+        (tmp_path / "broken.json").write_text('{"schema": "rnn_scaling.run/1"}')
+    with pytest.raises(ValueError) as caught:
+        rnn_scaling.load(tmp_path)
+    message = str(caught.value)
+    assert all(str(tmp_path / name) in message for name in "ab") and ("broken.json" in message) == is_broken
+
+
+def test_rows_show_as_a_table_and_print_as_a_line(tmp_path):
+    for devices in range(1, 54):
+        config = {"num_devices": devices, "variable_update": "<b>&"}
+        seconds = [0.1, 0.1, 0.1 + 1e-6 * devices]  # runs with the same times would count as copies
+        made = make_record(config=config, seconds=seconds, items=[100 * devices] * 3)
+        record.write(made, tmp_path / f"{devices}.json")
+    record.write(make_record("failed", config={"num_devices": 99}), tmp_path / "99.json")
+    rows = rnn_scaling.load(tmp_path)
+    assert repr(rows) == "<Rows: rows=54, runs=54, left_out=0>"
+    page = rows._repr_html_()
+    assert page.count("<tr>") == 51 and "4 more rows" in page and "<b>" not in page and "&lt;b&gt;&amp;" in page
+    assert "<td>2</td><td>2,000 words/s</td><td>n/a</td><td>100.0 %</td>" in page
 
 
 def test_compare_says_what_the_command_says(tmp_path):

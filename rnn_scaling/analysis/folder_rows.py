@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.machines import by_machine
-from rnn_scaling.analysis.metrics import METRICS
+from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import Row, with_baselines
-from rnn_scaling.analysis.series_titles import option_names, told_facts
+from rnn_scaling.analysis.series_titles import by_series, option_names, titles, told_facts
+from rnn_scaling.files.terminal import three_digits
 from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
@@ -20,10 +23,12 @@ from rnn_scaling.settings.naming import TRAINER
 if TYPE_CHECKING:
     import pandas
 
+MOST_SHOWN = 50  # rows in a notebook
+SHOWN = ("machine", "series", "devices", "speed", "95 % interval", "efficiency")
 ALWAYS = ("model", "encoder_type", "variable_update", "num_devices", "batch_size", "global_batch_size")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Rows(Sequence[Row]):
     """One row for each configuration and machine, with its one-device baseline, grouped by machine."""
 
@@ -36,6 +41,31 @@ class Rows(Sequence[Row]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.rows[index]
+
+    def __repr__(self) -> str:
+        runs = sum(len(row.records) for row in self.rows)
+        return f"<Rows: rows={len(self)}, runs={runs}, left_out={len(self.left_out)}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the first rows, for notebooks."""
+        rows = zip(self.machines, self._titles(), self.rows)
+        lines = [_cells(machine, title, row) for machine, title, row in itertools.islice(rows, MOST_SHOWN)]
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+        more = f"<p>{len(self) - MOST_SHOWN} more rows; to_records() has all.</p>" if len(self) > MOST_SHOWN else ""
+        return f"<table><tr>{''.join(f'<th>{name}</th>' for name in SHOWN)}</tr>{body}</table>{more}"
+
+    def _titles(self) -> list[str]:
+        """The title of each row's series, as reports of its machine have it."""
+        of_machines: dict[str, list[Row]] = {}
+        for machine, row in zip(self.machines, self.rows):
+            of_machines.setdefault(machine, []).append(row)
+        names = {
+            id(row): title
+            for series in map(by_series, of_machines.values())
+            for members, title in zip(series, titles(series))
+            for row in members
+        }
+        return [names[id(row)] for row in self.rows]
 
     def to_records(self) -> list[dict[str, Any]]:
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
@@ -50,6 +80,18 @@ class Rows(Sequence[Row]):
         import pandas
 
         return pandas.DataFrame(self.to_records())
+
+
+def _cells(machine: str, title: str, row: Row) -> list[str]:
+    """What a notebook shows of a row; a failed one has no numbers."""
+    rate, efficiency = row.rate, row.metric(EFFICIENCY)
+    ends = rate.ends if rate else None
+    return [
+        *(machine, title, str(row.num_devices)),
+        f"{three_digits(rate.value)} {row.unit}/s" if rate else "n/a",
+        " to ".join(map(three_digits, ends)) if ends else "n/a",
+        f"{100 * efficiency.value:.1f} %" if efficiency else "n/a",
+    ]
 
 
 def _record(row: Row, options: Sequence[str]) -> dict[str, Any]:
@@ -83,8 +125,15 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def load(path: str | Path) -> Rows:
-    """The run records of a folder (not of its subfolders) as rows. Raises OSError if the folder cannot be read."""
+    """The run records of a folder (not of its subfolders) as rows.
+
+    Raises:
+      OSError: if the folder cannot be read.
+      ValueError: if it has no run records; names subfolders that have some.
+    """
     files = folders.read(Path(path))
+    if not files.runs:
+        raise ValueError("\n".join([f"{path}: {files.nothing}{folders.elsewhere(Path(path))}", *files.left_out]))
     machines = by_machine([file.record for file in files.runs])
     named_rows = [(row, name) for name, records in machines.items() for row in with_baselines(records)]
     return Rows(tuple(row for row, _ in named_rows), files.left_out, tuple(name for _, name in named_rows))

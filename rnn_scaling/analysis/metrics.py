@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait
 ITEMS, MONEY = "items", "money"
 BILLION = 1e9
 MOST_LETTERS = 60  # of a unit in a name
+STEP_TIME, LATENCY = "step time", "latency"  # of a run that trains, and of one that decodes or evaluates
+BATCHES_NEEDED = {50: 2, 95: 20, 99: 100}  # percentile of step times -> measured batches of a run, one of them above it
 GIB = 2**30
 
 
@@ -55,6 +57,7 @@ class Metric:
     # More of it is faster, so that `compare` can judge it; a share also falls when the peak is measured anew.
     compared: bool = True
     of_models: bool = False  # tells models apart, and not their speed; has its column where a report has many
+    drawn: bool = True  # has a picture in a report
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
     def named_after(self, unit: str, currency: str = MONEY) -> Metric:
@@ -196,14 +199,15 @@ def _accuracy(measured: Measured) -> Interval | None:
     return over_processes(shares)
 
 
-def _is_inference(measured: Measured) -> bool:
-    return any(run.config.get("decode") or run.config.get("forward_only") for run in measured.runs)
+def is_inference(runs: Iterable[RunRecord]) -> bool:
+    """Whether runs decode or evaluate, so that the time of a batch is a latency."""
+    return any(run.config.get("decode") or run.config.get("forward_only") for run in runs)
 
 
 def _sentences_per_second(measured: Measured) -> Interval | None:
     """Of all towers, where nothing is trained."""
     rates: list[float | None] = []
-    for run in measured.runs if _is_inference(measured) else ():
+    for run in measured.runs if is_inference(measured.runs) else ():
         if run.unit == "images":
             return None
         samples, taken = run.resolved.tower_batch_sizes, run.throughput.seconds if run.throughput else None
@@ -211,18 +215,21 @@ def _sentences_per_second(measured: Measured) -> Interval | None:
     return _of_processes(rates)
 
 
-def _latency(share: float) -> Compute:
-    """The seconds of a batch that this share of the batches stays within; None of fewer batches than can tell."""
+def step_times(run: RunRecord) -> Sequence[float]:
+    """Seconds of each measured batch; none from a log, whose lines may cover several batches."""
+    return () if run.log_format else run.batches.seconds[run.batches.warmup :]
+
+
+def _percentile(needed: int) -> Compute:
+    """The seconds that all but one of `needed` batches stay within; None where a run has fewer batches."""
 
     def compute(measured: Measured) -> Interval | None:
-        import numpy as np
+        import statistics
 
-        latencies: list[float | None] = []
-        for run in measured.runs if _is_inference(measured) else ():
-            seconds = run.batches.seconds[run.batches.warmup :]
-            is_told = len(seconds) * (1 - share) >= 1 - 1e-9
-            latencies.append(float(np.quantile(seconds, share)) if is_told else None)
-        return _of_processes(latencies)
+        runs = [step_times(run) for run in measured.runs]
+        if min(map(len, runs), default=0) < needed:
+            return None
+        return _of_processes([statistics.quantiles(seconds, n=needed, method="inclusive")[-1] for seconds in runs])
 
     return compute
 
@@ -255,6 +262,11 @@ def _energy_per_item(measured: Measured) -> Interval | None:
     if value is None and measured.rate and (power_w := _of_all_nodes(measured, "power_w")):
         value, sources = measured.rate.inverse(power_w), {f"not measured: by the stated power of {power_w:g} W"}
     return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
+
+
+def _longest_step(measured: Measured) -> Interval | None:
+    """The seconds of the longest measured batch."""
+    return _of_processes([max(step_times(run), default=None) for run in measured.runs])
 
 
 def _of_processes(values: Sequence[float | None]) -> Interval | None:
@@ -292,8 +304,11 @@ METRICS = {
         Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)", compared=False),
         Metric("sentences_per_second", "sentences/s", "sentences/s", 1, 1, _sentences_per_second, compared=False),
         *(
-            Metric(f"latency_p{p}_s", f"latency p{p}", "ms", 1e3, 2, _latency(p / 100), compared=False)
-            for p in (50, 95, 99)
+            Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, compared=False, drawn=False)
+            for name, title, compute in (
+                *((f"p{p}", f"{STEP_TIME} p{p}", _percentile(needed)) for p, needed in BATCHES_NEEDED.items()),
+                ("max", f"longest {STEP_TIME}", _longest_step),
+            )
         ),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
@@ -310,7 +325,17 @@ METRICS = {
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
 COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
-ACCURACY, LATENCY = METRICS["accuracy"], METRICS["latency_p50_s"]
+ACCURACY = METRICS["accuracy"]
+STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
+LATENCIES = {  # the same of runs that decode or evaluate
+    metric.name: dataclasses.replace(
+        metric,
+        name=metric.name.replace("step_", "latency_"),
+        title=metric.title.replace(STEP_TIME, LATENCY),
+        drawn=True,
+    )
+    for metric in STEP_TIMES
+}
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
 CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)

@@ -22,7 +22,7 @@ from rnn_scaling.analysis.confidence import (
 )
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
-from rnn_scaling.analysis.metrics import METRICS, MONEY, Compute, Measured, Metric, common_unit
+from rnn_scaling.analysis.metrics import LATENCIES, METRICS, MONEY, Compute, Measured, Metric, common_unit, is_inference
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
 from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
 from rnn_scaling.records.record import RunRecord
@@ -201,7 +201,9 @@ def known_config(record: RunRecord) -> dict[str, Any]:
 def shown(rows: Sequence[Row]) -> list[Metric]:
     """The metrics that a report of these rows has, named after their unit; in the order of the table."""
     unit = common_unit(row.unit for row in rows)
-    possible = [metric for metric in METRICS.values() if not metric.of_models or has_many_models(rows)]
+    renamed = LATENCIES if all(is_inference(row.records) for row in rows) else {}
+    table = [renamed.get(name, metric) for name, metric in METRICS.items()]
+    possible = [metric for metric in table if not metric.of_models or has_many_models(rows)]
     known = [metric for metric in possible if metric.always or any(row.metric(metric) for row in rows)]
     currency = next((row.priced.currency for row in rows if row.priced and row.priced.currency), MONEY)
     return [metric.named_after(unit, currency) for metric in known]

@@ -60,6 +60,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     settings = "\n".join(f"{side.upper()}: {getattr(options, side) or 'only the common flags'}" for side in "ab")
 
     def answer(report: Report) -> str:
-        return f"{wording.sentences(comparison_statements.ab_answer(report))}\n{settings}"
+        answers = [*comparison_statements.ab_answer(report), *comparison_statements.step_times(report)]
+        return f"{wording.sentences(answers)}\n{settings}"
 
     return comparison.compare(out / "a", out / "b", question, answer=answer)

@@ -12,7 +12,8 @@ from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Differen
 from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, of_machine, some
 from rnn_scaling.analysis.comparison.matching import InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
-from rnn_scaling.analysis.metrics import Metric
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.metrics import BATCHES_NEEDED, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files, terminal
 from rnn_scaling.files.markdown import escaped
@@ -155,17 +156,32 @@ def _table(report: Report, names: Sequence[str]) -> Grid:
 
 
 def _cells(result: Result, metric: Metric) -> list[str]:
-    comparison, change, p_value = result.comparison, "n/a", "n/a"
-    if comparison is not None:
-        ratio = comparison.ratio
-        change = _signed(ratio.value)
-        if ratio.low is not None and ratio.high is not None:
-            change += f" ({_signed(ratio.low)} to {_signed(ratio.high)})"
+    change, p_value = _change(result.comparison.ratio if result.comparison else None), "n/a"
     if result.p_adjusted is not None:
         p_value = f"{result.p_adjusted:.2g}" if result.p_adjusted >= 1e-4 else "< 0.0001"
     runs = "+".join(map(str, result.runs))
     before, after = (plus_minus(metric.printed(side), metric.digits) for side in (result.before, result.after))
     return [result.label, runs, before, after, change, p_value]
+
+
+def _change(ratio: Interval | None) -> str:
+    """ "+3.0 % (-1.0 % to +7.0 %)"; "n/a" for None."""
+    if ratio is None:
+        return "n/a"
+    return _signed(ratio.value) + (f" ({_signed(ratio.ends[0])} to {_signed(ratio.ends[1])})" if ratio.ends else "")
+
+
+def _step_times(report: Report) -> tuple[tuple[Grid, ...], tuple[Statement, ...]]:
+    """The table of the step times, and why it lacks percentiles."""
+    known = [result for result in report.results if any(change.ratio for change in result.step_times)]
+    lines = [[result.label, *(_change(change.ratio) for change in result.step_times)] for result in known]
+    if not known:
+        return (), ()
+    head = ["configuration", *(f"p{percentile}" for percentile in BATCHES_NEEDED)]
+    grid = Grid(f"Change of the {report.step_time} (95 % CI)", head, lines)
+    needed = {f"p{percentile}": batches for percentile, batches in BATCHES_NEEDED.items()}
+    lacks = any(change.ratio is None for result in known for change in result.step_times)
+    return (grid,), (Statement("batches-needed", report.step_time, needed),) if lacks else ()
 
 
 def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
@@ -205,7 +221,8 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     }
     titled = [Section(title, notes=tuple(entries)) for title, entries in notes.items() if entries]
     priced = [machine_costs.section(report.machine_costs)] if report.machine_costs else []
-    return [Section("", (_table(report, names),)), *priced, *titled]
+    step_times, notes_of_them = _step_times(report)
+    return [Section("", (_table(report, names), *step_times), notes_of_them), *priced, *titled]
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:

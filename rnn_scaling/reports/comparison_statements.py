@@ -11,11 +11,35 @@ from rnn_scaling.analysis.confidence import ORDERED, Interval
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import has_interval
 
+MOST_STEP_TIMES = 3  # configurations whose step times are stated
 SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
 
 
 def verdict(report: Report) -> list[Statement]:
-    """The answer; where machines are compared, one for each scope, and which is cheapest where prices are known."""
+    """The answer, one for each scope where machines are compared, and step times that changed alone."""
+    return [*_verdict(report), *step_times(report, (report.before, report.after))]
+
+
+def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statement]:
+    """The highest percentile of the step time that changed where the metric did not, the largest changes first."""
+    highest = []
+    for result in report.results:
+        shown = [(change.percentile, change.ratio) for change in result.step_times if change.is_shown]
+        if shown and result.verdict == "no difference seen":
+            highest.append((result.label, *shown[-1]))
+    made = [_step_time(report, names, label, percentile, ratio) for label, percentile, ratio in highest if ratio]
+    return sorted(made, key=lambda statement: -statement.values["change"])[:MOST_STEP_TIMES]
+
+
+def _step_time(report: Report, names: Sequence[str], label: str, percentile: int, ratio: Interval) -> Statement:
+    low, value, high = sorted(100 * abs(end - 1) for end in (ratio.value, *(ratio.ends or ())))
+    values = {"percentile": percentile, "time": report.step_time, "metric": report.metric.title}
+    values |= {"before": names[0], "after": names[1], "change": value, "low": low, "high": high}
+    return Statement("step-time-grew" if ratio.value > 1 else "step-time-shrank", label, values)
+
+
+def _verdict(report: Report) -> list[Statement]:
+    """The answer; of machines, which is cheapest too, where prices are known."""
     if report.machines:
         made = [statement for scope in SCOPES for statement in _of_scope(report, scope)]
         return [*made, *costs.statements(report.machine_costs)]
@@ -80,6 +104,8 @@ def method(report: Report) -> list[Statement]:
         made.append(Statement("all-devices-of-runs"))
     elif judged and not report.paired:
         made.append(Statement("independent-sides"))
+    if any(change.ratio and change.ratio.ends for result in report.results for change in result.step_times):
+        made.append(Statement("step-time-intervals", report.step_time))
     return [*made, *_single_runs(report)]
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.metrics import ITEMS, RATE, Metric
+from rnn_scaling.analysis.metrics import ITEMS, RATE, STEP_TIMES, Measured, Metric
 from rnn_scaling.analysis.rows import shown
 from rnn_scaling.files import input_files
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import cautions, certificates, cluster, conclusions, counts_report, learning, start_up, steps
 from rnn_scaling.reports.csv_table import further_options, kernel
-from rnn_scaling.reports.numbers import interval_data
+from rnn_scaling.reports.numbers import interval_data, rounded
 from rnn_scaling.reports.repeat_commands import repeated
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.summary import RowSummary, RunSteady, SeriesSummary, Summary
@@ -121,4 +121,6 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
 def _steady(run: RunSteady) -> dict[str, Any]:
     fields = ("kind", "start", "rate_default", "rate_steady", "move", "text")
     found = {name: getattr(run.state, name) for name in fields}
-    return {"file": run.file, "warmup": run.record.batches.warmup, **found}
+    alone = Measured((run.record,), 0, None, None)
+    times = {metric.name: (value := metric.compute(alone)) and rounded(value.value) for metric in STEP_TIMES}
+    return {"file": run.file, "warmup": run.record.batches.warmup, **found, **times}

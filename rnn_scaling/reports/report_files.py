@@ -43,9 +43,7 @@ def report(
     records = folder.read(source)
     entry.warn(*(f"{line}; left out" for line in records.left_out))
     if not records.runs:
-        others = folder.subfolders_with_records(source)
-        hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
-        raise _failed(f"{source}: {records.nothing}{hint}")
+        raise _failed(f"{source}: {records.nothing}{folder.elsewhere(source)}")
     entry.warn(*prices.unmatched([run.record for run in records.runs]))
     summary = summarise(records, str(source), to_reach, prices)
     write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)

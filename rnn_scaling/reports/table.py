@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
-from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, ENERGY, LATENCY, Metric
+from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, ENERGY, STEP_TIME, STEP_TIMES, Metric, is_inference
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
@@ -112,8 +112,20 @@ def render_runs(records: Sequence[RunRecord]) -> str:
         f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
     ]
     skipped = [f"\n{sentence(statement)}\n" for statement in environment.skipped_updates(records)]
-    has_latency = any(row.metric(LATENCY) for row in rows)
-    return table(rows, has_latency) + "".join([*counted, *learned, *skipped])
+    if is_inference(records):
+        return table(rows, is_full=True) + "".join([*counted, *learned, *skipped])
+    return table(rows) + "".join([*map(_step_times, rows), *counted, *learned, *skipped])
+
+
+def _step_times(row: Row) -> str:
+    """A line for the terminal; empty where the runs do not tell their step times."""
+    printed = {metric: metric.printed(row.metric(metric)) for metric in STEP_TIMES}
+    known = [
+        f"{metric.title.replace(STEP_TIME, '').strip()} {plus_minus(value, metric.digits)} {metric.unit}"
+        for metric, value in printed.items()
+        if value
+    ]
+    return f"\n{STEP_TIME.capitalize()}: {', '.join(known)}.\n" if known else ""
 
 
 def table(rows: Sequence[Row], is_full: bool = False) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import struct
 
+import numpy as np
 import pytest
 
 from rnn_scaling.analysis import metrics, rows
@@ -16,7 +18,7 @@ from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.tensorboard import run_text
-from tests.support.records import changed
+from tests.support.records import changed, make_record
 from tests.support.scaling_runs import of, run, series
 
 
@@ -37,12 +39,12 @@ def test_a_row_of_the_table_is_in_every_view():
     first, second = json.loads(json_report.render(made))["series"][0]["rows"][:2]
     assert first["heat"] is None and second["heat"]["value"] == 3.25e9
     text = table.text(made)
-    assert "| Device number | Heat (GW) |\n" in text and "|             2 |       3.2 |\n" in text
-    assert "|             1 |       n/a |\n" in text
+    assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text) and re.search(r"\| +2 \|.*\| +3.2 \|\n", text)
+    assert re.search(r"\| +1 \|.*\| +n/a \|\n", text)
     page = document.render(made).decode()
     assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
     assert [each.name for each in figures.drawn(made.measured)][-1] == "heat"
-    assert "| Device number | Heat (GW) |" in run_text.markdown(run(2, 1900.0))
+    assert "Heat (GW) |" in run_text.markdown(run(2, 1900.0))
     assert "3.2" not in table.render_runs([run(2, 1900.0)])  # a training prints the seed's table alone
 
 
@@ -91,9 +93,26 @@ def test_memory_of_several_processes_is_their_mean_with_its_interval():
 def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
     found = values([told(1, 1000.0), told(1, 1000.0, **part)])
     unknown = {name for name, value in found.items() if value is None and not METRICS[name].of_models}
-    of_inference = {"sentences_per_second", *(f"latency_p{p}_s" for p in (50, 95, 99))}
     of_machines = {"items_per_money", "money_per_billion_items", "energy_per_item_j"}
-    assert unknown == missing | {"accuracy"} | of_inference | of_machines
+    assert unknown == missing | of_machines | {"accuracy", "sentences_per_second", "step_p95_s", "step_p99_s"}
+
+
+@pytest.mark.parametrize("batches", [1, 2, 19, 20, 99, 100])
+def test_a_percentile_needs_a_batch_above_it(batches):
+    random = np.random.default_rng(batches)
+    runs = [[9.0, *random.lognormal(size=batches).tolist()] for _ in range(2)]
+    found = values([make_record(seconds=seconds, warmup=1) for seconds in runs])
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+    for name, share in shares.items():
+        quantiles = [np.quantile(seconds[1:], share) for seconds in runs]
+        wanted = np.sqrt(quantiles[0] * quantiles[1]) if batches * (1 - share) >= 0.999 or name == "max" else None
+        value = found[f"step_{name}_s"]
+        assert (value and value.value) == (wanted if wanted is None else pytest.approx(wanted)), name
+
+
+def test_the_lines_of_a_log_are_no_steps():
+    found = values([changed(make_record(seconds=[1.0] * 100), log_format="pattern")])
+    assert not any(found[f"step_{name}_s"] for name in ("p50", "p95", "p99", "max"))
 
 
 def test_further_metrics_stand_in_a_table_of_their_own():
@@ -102,6 +121,8 @@ def test_further_metrics_stand_in_a_table_of_their_own():
     assert "GFLOP/s" not in first and "Efficiency (%)" in first
     assert [cell.strip() for cell in second.splitlines()[0].strip("|").split("|")] == [
         "Device number",
+        "Step time p50 (ms)",
+        "Longest step time (ms)",
         "GFLOP/s",
         "Share of peak (%)",
         "Peak memory (GiB)",
@@ -109,6 +130,8 @@ def test_further_metrics_stand_in_a_table_of_their_own():
     ]
     assert [cell.strip() for cell in second.splitlines()[3].strip("|").split("|")] == [
         "2",
+        "1,000",
+        "1,000",
         "9.50",
         "9.5",
         "2.00",

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.comparison import costs, differences, matching, verdicts
+from rnn_scaling.analysis.comparison import costs, differences, matching, step_times, verdicts
 from rnn_scaling.analysis.comparison.costs import MachineCost
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, Configuration, InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
-from rnn_scaling.analysis.metrics import CHOICES, METRICS, RATE, Metric, common_unit
+from rnn_scaling.analysis.metrics import CHOICES, LATENCY, METRICS, RATE, STEP_TIME, Metric, common_unit, is_inference
 from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.settings import scale
 
@@ -92,6 +92,7 @@ class Report:
     machines: tuple[str, str] | None = None  # their names, where machines are compared
     machine_ratios: tuple[MachineRatio, ...] = ()
     machine_costs: tuple[MachineCost, ...] = ()  # where machines.toml has prices
+    step_time: str = STEP_TIME  # what the time of a batch is called
 
 
 def some(labels: Sequence[str]) -> str:
@@ -153,6 +154,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
         machines=(_machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])) if question.across else None,
         machine_ratios=tuple(_machine_ratios(common, results)),
         machine_costs=tuple(costs.of_sides((before, after), common, results, question.prices, unit)),
+        step_time=LATENCY if is_inference(file.record for file in (*before.runs, *after.runs)) else STEP_TIME,
     )
 
 
@@ -198,6 +200,9 @@ def _results(
     results = []
     for configuration in common:
         result = verdicts.measure(configuration, metric, question.paired, two_sittings)
+        if result.comparison:
+            changes = step_times.of_configuration(configuration, question.paired, two_sittings)
+            result = dataclasses.replace(result, step_times=changes)
         names = [f.difference.what for f in stopping if configuration.label in f.labels]
         if names and not result.reason:
             result = dataclasses.replace(result, reason=f"incomparable: {', '.join(dict.fromkeys(names))}")

@@ -98,10 +98,8 @@ def read(path: Path) -> ComparedRuns:
     except record.RecordError as e:
         raise InputError(str(e)) from None
     if not content.runs:
-        inside = [str(sub) for sub in folder.subfolders_with_records(path)][:2]
-        hint = f"; did you mean {' or '.join(inside)}?" if inside else ""
         why = f" ({content.left_out[0]})" if content.left_out else ""
-        raise InputError(f"{path}: {content.nothing}{why}{hint}")
+        raise InputError(f"{path}: {content.nothing}{why}{folder.elsewhere(path)}")
     return ComparedRuns(path, content.runs, content.left_out)
 
 

@@ -8,11 +8,12 @@ import bisect
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.comparison.matching import Configuration, Runs
+from rnn_scaling.analysis.comparison.step_times import StepTimeChange
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, process_rates
@@ -40,6 +41,7 @@ class Result:
     gate: str = "cannot judge"  # or "ok", "regression"
     reason: str = ""  # why it cannot be judged; empty otherwise
     notes: tuple[str, ...] = ()  # what else is to be known about its runs
+    step_times: tuple[StepTimeChange, ...] = ()  # by percentile; empty where a run has none
 
 
 def measure(configuration: Configuration, metric: Metric, paired: bool, two_sittings: bool = False) -> Result:
@@ -104,7 +106,20 @@ def conclude(results: Sequence[Result], max_regression: float) -> list[Result]:
     p_values = {i: r.comparison.p_value for i, r in enumerate(results) if not r.reason and r.comparison}
     tested = {i: p_value for i, p_value in p_values.items() if p_value is not None}
     adjusted = dict(zip(tested, holm(list(tested.values()))))
-    return [_conclude(result, adjusted.get(i), max_regression) for i, result in enumerate(results)]
+    concluded = [_conclude(result, adjusted.get(i), max_regression) for i, result in enumerate(results)]
+    return _step_times_adjusted(concluded, judged=tested)
+
+
+def _step_times_adjusted(results: Sequence[Result], judged: Iterable[int]) -> list[Result]:
+    changes = [(i, change.percentile, change.p_value) for i in judged for change in results[i].step_times]
+    tested = {(i, percentile): p_value for i, percentile, p_value in changes if p_value is not None}
+    adjusted = dict(zip(tested, holm([*tested.values()])))
+
+    def of(i: int) -> Iterator[StepTimeChange]:
+        for change in results[i].step_times:
+            yield dataclasses.replace(change, p_adjusted=adjusted.get((i, change.percentile)))
+
+    return [dataclasses.replace(result, step_times=tuple(of(i))) for i, result in enumerate(results)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -64,7 +64,7 @@ def drawn(series: Sequence[SeriesSummary]) -> list[Metric]:
     """The metrics of which these series have pictures; of many models none that only one of them gives a meaning."""
     rows = [row.row for member in series for row in member.rows]
     rate = RATE.compute if has_many_models(rows) else None
-    return [metric for metric in shown(rows) if not metric.of_models and metric.compute != rate]
+    return [metric for metric in shown(rows) if metric.drawn and not metric.of_models and metric.compute != rate]
 
 
 def standalone(svg: str) -> bytes:

@@ -4,6 +4,7 @@ _ONE_RUN = (
     "shows no change: memory layout, placement and load differ between processes, which the batches of one "
     "run do not show."
 )
+_STEP_TIME = "in {subject}, although {metric} is within the noise."
 _RATIO = "{subject}, {after} is {ratio:.2f} ({low:.2f} to {high:.2f}) times as fast as {before}"
 TEMPLATES = {
     "regression": "Regression beyond {limit:g} %: {change:+.1f} % in {subject}.",
@@ -11,6 +12,15 @@ TEMPLATES = {
         "Regression beyond {limit:g} % in {slower} of {total} configurations, worst {change:+.1f} % in {subject}."
     ),
     "no-regression": "No regression beyond {limit:g} % in {total:count configuration}.",
+    "step-time-grew": (
+        "From {before} to {after}, p{percentile} of the {time} grew by {change:.1f} % ({low:.1f} to {high:.1f} %) "
+        f"{_STEP_TIME}"
+    ),
+    "step-time-shrank": (
+        "From {before} to {after}, p{percentile} of the {time} fell by {change:.1f} % ({low:.1f} to {high:.1f} %) "
+        f"{_STEP_TIME}"
+    ),
+    "batches-needed": "n/a: p95 of the {subject} needs {p95} measured batches in each run, and p99 needs {p99}.",
     "two-sittings": "The sides ran at different times, so the interval does not include drift between them.",
     "not-judged": "Cannot judge: {reasons:list}.",
     "some-not-judged": "Cannot judge {unjudged} of {total} configurations: {reasons:list}.",
@@ -47,6 +57,10 @@ TEMPLATES = {
     "paired-test": "Change and p: Student's t test of the logarithm over pairs of runs; each run is a process.",
     "unpaired-test": (
         "Change and p: Welch's t test of the logarithm over the configuration's runs; each run is a process."
+    ),
+    "step-time-intervals": (
+        "Change of the {subject}: percentiles of each run; the interval covers the scatter between runs and between "
+        "blocks of batches."
     ),
     "drift-in-interval": "Intervals are no narrower than the drift of the runs over time makes them.",
     "corrected-p": (

@@ -1,10 +1,9 @@
 """The verdict of a comparison, what it rests on, and which of two settings is faster, as statements."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.analysis.comparison import costs, verdicts
 from rnn_scaling.analysis.comparison.judgement import MachineRatio, Report, of_machine
 from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE
 from rnn_scaling.analysis.comparison.verdicts import Result
@@ -40,8 +39,10 @@ def _step_time(report: Report, names: Sequence[str], label: str, percentile: int
 
 
 def _verdict(report: Report) -> list[Statement]:
+    """The answer; of machines, which is cheapest too, where prices are known."""
     if report.machines:
-        return [statement for scope in SCOPES for statement in _of_scope(report, scope)]
+        made = [statement for scope in SCOPES for statement in _of_scope(report, scope)]
+        return [*made, *costs.statements(report.machine_costs)]
     sittings = [Statement("two-sittings")] if report.two_sittings else []
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
@@ -147,5 +148,4 @@ def _ab_ratio(ratio: Interval, pairs: int) -> Statement:
         return Statement("ab-wide" if ratio.is_wide else "ab-tie", values={**values, **ends})
     if ratio.value > 1:
         return Statement("ab-faster", "B", {**values, "other": "A"})
-    inverse = dataclasses.replace(ratio, value=1 / ratio.value, low=1 / high, high=1 / low)
-    return Statement("ab-faster", "A", {**values, "ratio": interval_values(inverse), "other": "B"})
+    return Statement("ab-faster", "A", {**values, "ratio": interval_values(ratio.inverse()), "other": "B"})

@@ -64,8 +64,12 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         state.certificate = watch.end() if watch else None
         state.keep_memory(peak_device_bytes(engine))
     else:
-        for name in (clusters.BUILT, clusters.WARM, clusters.MEASURED):
-            cluster.barrier(name)
+        state.find_counters()
+        cluster.barrier(clusters.BUILT)
+        cluster.barrier(clusters.WARM)
+        state.energy.start()
+        cluster.barrier(clusters.MEASURED)
+        state.energy.stop()
     state.enter("teardown")
     cluster.report(state, finished=True)
     cluster.barrier(clusters.TOLD)
@@ -244,8 +248,9 @@ def _train(
         timer.start()
         while not (reason := ending.reason(resume)):
             batch = len(timer.step_s)
-            if batch == warmup and cluster.size > 1:
+            if batch == warmup:
                 cluster.barrier(clusters.WARM)
+                state.energy.start()
                 resume()
             result = step()
             loss, items = result.loss, int(result.items.sum())
@@ -261,6 +266,7 @@ def _train(
             if saver.due(batch + 1):
                 saver.save(step)
                 resume()
+        state.energy.stop()
         state.ended_by = reason
         ending.tell(reason)
         cluster.barrier(clusters.MEASURED)

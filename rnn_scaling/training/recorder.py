@@ -141,6 +141,8 @@ class Recorder:
                 raise
         self.recording.enter("batches")
         self.recording.watch_machine(self._rank == 0, load.sample_with_descendants)
+        if not self._timer.warmup_steps:
+            self.recording.energy.start()
         self._timer.start()
 
     def resume(self) -> None:
@@ -170,8 +172,10 @@ class Recorder:
         self._items += count
         if self._display is not None:
             self._display.batch(seconds, count, loss)
-        if self._ranks is not None and len(timer.step_s) == timer.warmup_steps:
-            self._ranks.barrier(f"after {timer.warmup_steps} steps")
+        if len(timer.step_s) == timer.warmup_steps:
+            if self._ranks is not None:
+                self._ranks.barrier(f"after {timer.warmup_steps} steps")
+            self.recording.energy.start()
             timer.resume()
         return seconds
 

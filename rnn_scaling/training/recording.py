@@ -11,15 +11,16 @@ from rnn_scaling.analysis import common_window
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.energy import EnergyMeter
 from rnn_scaling.machine.environment import read_environment
-from rnn_scaling.machine.gpus import query_gpus
+from rnn_scaling.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
-from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError
+from rnn_scaling.records.parts import Batches, Energy, Memory, Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
@@ -56,6 +57,7 @@ class Recording:
         self.load: Load | None = None  # what others did to the run's cores; None: that is not known
         self._meter: LoadMeter | None = None
         self._sampler: ClockSampler | None = None
+        self.energy = EnergyMeter()  # to be started when the warm-up has ended, outside of the clock
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
@@ -70,9 +72,17 @@ class Recording:
         if with_clocks:
             devices = [""] * min(self.flat["num_devices"], MOST_DEVICES)  # unknown for a user's program
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
+        self.find_counters()
+
+    def find_counters(self) -> None:
+        """Finds the energy counters of this process's devices; of several processes, which divide GPUs, all it sees."""
+        gpus = gpu_ids() if self.resolved.get("device_type") == "GPU" else []
+        is_alone = max(self.clients, self.flat.get("num_workers") or 1) == 1
+        self.energy.find(gpus[: self.flat["num_devices"]] if is_alone else gpus)
 
     def stop_watching(self) -> None:
         """Ends that, and says where devices that should be equal were not, or were held down."""
+        self.energy.stop()
         if self._meter is not None:
             self.load = self._meter.read()
         if self._sampler is None:
@@ -109,6 +119,7 @@ class Recording:
             "phases": encode(self._phases(self.timer.step_s)),
             "load_others": self.load.others if self.load else None,
             "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
+            "energy": self.energy.read(),
         }
 
     def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
@@ -139,6 +150,7 @@ class Recording:
             unit=self.unit,
             flops_per_item=self.flops_per_item,
             workers=workers,
+            energy=build(Energy, used) if (used := self.energy.read()) else None,
         )
 
     def _batches(self, workers: Workers | None) -> Batches:

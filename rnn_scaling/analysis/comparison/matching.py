@@ -76,6 +76,7 @@ class Configuration:
     after: Runs | None
     # Of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
     scopes: tuple[str, ...] = ()
+    series: str = ""  # of machines, the label without the devices
 
     @property
     def sides(self) -> list[Runs]:
@@ -156,7 +157,7 @@ def _on_machines(series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequen
         scopes.setdefault((max(a), max(b)), []).append(ALL_DEVICES)
         for (in_a, in_b), of_pair in scopes.items():
             devices = f"{in_a} and {in_b} devices" if in_a != in_b else scale.in_words(1, in_a)
-            yield Configuration(f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair))
+            yield Configuration(f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair), label)
 
 
 def good(files: Iterable[RunFile]) -> list[RunFile]:

@@ -1,8 +1,9 @@
 """The run records of a folder -> every file of the report."""
 
+import functools
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,12 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
         hint = f"; there are some in {', '.join(map(str, others[:5]))}: report one of these" if others else ""
         raise _failed(f"{source}: {records.nothing}{hint}")
     summary = summarise(records, str(source), to_reach)
-    files = files_of(summary)
+    write_files(target, {name: functools.partial(render, summary) for name, render in files_of(summary).items()}, force)
+    terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
+
+
+def write_files(target: Path, files: Mapping[str, Callable[[], bytes]], force: bool = False) -> None:
+    """Writes each file; raises Refusal if one cannot be written, or is another program's and not forced."""
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
     foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
@@ -46,12 +52,11 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
         remedy = "--force overwrites it, --output=DIR writes elsewhere"
         raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
     for name, render in files.items():
-        content = render(summary)
+        content = render()
         try:
             write_bytes(content, target / name)
         except OSError as e:
             raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
-    terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
 
 
 def _failed(*lines: str) -> entry.Refusal:

@@ -1,0 +1,191 @@
+"""The entries of a history: one small JSON file for each commit and machine, written once and never changed.
+
+The name of a file is MEASURED-COMMIT-DIGEST.json. It follows from the content, so that two writers never collide,
+merges have no conflicts, and an edited entry is noticed.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import write_text
+from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCount, decode, encode
+from rnn_scaling.records.own_files import is_result, starts_as
+from rnn_scaling.settings import scale
+
+SCHEMA = "rnn_scaling.history/1"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # in UTC: as texts they are in their order
+HASH = re.compile(r"[0-9a-f]{7,64}")
+SHORT = 12  # letters of a commit or a digest in a name
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine(Part):
+    """On which it was measured; entries are compared if all of this is equal."""
+
+    name: Name
+    cpu: Name | None = None
+    cores: int | None = None
+    gpus: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Part):
+    """What was measured; diff: a digest of what was changed since; date and subject are None where git did not tell."""
+
+    hash: Name
+    modified: bool = False
+    diff: Name | None = None
+    date: Name | None = None
+    subject: Name | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration(Part):
+    """One configuration: options that differ from the defaults, and numbers of each process in their order of time."""
+
+    options: Mapping[str, Any]
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # that tell runs of the same options apart
+    unit: Name
+    num_devices: PositiveCount
+    rates: tuple[Length, ...]
+    metrics: Mapping[str, tuple[Number | None, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return json.dumps([self.options, self.facts, self.unit], sort_keys=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(Part):
+    """What was measured of one commit on one machine; `measured`: when its first run started."""
+
+    schema: Name = SCHEMA
+    label: Name = ""
+    measured: Name | None = None
+    commit: Commit | None = None
+    machine: Machine
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    configurations: tuple[Configuration, ...]
+
+    @property
+    def name(self) -> str:
+        """The commit in short, with a + if it was changed; the time of measuring where no commit is known."""
+        if self.commit is None:
+            return self.measured or "unknown"
+        return f"{self.commit.hash[:SHORT]}{'+' if self.commit.modified else ''}"
+
+    @property
+    def source(self) -> tuple[str, str | None, Machine]:
+        """What its runs have in common: commit, changes since, machine."""
+        return (self.commit.hash, self.commit.diff, self.machine) if self.commit else ("", None, self.machine)
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """The entries of a folder, and a line for each file that is left out."""
+
+    entries: tuple[Entry, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def read(folder: Path) -> History:
+    """Every entry of a folder; a run that several entries hold counts once. Raises OSError if it cannot be read."""
+    entries: list[Entry] = []
+    left_out, others = [], 0
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
+        path = folder / name
+        if not starts_as(path, rb"history/"):
+            others += not is_result(path)
+            continue
+        try:
+            entries += without_runs_of([_read_one(path)], entries)
+        except OSError as e:
+            left_out.append(f"{path}: {e.strerror or e}")
+        except ValueError as e:
+            left_out.append(f"{path}: {e}")
+    if others:
+        left_out.append(f"{folder}: {others} JSON file{'s' if others > 1 else ''} of another kind")
+    return History(tuple(entries), tuple(left_out))
+
+
+def without_runs_of(added: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
+    """The entries without the runs that others hold; no two processes have one rate to the last digit."""
+    seen = {
+        (old.source[:2], old.machine.name, c.key, rate) for old in known for c in old.configurations for rate in c.rates
+    }
+    left = []
+    for new in added:
+        source = (new.source[:2], new.machine.name)
+        parts = [
+            _only(c, [i for i, rate in enumerate(c.rates) if (*source, c.key, rate) not in seen])
+            for c in new.configurations
+        ]
+        if kept := tuple(part for part in parts if part.rates):
+            left.append(dataclasses.replace(new, configurations=kept))
+    return left
+
+
+def _only(configuration: Configuration, indices: Sequence[int]) -> Configuration:
+    if len(indices) == len(configuration.rates):
+        return configuration
+    metrics = {name: tuple(values[i] for i in indices) for name, values in configuration.metrics.items()}
+    return dataclasses.replace(configuration, rates=tuple(configuration.rates[i] for i in indices), metrics=metrics)
+
+
+def write(new: Entry, folder: Path) -> Path:
+    """Writes an entry whole or not at all; raises OSError."""
+    fields = encode(new)
+    commit = new.commit.hash[:SHORT] if new.commit else "none"
+    path = folder / f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}-{_digest(fields)}.json"
+    write_text(input_files.json_text(fields), path)
+    return path
+
+
+def _digest(fields: Mapping[str, Any]) -> str:
+    """Of the content, however it is spelled: git may change ends of lines."""
+    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:SHORT]
+
+
+def _read_one(path: Path) -> Entry:
+    """Raises OSError, or a ValueError that says in one line why the file is no entry."""
+    try:
+        fields = input_files.parse_json(input_files.read_bytes(path).decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8 text; expected an entry of a history") from None
+    if not isinstance(fields, dict) or (schema := fields.get("schema")) != SCHEMA:
+        raise ValueError(f"expected schema {SCHEMA}, got {entry.plain(schema)}; a newer version of this suite reads it")
+    if not path.stem.endswith(f"-{_digest(fields)}"):
+        raise ValueError("edited after it was written, or renamed; `git log` finds the original")
+    faults: list[str] = []
+    found: Entry | None = decode(Entry, fields, "", faults)
+    if found is None or (faults := _faults(found)):
+        raise ValueError(". ".join(faults[:3]))
+    return found
+
+
+def _faults(found: Entry) -> list[str]:
+    """What types do not say."""
+    times = {"measured": found.measured, "commit.date": found.commit and found.commit.date}
+    faults = [
+        f"{name} is {time!r}; expected a time like 2026-01-31T12:00:00Z"
+        for name, time in times.items()
+        if time and not TIME.fullmatch(time)
+    ]
+    if found.commit and not HASH.fullmatch(found.commit.hash):
+        faults.append(f"commit.hash is {found.commit.hash!r}; expected letters 0-9 and a-f")
+    for i, configuration in enumerate(found.configurations):
+        sizes = [configuration.options.get(name, 1) for name in scale.AXES]
+        if not all(type(size) is int and size > 0 for size in sizes):
+            faults.append(f"configurations[{i}].options has {sizes}; expected whole numbers of devices and workers")
+        lengths = {len(values) for values in configuration.metrics.values()} - {len(configuration.rates)}
+        if lengths or not configuration.rates:
+            faults.append(f"configurations[{i}] has {len(configuration.rates)} rates; expected as many of each metric")
+    return faults

@@ -140,15 +140,14 @@ def _show(options: ShowOptions) -> int:
 
 
 def _check(options: CheckOptions) -> int:
-    from rnn_scaling.analysis.history import curves
+    from rnn_scaling.analysis.history import check
     from rnn_scaling.files import terminal
-    from rnn_scaling.reports import history_check
+    from rnn_scaling.reports import comparison
 
-    shown = _timeline(options.folder)
-    judgements = curves.judged(shown, options.max_regression)
-    text = history_check.render(shown, judgements, options.max_regression, options.format)
+    report = check.check(str(options.folder), _timeline(options.folder), options.max_regression)
+    text = f"{comparison.RENDER[options.format](report)}\n"
     terminal.tell(text) if options.format == "text" else print(text, end="")
-    return history_check.exit_status(judgements)
+    return report.exit_status
 
 
 def _timeline(folder: Path) -> Timeline:

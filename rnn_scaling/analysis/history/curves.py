@@ -1,4 +1,4 @@
-"""Entries of a history -> a curve for each configuration and machine, with its steps and a judgement of the latest."""
+"""Entries of a history -> a curve for each configuration and machine, with its steps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.analysis import rows, significance
-from rnn_scaling.analysis.comparison import matching, verdicts
+from rnn_scaling.analysis import rows
+from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters
 from rnn_scaling.analysis.history.steps import Levels, levels
-from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.machine import commits
 from rnn_scaling.records.history import Configuration, Entry, Machine
 from rnn_scaling.records.record import RunRecord
@@ -92,30 +91,10 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """A history in its order; missing: titles of curves that the latest entry of their machine lacks."""
+    """A history in its order."""
 
     entries: tuple[Entry, ...]
     curves: tuple[Curve, ...]
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        return tuple(curve.title for curve in self.curves if not self.is_current(curve))
-
-    def is_current(self, curve: Curve) -> bool:
-        """Whether the latest entry of its machine has it: what is not measured any more is not judged."""
-        machine = curve.points[-1].entry.machine
-        return not any(later.machine == machine for later in self.entries[curve.points[-1].place + 1 :])
-
-
-@dataclasses.dataclass(frozen=True)
-class Judgement:
-    """The latest entry of a curve against the level before it, or the new level where it has just shown a step."""
-
-    curve: Curve
-    change: Interval
-    is_step: bool
-    p_adjusted: float | None  # after Holm's correction over all curves; None: too few entries
-    gate: str = "cannot judge"  # or "ok", "regression"
 
 
 def timeline(entries: Sequence[Entry]) -> Timeline:
@@ -171,37 +150,3 @@ def _curve(
     points = [Point(place, entries[place], of_entry, mean) for (place, of_entry), mean in zip(members, means)]
     found = levels([math.log(mean.value) for mean in means], [*map(len, rates)], pooled.deviation, num_curves)
     return Curve(title, machine, tuple(points), found, pooled.deviation)
-
-
-def judged(shown: Timeline, max_regression: float) -> list[Judgement]:
-    """Judges the latest entry of each curve that the latest entry of its machine has."""
-    made = [_judgement(curve) for curve in shown.curves if shown.is_current(curve) and len(curve.points) > 1]
-    p_values = [judgement.p_adjusted for judgement in made if judgement.p_adjusted is not None]
-    adjusted = iter(verdicts.holm(p_values))
-    return [
-        _concluded(judgement, next(adjusted), max_regression) if judgement.p_adjusted is not None else judgement
-        for judgement in made
-    ]
-
-
-def _judgement(curve: Curve) -> Judgement:
-    """With the p-value as it is before the correction."""
-    levels_, last = curve.levels, len(curve.points) - 1
-    is_step = bool(levels_.found) and levels_.found[-1] == last
-    edges = [0, *levels_.cuts]
-    if is_step:
-        change = levels_.change((edges[-2], edges[-1]), (edges[-1], last + 1))
-    else:
-        change = levels_.change((edges[-1], last), (last, last + 1), stop=last)
-    if change.relative_error is None:
-        return Judgement(curve, change, is_step, None)
-    p_value = 2 * (1 - t_cdf(abs(math.log(change.value)) / change.relative_error, change.degrees))
-    return Judgement(curve, change, is_step, p_value)
-
-
-def _concluded(judgement: Judgement, p_adjusted: float, max_regression: float) -> Judgement:
-    comparison = significance.Comparison(judgement.change, p_adjusted, None, False, "")
-    gate = significance.gate(comparison, max_regression)
-    if gate == "regression" and p_adjusted >= verdicts.ALPHA and not judgement.is_step:
-        gate = "cannot judge"
-    return dataclasses.replace(judgement, p_adjusted=p_adjusted, gate=gate)

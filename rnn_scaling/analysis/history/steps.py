@@ -46,15 +46,25 @@ class Levels:
         squares = math.fsum(_squares(self.values[a:b], self.weights[a:b]) for a, b in itertools.pairwise(edges))
         return math.sqrt(max(squares / max(free, 1), self.least_variance)), free
 
+    def rate(self, entries: tuple[int, int], stop: int | None = None) -> Interval:
+        """The mean rate of these entries, by the scatter of all before `stop`."""
+        mean, weight = self.level(*entries)
+        return _interval(mean, self.error(stop), 1 / weight)
+
     def change(self, before: tuple[int, int], after: tuple[int, int], stop: int | None = None) -> Interval:
         """The rate of the entries `after` / that of those `before`, by the scatter of all entries before `stop`."""
         (a, weight_a), (b, weight_b) = self.level(*before), self.level(*after)
-        deviation, free = self.error(stop)
-        error, ratio = deviation * math.sqrt(1 / weight_a + 1 / weight_b), math.exp(b - a)
-        if free < 1:
-            return Interval(ratio, kind="too few entries")
-        change = Interval(ratio, standard_error=ratio * error, degrees=free)
-        return change.with_margin(t_quantile((1 + LEVEL) / 2, free) * error, "95 % CI over entries")
+        return _interval(b - a, self.error(stop), 1 / weight_a + 1 / weight_b)
+
+
+def _interval(log_value: float, error: tuple[float, int], share: float) -> Interval:
+    """Of e to a number whose variance is `share` of that of the mean entry."""
+    value, (deviation, free) = math.exp(log_value), error
+    if free < 1:
+        return Interval(value, kind="too few entries")
+    made = Interval(value, standard_error=value * deviation * math.sqrt(share), degrees=free)
+    margin = t_quantile((1 + LEVEL) / 2, free) * deviation * math.sqrt(share)
+    return made.with_margin(margin, "95 % CI over entries")
 
 
 def levels(values: Sequence[float], processes: Sequence[int], process_deviation: float, num_curves: int = 1) -> Levels:

@@ -20,10 +20,9 @@ TEMPLATES = {
         "Processes of one entry differ by {process:share} (standard deviation), entries of one level by {entry:share} "
         "more."
     ),
-    "history-missing": ("Not judged, because the latest entry of the machine lacks {missing:it|them}: {missing:list}."),
-    "history-method": (
-        "Change: the latest entry against all entries since the last step of its curve, by the scatter of entries. "
-        "With Holm's correction of p, the chance of any false alarm is at most 5 %."
+    "history-test": (
+        "Change and p: Student's t test of the latest entry against all entries since the last step of its curve, by "
+        "the scatter of entries."
     ),
     "history-added": "Added {path}: {runs:count run} of {commit}.",
     "history-known": "Nothing to add: {history} already has these {runs:count run}.",

@@ -268,7 +268,7 @@ REPORTS: Mapping[str, ReportFile] = {
         "rnn_scaling.reports.json_report", "everything as numbers (docs/report.md has the schema)", file="report.json"
     ),
     "page": ReportFile(
-        "rnn_scaling.reports.page.document",
+        "rnn_scaling.reports.page.scaling",
         "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
         file="report.html",
     ),

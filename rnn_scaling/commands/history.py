@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,16 +125,25 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
 
 def _show(options: ShowOptions) -> int:
     from rnn_scaling.files import terminal
+    from rnn_scaling.machine import commits
     from rnn_scaling.reports import history as report
     from rnn_scaling.reports import report_files
+    from rnn_scaling.reports.page import history as page
     from rnn_scaling.reports.pictures import history_curves
 
+    address = options.commit_url or commits.page()
+    if options.commit_url and not address.startswith(("http://", "https://")):
+        raise entry.Refusal(f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/")
     shown, target = _timeline(options.folder), options.output or options.folder
-    files = {"csv": report.to_csv, "json": report.to_json, "png": history_curves.render}
-    report_files.write_files(
-        target, {f"history.{kind}": functools.partial(render, shown) for kind, render in files.items()}
-    )
-    terminal.tell(report.text(shown))
+    name = entry.plain(options.folder.resolve().name)
+    files = {
+        "html": lambda: page.render(shown, name, address),
+        "csv": lambda: report.to_csv(shown),
+        "json": lambda: report.to_json(shown),
+        "png": lambda: history_curves.render(shown),
+    }
+    report_files.write_files(target, {f"history.{kind}": render for kind, render in files.items()})
+    terminal.tell(f"{report.text(shown)}\n{target / 'history.html'} has the curves.\n")
     return entry.EXIT_OK
 
 

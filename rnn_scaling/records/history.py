@@ -23,7 +23,7 @@ from rnn_scaling.settings import scale
 SCHEMA = "rnn_scaling.history/1"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # in UTC: as texts they are in their order
 HASH = re.compile(r"[0-9a-f]{7,64}")
-SHORT = 12  # letters of a commit or a digest in a name
+SHORT, SHORTEST = 12, 8  # letters of a commit or a digest in the name of a file, and on a page
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Entry(Part):
         """The commit in short, with a + if it was changed; the time of measuring where no commit is known."""
         if self.commit is None:
             return self.measured or "unknown"
-        return f"{self.commit.hash[:SHORT]}{'+' if self.commit.modified else ''}"
+        return f"{self.commit.hash[:SHORTEST]}{'+' if self.commit.modified else ''}"
 
     @property
     def source(self) -> tuple[str, str | None, Machine]:

@@ -138,8 +138,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
         for step, cut, found in zip(curve.steps, curve.levels.cuts, curve.levels.found)
     ]
     deviations = {"process": rounded(curve.process_deviation), "entry": rounded(curve.entry_deviation)}
-    options = curve.points[-1].configuration.options
-    return {"configuration": curve.title, "options": options, "standard_deviations": deviations, "steps": steps}
+    return {"configuration": curve.title, "options": curve.options, "standard_deviations": deviations, "steps": steps}
 
 
 def to_csv(shown: Timeline) -> bytes:

@@ -32,7 +32,7 @@ def go(tmp_path, monkeypatch, capsys):
 def test_results_are_added_once(go, tmp_path):
     write(tmp_path / "mine", [1000.0, 1001.0])
     status, out, err = go("add", "mine", "--label=a b")
-    assert (status, err) == (0, "") and "2 runs of 0123456789ab" in out
+    assert (status, err) == (0, "") and "2 runs of 01234567" in out
     before = {path: path.read_bytes() for path in (tmp_path / "history").iterdir()}
     status, out, _ = go("add", "mine", "--label=another")
     assert status == 0 and "already" in out
@@ -75,7 +75,7 @@ def test_show_writes_files_that_say_whose_they_are(go, tmp_path):
     assert [(step["first"], step["found"] <= 22) for step in curve["steps"]] == [(20, True)]
     lines = list(csv.DictReader((tmp_path / "out" / "history.csv").read_text().splitlines()))
     assert [line["step"] for line in lines].index("True") == 20 and len(lines) == 25
-    assert go("show")[0] == 0 and go("show")[1:] == (out, "")  # its own files among the entries
+    assert go("show")[::2] == go("show")[::2] == (0, "")  # its own files stand among the entries
 
 
 @pytest.mark.parametrize(("last", "status"), [(1000.0, 0), (900.0, 1), (950.0, 2)])

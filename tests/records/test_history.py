@@ -23,7 +23,7 @@ def one_file(folder):
 def test_an_entry_is_read_as_it_was_written(tmp_path):
     made = histories.entry(3, [1000.123456789, 999.0], label="two words")
     path = history.write(made, tmp_path)
-    assert path.name.startswith("20260104T000000Z-000000000000-")
+    assert path.name.startswith("20260104T000000Z-000000030000-")
     assert history.read(tmp_path) == history.History((made,))
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.comparison import matching
@@ -65,6 +66,10 @@ class Curve:
     @property
     def unit(self) -> str:
         return self.points[-1].configuration.unit
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.points[-1].configuration.options
 
     @property
     def entry_deviation(self) -> float:

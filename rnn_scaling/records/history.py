@@ -145,7 +145,7 @@ def write(new: Entry, folder: Path) -> Path:
     fields = encode(new)
     commit = new.commit.hash[:SHORT] if new.commit else "none"
     path = folder / f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}-{_digest(fields)}.json"
-    write_text(input_files.json_text(fields), path)
+    write_text(json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path)
     return path
 
 

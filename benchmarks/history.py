@@ -88,9 +88,9 @@ def main() -> None:
         count = few if "num_curves" in how else histories
         line = [name, f"{100 * alarms(generator, count, **how):.2f} %"]
         print(line, flush=True)
-        lines.append(line + [f"{100 * power(generator, few, before, **how):.0f} %" for before in (10, 15, 20, 50)])
+        lines.append(line + [f"{100 * power(generator, few, before, **how):.0f} %" for before in (10, 16, 20, 50)])
     head = ["Scatter (standard deviation)", "False alarms in 100 entries"]
-    print(markdown_table([*head, *(f"-5 % found after {n}" for n in (10, 15, 20, 50))], lines))
+    print(markdown_table([*head, *(f"-5 % found after {n}" for n in (10, 16, 20, 50))], lines))
     steps = [
         [
             f"{step} %",

@@ -18,7 +18,7 @@ from rnn_scaling.reports.wording import sentences
 SCHEMA = "rnn_scaling.history_report/1"
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 16
-ENOUGH = 15  # entries from which on a step of 5 % is found: docs/history.md
+ENOUGH = 16  # entries from which on a step of 5 % is found: docs/history.md
 
 
 def lead(shown: Timeline) -> list[Statement]:

@@ -104,6 +104,13 @@ def test_one_bad_day_is_no_step():
     assert curve_of([1000.0] * 20 + [900.0] + [1000.0] * 20).steps == ()
 
 
+@pytest.mark.parametrize("bad", [{5}, {20}, {39}, {5, 12, 30}])
+def test_bad_days_hide_no_step_and_are_none(bad):
+    levels = [700.0 if n in bad else 1000.0 for n in range(40)]
+    assert curve_of(levels).steps == ()
+    assert curve_of([*levels, *[950.0] * 4]).levels.cuts in ((40,), (39,))
+
+
 def test_steps_that_were_found_stay(seed=3):
     levels = [1000.0] * 20 + [940.0] * 20
     for last in range(30, 40, 3):

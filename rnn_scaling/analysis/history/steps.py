@@ -20,6 +20,7 @@ FALSE_ALARMS = 0.01  # the chance of any in 100 entries of unchanged code, over 
 TESTS = 1000
 FEWEST = 2  # entries on each side of a step, so that a single bad day is none
 SETTLING = 3  # entries after a step was found that may still move it
+FAR = 5  # deviations from its neighbours at which an entry counts as a bad day, and is left out
 FLOOR = 0.0005  # of the deviation of an entry
 
 
@@ -31,6 +32,7 @@ class Levels:
     weights: np.ndarray  # of each entry: 1 / its variance, relative to the mean entry
     cuts: tuple[int, ...]  # the first entry of each new level
     found: tuple[int, ...]  # the entry with which each step was found
+    bad: np.ndarray  # whether an entry is left out, for its neighbours agree that it is one bad day
     least_variance: float  # of the mean entry: what the scatter of its processes alone makes it
 
     def level(self, start: int, stop: int) -> tuple[float, float]:
@@ -42,7 +44,7 @@ class Levels:
         """(deviation of the mean entry from its level, degrees of freedom), from the entries before `stop`."""
         stop = len(self.values) if stop is None else stop
         edges = [0, *(cut for cut in self.cuts if cut < stop), stop]
-        free = stop - len(edges) + 1
+        free = int((~self.bad[:stop]).sum()) - len(edges) + 1
         squares = math.fsum(_squares(self.values[a:b], self.weights[a:b]) for a, b in itertools.pairwise(edges))
         return math.sqrt(max(squares / max(free, 1), self.least_variance)), free
 
@@ -81,8 +83,9 @@ def levels(values: Sequence[float], processes: Sequence[int], process_deviation:
     centred = differences - np.median(differences) if len(differences) else differences
     of_entries = max(robust_scale(centred) ** 2 / 2 - of_processes.mean(), FLOOR**2)
     weights = 1 / (of_entries + of_processes)
-    weights /= weights.mean()
-    least = max(float((weights * of_processes).mean()), FLOOR**2)
+    bad = _bad_days(y, math.sqrt(of_entries + of_processes.mean()))
+    weights = np.where(bad, 1e-9, weights / weights[~bad].mean())
+    least = max(float((weights * of_processes)[~bad].mean()), FLOOR**2)
     probability = 1 - FALSE_ALARMS / num_curves / TESTS / 2
     cuts: list[int] = []
     found: list[int] = []
@@ -94,15 +97,35 @@ def levels(values: Sequence[float], processes: Sequence[int], process_deviation:
             edges = [0, *cuts]
             closed = math.fsum(_squares(y[a:b], weights[a:b]) for a, b in itertools.pairwise(edges))
         start = cuts[-1] if cuts else 0
-        free = stop - len(cuts) - 2
+        free = int((~bad[:stop]).sum()) - len(cuts) - 2
         if stop - start < 2 * FEWEST or free < 1:
             continue
         cut, gain, squares = _best_cut(y[start:stop], weights[start:stop])
-        if gain > max((closed + squares) / free, least) * t_quantile(probability, free) ** 2:
+        is_seen = gain > max((closed + squares) / free, least) * t_quantile(probability, free) ** 2
+        parts = [y[a:b][~bad[a:b]] for a, b in ((start, start + cut), (start + cut, stop))]
+        if is_seen and _holds_without_one(*parts):
             closed += _squares(y[start : start + cut], weights[start : start + cut])
             cuts.append(start + cut)
             found.append(stop - 1)
-    return Levels(y, weights, tuple(cuts), tuple(found), least)
+    return Levels(y, weights, tuple(cuts), tuple(found), bad, least)
+
+
+def _bad_days(y: np.ndarray, deviation: float) -> np.ndarray:
+    """Whether an entry is far from the three before and the two after, all on one side."""
+    bad = np.zeros(len(y), bool)
+    for i in range(3, len(y) - 2):
+        apart = y[i] - np.array([np.median(y[i - 3 : i]), y[i + 1], y[i + 2]])
+        bad[i] = np.abs(apart).min() > FAR * deviation and abs(np.sign(apart).sum()) == 3
+    return bad
+
+
+def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
+    """Whether half of a change is left without the entry on each side that speaks for it most."""
+    if min(len(left), len(right)) < FEWEST:
+        return False
+    change = right.mean() - left.mean()
+    left, right = np.sort(left * np.sign(change)), np.sort(right * np.sign(change))
+    return bool(right[:-1].mean() - left[1:].mean() > abs(change) / 2)
 
 
 def _squares(y: np.ndarray, weights: np.ndarray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -105,20 +106,18 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
         raise entry.Refusal(
             f"{', '.join(map(str, results[:5]))}: no run that measured something; history import reads subfolders"
         )
-    known = list(history.read(folder).entries) if folder.is_dir() else []
+    seen = history.read(folder).seen if folder.is_dir() else set()
     lines = []
-    for new in made:
-        added = history.without_runs_of([new], known)
-        known += added
+    for whole in made:
+        new, path = history.unseen(whole, seen), folder
         try:
-            paths = [history.write(part, folder) for part in added]
+            path = history.write(new, folder) if new else folder
         except OSError as e:
             raise entry.Refusal(f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED) from None
-        runs = sum(len(configuration.rates) for part in added or [new] for configuration in part.configurations)
-        values = {"runs": runs, "history": str(folder), "path": str(paths[0]) if paths else "", "commit": new.name}
-        lines.append(Statement("history-added" if added else "history-known", values=values))
-        if added and not new.commit:
-            lines.append(Statement("history-no-commit"))
+        runs = sum(len(part.rates) for part in (new or whole).configurations)
+        values = {"runs": runs, "path": str(path), "commit": whole.name}
+        lines.append(Statement("history-added" if new else "history-known", values=values))
+        lines += [Statement("history-no-commit")] if new and not new.commit else []
     print("\n".join(map(sentence, lines)))
     return entry.EXIT_OK
 
@@ -135,14 +134,11 @@ def _show(options: ShowOptions) -> int:
     if options.commit_url and not address.startswith(("http://", "https://")):
         raise entry.Refusal(f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/")
     shown, target = _timeline(options.folder), options.output or options.folder
-    name = entry.plain(options.folder.resolve().name)
-    files = {
-        "html": lambda: page.render(shown, name, address),
-        "csv": lambda: report.to_csv(shown),
-        "json": lambda: report.to_json(shown),
-        "png": lambda: history_curves.render(shown),
-    }
-    report_files.write_files(target, {f"history.{kind}": render for kind, render in files.items()})
+    name = options.folder.resolve().name
+    files = {"csv": report.to_csv, "json": report.to_json, "png": history_curves.render}
+    renders = {f"history.{kind}": functools.partial(render, shown) for kind, render in files.items()}
+    renders["history.html"] = functools.partial(page.render, shown, name, address)
+    report_files.write_files(target, renders)
     terminal.tell(f"{report.text(shown)}\n{target / 'history.html'} has the curves.\n")
     return entry.EXIT_OK
 

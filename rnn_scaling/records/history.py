@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,9 @@ class Entry(Part):
         return f"{self.commit.hash[:SHORTEST]}{'+' if self.commit.modified else ''}"
 
     @property
-    def source(self) -> tuple[str, str | None, Machine]:
+    def source(self) -> tuple[str, str | None, str]:
         """What its runs have in common: commit, changes since, machine."""
-        return (self.commit.hash, self.commit.diff, self.machine) if self.commit else ("", None, self.machine)
+        return (self.commit.hash, self.commit.diff, self.machine.name) if self.commit else ("", None, self.machine.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,50 +94,43 @@ class History:
 
     entries: tuple[Entry, ...]
     left_out: tuple[str, ...] = ()
+    seen: set[Any] = dataclasses.field(default_factory=set, compare=False)  # the runs of its entries, for `unseen`
 
 
 def read(folder: Path) -> History:
     """Every entry of a folder; a run that several entries hold counts once. Raises OSError if it cannot be read."""
-    entries: list[Entry] = []
+    entries: list[Entry | None] = []
     left_out, others = [], 0
+    seen: set[Any] = set()
     for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
         path = folder / name
         if not starts_as(path, rb"history/"):
             others += not is_result(path)
             continue
         try:
-            entries += without_runs_of([_read_one(path)], entries)
-        except OSError as e:
-            left_out.append(f"{path}: {e.strerror or e}")
-        except ValueError as e:
-            left_out.append(f"{path}: {e}")
+            entries.append(unseen(_read_one(path), seen))
+        except (OSError, ValueError) as e:
+            left_out.append(f"{path}: {getattr(e, 'strerror', None) or e}")
     if others:
         left_out.append(f"{folder}: {others} JSON file{'s' if others > 1 else ''} of another kind")
-    return History(tuple(entries), tuple(left_out))
+    return History(tuple(filter(None, entries)), tuple(left_out), seen)
 
 
-def without_runs_of(added: Sequence[Entry], known: Sequence[Entry]) -> list[Entry]:
-    """The entries without the runs that others hold; no two processes have one rate to the last digit."""
-    seen = {
-        (old.source[:2], old.machine.name, c.key, rate) for old in known for c in old.configurations for rate in c.rates
-    }
-    left = []
-    for new in added:
-        source = (new.source[:2], new.machine.name)
-        parts = [
-            _only(c, [i for i, rate in enumerate(c.rates) if (*source, c.key, rate) not in seen])
-            for c in new.configurations
-        ]
-        if kept := tuple(part for part in parts if part.rates):
-            left.append(dataclasses.replace(new, configurations=kept))
-    return left
+def unseen(new: Entry, seen: set[Any]) -> Entry | None:
+    """The entry without runs that are in `seen`, to which it adds its own; None if there are none.
 
-
-def _only(configuration: Configuration, indices: Sequence[int]) -> Configuration:
-    if len(indices) == len(configuration.rates):
-        return configuration
-    metrics = {name: tuple(values[i] for i in indices) for name, values in configuration.metrics.items()}
-    return dataclasses.replace(configuration, rates=tuple(configuration.rates[i] for i in indices), metrics=metrics)
+    A run is known by its rate: no two processes have the same to the last digit.
+    """
+    kept = []
+    for part in new.configurations:
+        runs = [(*new.source, part.key, rate) for rate in part.rates]
+        places = [i for i, run in enumerate(runs) if run not in seen]
+        seen.update(runs)
+        metrics = {name: tuple(values[i] for i in places) for name, values in part.metrics.items()}
+        kept += (
+            [dataclasses.replace(part, rates=tuple(part.rates[i] for i in places), metrics=metrics)] if places else []
+        )
+    return dataclasses.replace(new, configurations=tuple(kept)) if kept else None
 
 
 def write(new: Entry, folder: Path) -> Path:
@@ -166,26 +159,20 @@ def _read_one(path: Path) -> Entry:
         raise ValueError("edited after it was written, or renamed; `git log` finds the original")
     faults: list[str] = []
     found: Entry | None = decode(Entry, fields, "", faults)
-    if found is None or (faults := _faults(found)):
-        raise ValueError(". ".join(faults[:3]))
+    if found is None or not _is_plausible(found):
+        raise ValueError(". ".join(faults[:3]) or "its times, hash, sizes or numbers of processes are impossible")
     return found
 
 
-def _faults(found: Entry) -> list[str]:
+def _is_plausible(found: Entry) -> bool:
     """What types do not say."""
-    times = {"measured": found.measured, "commit.date": found.commit and found.commit.date}
-    faults = [
-        f"{name} is {time!r}; expected a time like 2026-01-31T12:00:00Z"
-        for name, time in times.items()
-        if time and not TIME.fullmatch(time)
-    ]
-    if found.commit and not HASH.fullmatch(found.commit.hash):
-        faults.append(f"commit.hash is {found.commit.hash!r}; expected letters 0-9 and a-f")
-    for i, configuration in enumerate(found.configurations):
-        sizes = [configuration.options.get(name, 1) for name in scale.AXES]
-        if not all(type(size) is int and size > 0 for size in sizes):
-            faults.append(f"configurations[{i}].options has {sizes}; expected whole numbers of devices and workers")
-        lengths = {len(values) for values in configuration.metrics.values()} - {len(configuration.rates)}
-        if lengths or not configuration.rates:
-            faults.append(f"configurations[{i}] has {len(configuration.rates)} rates; expected as many of each metric")
-    return faults
+    commit, parts = found.commit, found.configurations
+    times = [found.measured, commit.date if commit else None]
+    sizes = [part.options.get(name, 1) for part in parts for name in scale.AXES]
+    counts = [{len(part.rates), *map(len, part.metrics.values())} for part in parts]
+    return (
+        all(TIME.fullmatch(time) for time in times if time is not None)
+        and (commit is None or HASH.fullmatch(commit.hash) is not None)
+        and all(type(size) is int and size > 0 for size in sizes)
+        and all(len(numbers) == 1 and numbers != {0} for numbers in counts)
+    )

@@ -113,9 +113,10 @@ def levels(values: Sequence[float], processes: Sequence[int], process_deviation:
 def _bad_days(y: np.ndarray, deviation: float) -> np.ndarray:
     """Whether an entry is far from the three before and the two after, all on one side."""
     bad = np.zeros(len(y), bool)
-    for i in range(3, len(y) - 2):
-        apart = y[i] - np.array([np.median(y[i - 3 : i]), y[i + 1], y[i + 2]])
-        bad[i] = np.abs(apart).min() > FAR * deviation and abs(np.sign(apart).sum()) == 3
+    if len(y) > 5:
+        neighbours = [np.median([y[:-5], y[1:-4], y[2:-3]], axis=0), y[4:-1], y[5:]]
+        apart = y[3:-2] - np.array(neighbours)
+        bad[3:-2] = (np.abs(apart).min(axis=0) > FAR * deviation) & (np.abs(np.sign(apart).sum(axis=0)) == 3)
     return bad
 
 

@@ -100,5 +100,4 @@ def _marks(shown: Timeline, names: list[str]) -> Iterator[explorer.Mark]:
     marks += [(k, name) for k, name in enumerate(machines) if k and name != machines[k - 1]]
     for place, text in dict.fromkeys(marks):
         yield explorer.Mark(COMMIT, names[place], text)
-        if measured := shown.entries[place].measured:
-            yield explorer.Mark(DAY, measured, text)
+        yield explorer.Mark(DAY, shown.entries[place].measured or "", text)

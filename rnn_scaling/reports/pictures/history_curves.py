@@ -14,13 +14,13 @@ MOST_NAMES = 20  # of entries below the axis
 
 
 def render(shown: Timeline) -> bytes:
-    """As a PNG."""
+    """As a PNG file."""
     with figures.style(is_fixed=True):
         return figures.as_file(_draw(shown))
 
 
 def svg(shown: Timeline) -> str:
-    """To stand in a page."""
+    """For the page."""
     with figures.style():
         return figures.themed(figures.as_svg(_draw(shown), "history"))
 

@@ -25,7 +25,7 @@ TEMPLATES = {
         "the scatter of entries."
     ),
     "history-added": "Added {path}: {runs:count run} of {commit}.",
-    "history-known": "Nothing to add: {history} already has these {runs:count run}.",
+    "history-known": "Nothing to add: {path} already has these {runs:count run}.",
     "history-no-commit": (
         "No commit is recorded, so the entry is ordered by its date. --commit=HEAD (or a hash) names the commit."
     ),

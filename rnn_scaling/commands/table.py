@@ -10,6 +10,7 @@ COMMANDS = {
     "recommend": ("rnn_scaling.commands.recommend", "the settings that train fastest on this machine"),
     "ab": ("rnn_scaling.commands.ab", "which of two settings is faster? runs both in turn"),
     "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and an exit status for CI"),
+    "history": ("rnn_scaling.commands.history", "results over commits: when did it become slower?"),
     "audit": ("rnn_scaling.commands.audit", "finds impossible numbers in tables of scaling results"),
     "import_log": ("rnn_scaling.commands.import_log", "reads logs of other tools into the same tables"),
     "make_tfrecords": ("rnn_scaling.commands.make_tfrecords", "makes a small set of images to train on"),

@@ -44,10 +44,11 @@ class FlagErrors(entry.Refusal):
         self.given = dict(given or {})
 
 
-def positional(help: str, shown: str, several: bool = False) -> Any:
+def positional(help: str, shown: str, several: bool = False, default: Any = dataclasses.MISSING) -> Any:
     """Declares one field that a word without dashes fills; `several`: all words that are left, as a tuple."""
     rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
-    return dataclasses.field(metadata={**rules, "help": help, "shown": shown, "positional": True, "several": several})
+    rules |= {"help": help, "shown": shown, "positional": True, "several": several}
+    return dataclasses.field(default=default, metadata=rules)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,11 +267,12 @@ def _assign(words: Sequence[str], wanted: Options, given: dict[str, Any]) -> lis
     if not wanted:
         return [f"unexpected word {word!r}; options are written --name=value" for word in words]
     several = any(field.metadata["several"] for field in wanted.values())
-    if len(words) < len(wanted) or (len(words) > len(wanted) and not several):
+    needed = sum(field.default is dataclasses.MISSING for field in wanted.values())
+    if len(words) < needed or (len(words) > len(wanted) and not several):
         shape = " ".join(help_pages.shape(field) for field in wanted.values())
         return [f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"]
     rest = [Path(word) for word in words]
-    for name, field in wanted.items():
+    for name, field in list(wanted.items())[: len(rest)]:
         given[name] = tuple(rest) if field.metadata["several"] else rest.pop(0)
     return []
 

@@ -84,7 +84,9 @@ def _overview(summary: Summary) -> document.Overview:
         head = section.grids[0].head
         addresses = [f"#series-{summary.positions[member]}" for member in series]
         groups.append((section.title, list(zip(addresses, section.grids[0].lines))))
-    return document.Overview(head, groups, "All series, each on its most devices beside one", "certified" * summary.is_certified)
+    return document.Overview(
+        head, groups, "All series, each on its most devices beside one", "certified" * summary.is_certified
+    )
 
 
 def _notes(summary: Summary, limitations: int) -> list[str]:

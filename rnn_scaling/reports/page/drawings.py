@@ -45,7 +45,7 @@ def curve(series: Sequence[SeriesSummary], metric: Metric, name: str, group: str
 
 def undrawn(count: int, noun: str) -> list[Text]:
     """A note where there are more lines than a picture has."""
-    values = {"more": count - figures.MOST_LINES}
+    values = {"shown": figures.MOST_LINES, "more": count - figures.MOST_LINES}
     return [Text(sentence(Statement("pictures-show-some", noun, values)), "note")] if values["more"] > 0 else []
 
 

@@ -23,7 +23,6 @@ DEVICES = "devices"
 MOST_STEPS = 200_000  # numbers of all runs together
 LEAST_STEPS = 100  # numbers of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
-HOW = NOT_COMPARED - {"num_devices"}  # options that say how a run is made, not what it computes
 PARTS = (*MEANING, REST)
 
 
@@ -129,7 +128,9 @@ def _run(
         name=file,
         title=f"{series.title}, {row.devices}",
         options={
-            name: str(value) for name, value in row.row.known.items() if value not in (None, "") and name not in HOW
+            name: str(value)
+            for name, value in row.row.known.items()
+            if value not in (None, "") and name not in NOT_COMPARED
         },
         status=record.status,
         values=_values(row.row, record, metrics),

@@ -152,7 +152,7 @@ function barsPlot({ drawn }, width) {
   const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -19, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
   return { points, places: [], options: {
     height: 52 + 44 * rows.length, marginLeft: 8, marginRight: 14, marginTop: 14, marginBottom: 34,
-    x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, domain: [Math.min(0, least), most] },
+    x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, ticks: width / 90, domain: [Math.min(0, least), most] },
     y: { type: "band", domain: rows.map(({ place }) => place), axis: null, paddingInner: 0.55, paddingOuter: 0.4 },
     marks: [
       Plot.text(rows, titles),

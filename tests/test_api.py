@@ -140,11 +140,12 @@ def test_a_folder_without_records_names_those_that_have_some(is_broken, tmp_path
 
 def test_rows_show_as_a_table_and_print_as_a_line(tmp_path):
     for devices in range(1, 54):
-        config = {"num_devices": devices, "variable_update": "<b>&"}
         seconds = [0.1, 0.1, 0.1 + 1e-6 * devices]  # runs with the same times would count as copies
-        made = make_record(config=config, seconds=seconds, items=[100 * devices] * 3)
-        record.write(made, tmp_path / f"{devices}.json")
-    record.write(make_record("failed", config={"num_devices": 99}), tmp_path / "99.json")
+        made = make_record(config={"num_devices": devices}, seconds=seconds, items=[100 * devices] * 3)
+        record.write(changed(made, environment={"cpu": "<b>&"}), tmp_path / f"{devices}.json")
+    record.write(
+        changed(make_record("failed", config={"num_devices": 99}), environment={"cpu": "<b>&"}), tmp_path / "99.json"
+    )
     rows = rnn_scaling.load(tmp_path)
     assert repr(rows) == "<Rows: rows=54, runs=54, left_out=0>"
     page = rows._repr_html_()

@@ -36,14 +36,16 @@ def marks(*frames: curves.Frame) -> list[Key]:
 
 def curve(series: Sequence[SeriesSummary], metric: Metric, name: str, group: str = "") -> Figure:
     """One metric over the number of devices."""
-    about = f"Each series over the number of devices. {_numbers(series, metric)} {curves.frame_of(series, metric).sentence}"
+    about = (
+        f"Each series over the number of devices. {_numbers(series, metric)} {curves.frame_of(series, metric).sentence}"
+    )
     title = f"{metric.caption}, {group}" if group else metric.caption
     return figure_of(curves.lines(series, metric, name=name), name, title, about)
 
 
 def undrawn(count: int, noun: str) -> list[Text]:
     """A note where there are more lines than a picture has."""
-    values = {"more": count - figures.MOST_LINES}
+    values = {"shown": figures.MOST_LINES, "more": count - figures.MOST_LINES}
     return [Text(sentence(Statement("pictures-show-some", noun, values)), "note")] if values["more"] > 0 else []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import MEANING, Attribution
-from rnn_scaling.analysis.metrics import ITEMS
+from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import (
     cautions,
@@ -43,7 +43,6 @@ from rnn_scaling.reports.wording import counted, sentence, sentences
 
 MOST_COMMANDS = 200  # series with commands of their own
 FIRST_FACTS = ("GPUs", "CPU", "CPU cores of the machine")  # of the environment, next to the title
-MOST_DATES = 2
 
 
 def render(summary: Summary) -> bytes:
@@ -59,7 +58,7 @@ def render(summary: Summary) -> bytes:
         _sections(summary, limitations),
         first=[Live("chart", drawings.glance(summary))],
         remarks=conclusions.overview(summary),
-        notes=_notes(summary, len(limitations)),
+        notes=_notes(summary),
     )
 
 
@@ -79,15 +78,19 @@ def _about(summary: Summary) -> list[str]:
 
 def _overview(summary: Summary) -> document.Overview:
     """Each line of the table of all series leads to the details of its series."""
-    groups, head = [], []
-    for section, (_, series) in zip(series_table.sections(summary), summary.tables):
-        head = section.grids[0].head
-        addresses = [f"#series-{summary.positions[member]}" for member in series]
-        groups.append((section.title, list(zip(addresses, section.grids[0].lines))))
-    return document.Overview(head, groups, "All series, each on its most devices beside one", "certified" * summary.is_certified)
+    sections = series_table.sections(summary)
+    groups = [
+        (
+            section.title,
+            [(f"#series-{summary.positions[member]}", line) for member, line in zip(series, section.grids[0].lines)],
+        )
+        for section, (_, series) in zip(sections, summary.tables)
+    ]
+    head = sections[0].grids[0].head
+    return document.Overview(head, groups, "All series", "certified" * summary.is_certified)
 
 
-def _notes(summary: Summary, limitations: int) -> list[str]:
+def _notes(summary: Summary) -> list[str]:
     kinds = "; ".join(conclusions.kinds(summary.series))
     is_mixed = len({member.strong for member in summary.series}) == 2
     statements = [
@@ -121,12 +124,14 @@ def _sections(summary: Summary, limitations: Sequence[str]) -> list[PageSection]
 
 def _curves(summary: Summary) -> list[Block]:
     """A static picture of every metric, weak and strong scaling apart, each with a legend of its own."""
-    groups = figures.groups(summary)
-    blocks: list[Block] = []
+    groups, blocks = figures.groups(summary), list[Block]()
+    shown = EFFICIENCY.name if drawings.glance(summary) else ""  # on the first screen
     for k, (name, series) in enumerate(groups):
         suffix, group = f"-{k}" if k else "", name if len(groups) > 1 else ""
         pictures = [
-            drawings.curve(series, metric, f"fig-{metric.name}{suffix}", group) for metric in figures.drawn(series)
+            drawings.curve(series, metric, f"fig-{metric.name}{suffix}", group)
+            for metric in figures.drawn(series)
+            if metric.name != shown
         ]
         about = ", ".join(filter(None, ["Each metric over the number of devices", group]))
         blocks += [

@@ -23,7 +23,6 @@ DEVICES = "devices"
 MOST_STEPS = 200_000  # numbers of all runs together
 LEAST_STEPS = 100  # numbers of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
-HOW = NOT_COMPARED - {"num_devices"}  # options that say how a run is made, not what it computes
 PARTS = (*MEANING, REST)
 
 
@@ -47,7 +46,10 @@ def explorer(summary: Summary) -> Explorer:
     for series, row, record, file in _runs(summary):
         runs.append(_run(summary, series, row, record, file, metrics, most))
     return Explorer(
-        [*(Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics), *(part for part in parts if part.name in known)],
+        [
+            *(Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics),
+            *(part for part in parts if part.name in known),
+        ],
         [Axis(DEVICES, "devices"), *(Axis(name, title) for name, title in axes.items())],
         lines,
         runs,
@@ -73,7 +75,9 @@ def _places(summary: Summary) -> dict[RowSummary, list[int]]:
 def _is_axis(summary: Summary, name: str) -> bool:
     """Whether rows differ in the number that this option is; devices are an axis of their own."""
     values = {row.told(name) for row in summary.rows} - {None}
-    return len(values) > 1 and name not in ("num_devices", "num_workers") and all(type(v) in (int, float) for v in values)
+    return (
+        len(values) > 1 and name not in ("num_devices", "num_workers") and all(type(v) in (int, float) for v in values)
+    )
 
 
 def _ideal(metric: table.Metric) -> str:
@@ -81,7 +85,11 @@ def _ideal(metric: table.Metric) -> str:
 
 
 def _line(
-    series: SeriesSummary, group: str, metrics: Sequence[table.Metric], axes: list[str], places: dict[RowSummary, list[int]]
+    series: SeriesSummary,
+    group: str,
+    metrics: Sequence[table.Metric],
+    axes: list[str],
+    places: dict[RowSummary, list[int]],
 ) -> Line:
     points = []
     for row in series.rows:
@@ -119,7 +127,11 @@ def _run(
     return Run(
         name=file,
         title=f"{series.title}, {row.devices}",
-        options={name: str(value) for name, value in row.row.known.items() if value not in (None, "") and name not in HOW},
+        options={
+            name: str(value)
+            for name, value in row.row.known.items()
+            if value not in (None, "") and name not in NOT_COMPARED
+        },
         status=record.status,
         values=_values(row.row, record, metrics),
         step_ms=step_ms,

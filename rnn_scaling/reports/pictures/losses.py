@@ -33,8 +33,12 @@ def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
         span = 1.12 * (reach[1] - reach[0])
         for y, left, width, part_name in bars:
             colour = COLOURS.get(part_name, figures.MUTED)
-            axes.barh(y, width, left=left, height=BAR, color=colour, alpha=OPACITY, edgecolor=figures.INK, linewidth=0.4)
-            text = next((t for t in (f"{part_name} {width:.1f}", f"{width:.1f}") if LETTER * len(t) * span < abs(width)), "")
+            axes.barh(
+                y, width, left=left, height=BAR, color=colour, alpha=OPACITY, edgecolor=figures.INK, linewidth=0.4
+            )
+            text = next(
+                (t for t in (f"{part_name} {width:.1f}", f"{width:.1f}") if LETTER * len(t) * span < abs(width)), ""
+            )
             axes.text(left + width / 2, y, text, ha="center", va="center", fontsize=8)
         for y, (title, loss) in enumerate(split):
             _draw_whole(axes, y, title, loss)
@@ -51,8 +55,9 @@ def _draw_whole(axes: Any, y: int, title: str, loss: Attribution) -> None:
     """The whole loss with its interval and number, and the title above the bar."""
     points = loss.loss_points
     ends = points.ends or (points.value, points.value)
-    axes.plot(ends, [y, y], color=figures.INK, linewidth=1)
-    axes.plot([points.value], [y], color=figures.INK, marker="|", markersize=9)
+    below = y + 0.7 * BAR
+    axes.plot(ends, [below, below], color=figures.INK, linewidth=1)
+    axes.plot([points.value], [below], color=figures.INK, marker="|", markersize=6)
     place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
     axes.annotate(plus_minus(points, 1), (max(ends[1], 0), y), xytext=(5, 0), **place)
     axes.annotate(title, (0, y - BAR / 2), xycoords=("axes fraction", "data"), xytext=(2, 6), **place)

@@ -9,7 +9,7 @@ TEMPLATES = {
     "steady-too-short": "{short:count run} {short:was|were} too short to judge.",
     "picture-of-parts": "The parts of each tower's mean step, in milliseconds. {concurrency}",
     "picture-of-step": "Traced step {step} of {steps} from its start to its end, a bar for each tower.",
-    "pictures-show-some": "The pictures show the first {subject}; the tables have {more} more.",
+    "pictures-show-some": "The pictures show {shown} {subject}; the tables have {more} more.",
     # What the pictures and tables of a section are.
     "page-intervals": "± is half of the 95 % confidence interval: {subject}.",
     "page-mixed": "Weak and strong scaling answer different questions; this page never compares them.",

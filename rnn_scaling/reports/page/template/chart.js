@@ -152,7 +152,7 @@ function barsPlot({ drawn }, width) {
   const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -19, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
   return { points, places: [], options: {
     height: 52 + 44 * rows.length, marginLeft: 8, marginRight: 14, marginTop: 14, marginBottom: 34,
-    x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, domain: [Math.min(0, least), most] },
+    x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, ticks: width / 90, domain: [Math.min(0, least), most] },
     y: { type: "band", domain: rows.map(({ place }) => place), axis: null, paddingInner: 0.55, paddingOuter: 0.4 },
     marks: [
       Plot.text(rows, titles),
@@ -232,7 +232,7 @@ function legend(choice) {
     });
     return button;
   };
-  const more = on.length > drawn.length ? ` The chart has room for the first ${MOST_LINES}.` : "";
+  const more = on.length > drawn.length ? `The chart has room for the first ${MOST_LINES}.` : "";
   return [`Series (${drawn.length} of ${lines.length})`, listed.map(key), more];
 }
 
@@ -260,14 +260,18 @@ function chartView(place) {
     );
     picture.dataset.name = `${captionOf(metric)} over ${axis.title}, a link for each point`;
     const places = new Set(choice.drawn.flatMap((line) => pointsOf(line, metric, axis).map(({ x }) => +x || x)));
-    draw(picture, places.size <= FEW && axis.kind !== "metric" ? rowsPlot : linesPlot, choice);
+    const isRows = places.size <= FEW && axis.kind !== "metric";
+    draw(picture, isRows ? rowsPlot : linesPlot, choice);
     const [text, buttons, more] = legend(choice);
     title.textContent = text;
     keys.replaceChildren(...buttons);
     search.hidden = lines.length <= 8;
     if (search !== document.activeElement) search.value = state.get("series") ?? "";
-    const isRows = places.size <= FEW && axis.kind !== "metric";
-    note.textContent = `${metric.ideal ? "Dashed: ideal. " : ""}${isRows && places.size > 1 ? "Hollow: the smaller number of devices. " : ""}Bars: 95 % intervals.${more}`;
+    const [least, most] = d3.sort(places);
+    const hasBars = choice.drawn.some((line) => pointsOf(line, metric, axis).some(({ low }) => low !== undefined));
+    note.textContent = [
+      metric.ideal && "Dashed: ideal.", isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`, hasBars && "Bars: 95 % intervals.", more,
+    ].filter(Boolean).join(" ");
     if (focus) keys.querySelector(`[data-place="${focus}"]`)?.focus();
     if (chooser) [...tools.querySelectorAll("label")].find((label) => label.textContent[0] === chooser)?.lastChild.focus();
     tell(`${captionOf(metric)} over ${axis.title}: ${choice.drawn.length} series`);
@@ -277,9 +281,11 @@ function chartView(place) {
 }
 
 function barsView(place) {
+  const hasParts = (line) => line.points.some((point) => data.parts.some((name) => point.values[name]));
+  const lines = data.lines.map((line, k) => ({ ...line, place: k })).filter(hasParts).slice(0, MOST_LINES);
   const picture = element("div", { class: "picture", "data-name": "Points of efficiency lost, a link for each part" });
   place.append(picture);
-  const render = () => draw(picture, barsPlot, { ...chosen(), drawn: data.lines.map((line, k) => ({ ...line, place: k })).slice(0, MOST_LINES), metric: {} });
+  const render = () => draw(picture, barsPlot, { ...chosen(), drawn: lines, metric: {} });
   render();
   onResize(picture, render);
 }

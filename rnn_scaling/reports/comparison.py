@@ -128,7 +128,7 @@ def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
         f"{names[1]} {report.after} ({counted(report.runs[1], 'run')})"
     ]
     changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
-    if names is BEFORE_AFTER:
+    if names is BEFORE_AFTER and not report.is_history:
         lines.append(f"changed: {', '.join(changed) or 'no option'}")
     if report.machines:
         lines += [f"machine {when}: {name}" for when, name in zip(("before", "after"), report.machines)]

@@ -92,7 +92,9 @@ def method(report: Report) -> list[Statement]:
     sides = [side for result in report.results for side in (result.before, result.after)]
     kinds = dict.fromkeys(side.kind for side in sides if side and has_interval(side))
     made = [Statement("interval-kind", kind) for kind in kinds]
-    if judged:
+    if judged and report.is_history:
+        made.append(Statement("history-test"))
+    elif judged:
         made.append(Statement("paired-test" if report.paired else "unpaired-test"))
     if judged and any(ORDERED in comparison.ratio.kind for comparison in compared):
         made.append(Statement("drift-in-interval"))
@@ -102,7 +104,7 @@ def method(report: Report) -> list[Statement]:
         made.append(Statement("sittings-drift"))
     elif report.machines:
         made.append(Statement("all-devices-of-runs"))
-    elif judged and not report.paired:
+    elif judged and not report.paired and not report.is_history:
         made.append(Statement("independent-sides"))
     if any(change.ratio and change.ratio.ends for result in report.results for change in result.step_times):
         made.append(Statement("step-time-intervals", report.step_time))

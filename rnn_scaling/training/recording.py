@@ -54,7 +54,7 @@ class Recording:
         self._carried_s = 0.0  # of the batches that processes before this one did
         self._environment: Environment | None = None
         self._memory: Memory | None = None
-        self._load: Load | None = None
+        self.load: Load | None = None  # what others did to the run's cores; None: that is not known
         self._meter: LoadMeter | None = None
         self._sampler: ClockSampler | None = None
         self.energy = EnergyMeter()  # to be started when the warm-up has ended, outside of the clock
@@ -66,7 +66,7 @@ class Recording:
     def watch_machine(self, with_clocks: bool = True, sample: Sample | None = None) -> None:
         """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
 
-        sample: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
+        `sample`: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
@@ -84,20 +84,16 @@ class Recording:
         """Ends that, and says where devices that should be equal were not, or were held down."""
         self.energy.stop()
         if self._meter is not None:
-            self.watched(self._meter.read())
+            self.load = self._meter.read()
         if self._sampler is None:
             return
         self._sampler.stop()
         for caution in clock_cautions(self._clocks()):
             entry.warn(caution.text)
 
-    def watched(self, load: Load | None) -> None:
-        """Keeps what others did to the run's cores; None: that is not known."""
-        self._load = load
-
     def load_caution(self) -> str:
         """What others did to the run's cores, where it matters; empty where not."""
-        load, cores = self._load, len(self.resolved.get("cpu_affinity", []))
+        load, cores = self.load, len(self.resolved.get("cpu_affinity", []))
         if load is None or of_one_device(load.others, cores, self.flat["num_devices"]) <= NOTICEABLE:
             return ""
         return f"other processes used {load.others:.0%} of this run's cores while it ran; {self.unit}/s may be low"
@@ -121,7 +117,7 @@ class Recording:
         return {
             "cpu_affinity": self.resolved.get("cpu_affinity"),
             "phases": encode(self._phases(self.timer.step_s)),
-            "load_others": self._load.others if self._load else None,
+            "load_others": self.load.others if self.load else None,
             "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
             "energy": self.energy.read(),
         }
@@ -147,7 +143,7 @@ class Recording:
                 self._environment,
                 # Asking the driver takes seconds that an interrupted run does not have.
                 gpus_after=tuple(query_gpus()) if self._environment.gpus and status == "ok" else (),
-                load=build(RecordedLoad, dataclasses.asdict(self._load)) if self._load else None,
+                load=build(RecordedLoad, dataclasses.asdict(self.load)) if self.load else None,
                 clocks=self._clocks(),
                 missing=frozenset(),
             ),

@@ -93,6 +93,7 @@ class Report:
     machine_ratios: tuple[MachineRatio, ...] = ()
     machine_costs: tuple[MachineCost, ...] = ()  # where machines.toml has prices
     step_time: str = STEP_TIME  # what the time of a batch is called
+    is_history: bool = False  # the latest entry of a history is compared with those before
 
 
 def some(labels: Sequence[str]) -> str:
@@ -149,7 +150,7 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
             for when, side in (("before", before), ("after", after))
         ),
         only_after=tuple(new),
-        exit_status=_exit_status(results, bool(stopping)),
+        exit_status=exit_status_of(results, bool(stopping)),
         only_before=tuple(missing) if question.across else (),
         machines=(_machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])) if question.across else None,
         machine_ratios=tuple(_machine_ratios(common, results)),
@@ -248,7 +249,9 @@ def _differences(configurations: Sequence[Configuration]) -> list[LabelledDiffer
     return sorted(labelled, key=lambda f: not f.difference.is_grave)
 
 
-def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:
+def exit_status_of(results: Sequence[verdicts.Result], stopped: bool = False) -> int:
     if any(result.gate == "regression" for result in results):
         return entry.EXIT_FAILED
-    return entry.EXIT_USAGE if stopped or any(result.gate != "ok" for result in results) else entry.EXIT_OK
+    return (
+        entry.EXIT_USAGE if stopped or not results or any(result.gate != "ok" for result in results) else entry.EXIT_OK
+    )

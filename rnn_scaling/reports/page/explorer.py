@@ -25,7 +25,8 @@ class Axis:
 
     name: str  # a key of `x`, and in the address
     title: str
-    kind: str = "number"  # or "log"; "time": x is an ISO 8601 date; "order": x is any text, in the order of the points
+    kind: str = "number"  # or "log"; "time": x is an ISO 8601 date; "order": x is any text
+    order: Sequence[str] = ()  # of these texts; empty: that of the points
 
 
 @dataclasses.dataclass(frozen=True)

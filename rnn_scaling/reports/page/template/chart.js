@@ -113,8 +113,8 @@ function linesPlot({ drawn, metric, axis }, width) {
   }
   const type = axis.kind === "order" ? "point" : axis.kind === "time" ? "utc" : isLog ? "log" : "linear";
   const isListed = axis.kind !== "metric" && isNumber && places.length <= 10;
-  const every = Math.ceil(places.length / (width / 70));
-  const order = { domain: [...new Set(points.map(({ x }) => x))], tickFormat: (x, i) => (i % every ? "" : String(x).slice(0, 10)) };
+  const every = Math.ceil(places.length / Math.max(1, (width - 82) / 84));
+  const order = { domain: [...new Set([...axis.order ?? [], ...points.map(({ x }) => x)])], tickFormat: (x, i) => (i % every ? "" : String(x).slice(0, 10)) };
   const ticks = isListed ? { ticks: places, tickFormat: (x) => x.toLocaleString("en-US") } : axis.kind === "order" ? order : { ticks: width / 90 };
   const from = domain[0] > 0 ? ` (axis from ${shown(domain[0], 1)}, not from 0)` : "";
   return { points, places, options: {

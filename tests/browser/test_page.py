@@ -228,9 +228,9 @@ def test_the_address_keeps_what_is_chosen(open_page):
 
 def test_a_column_sorts_by_number_up_and_down(open_page):
     page = open_page()
-    page.locator("#rates").click()
     page.locator("#runs").click()
     column = page.locator(".runs thead th", has_text="Words/s").locator(".sort")
+    column.wait_for()
     index = page.locator(".runs thead th .sort").all_inner_texts().index(column.inner_text())
 
     def values():
@@ -303,6 +303,7 @@ def test_the_losses_of_all_series_are_bars_on_one_axis_that_lead_to_runs(open_pa
     page = open_page()
     page.locator("#loss").click()
     bars = page.locator("[data-view=bars] .picture a")
+    bars.first.wait_for()
     assert bars.count() > 0 and page.locator("[data-view=bars] svg").count() == 1
     assert not page.locator("[data-view=bars] + .static").is_visible()
     bars.first.click()

@@ -54,21 +54,18 @@ class Layout(Protocol):
     """The batches of a workload."""
 
     @property
-    def sides(
-        self,
-    ) -> tuple[Side, ...]: ...  # of text; --src_max_len and the like say how long
+    def sides(self) -> tuple[Side, ...]:
+        """Of text; --src_max_len and the like say how long they are."""
 
     @property
-    def labels(self) -> tuple[str, ...]: ...  # the parts that the loss alone reads
+    def labels(self) -> tuple[str, ...]:
+        """The parts that the loss alone reads."""
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
         """A random batch; `lengths`: words of each sentence of each of `sides`."""
-        ...
 
     def sample_axis(self, part: Any) -> int:
         """The axis of one of a batch's parts, or of logits, along which the samples lie."""
-        ...
 
     def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
         """A batch that `draw` made elsewhere, with what is known of it when tracing."""
-        ...

@@ -1,7 +1,5 @@
 """What the network is: one frozen dataclass whose fields become flags, help text and record entries."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -146,9 +144,7 @@ class ModelConfig:
         True, f"{readers_of('time_major')}: keep activations [time, batch, units]; false: [batch, time, units]"
     )
     data_format: str = option(
-        "NHWC",
-        f"{readers_of('data_format')}: order of the axes of images and activations",
-        choices=("NHWC", "NCHW"),
+        "NHWC", f"{readers_of('data_format')}: order of the axes of images and activations", choices=("NHWC", "NCHW")
     )
     dataset: str | None = option(
         None,
@@ -181,10 +177,7 @@ class ModelConfig:
         "counted; --tgt_max_len is the longest translation",
     )
     beam_size: int = option(
-        1,
-        "decode: hypotheses that are kept of each sentence; 1: greedy search",
-        minimum=1,
-        maximum=1_024,
+        1, "decode: hypotheses that are kept of each sentence; 1: greedy search", minimum=1, maximum=1_024
     )
     length_penalty: float = option(
         0.0,

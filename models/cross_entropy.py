@@ -122,10 +122,10 @@ def sentence_losses(
 def sentence_correct(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
     """[B] float32: how many words of each sentence the logits predict right; arguments as of `sentence_losses`."""
     with tf.name_scope("loss"):
-        return tf.reduce_sum(_is_right(logits, labels) * _inside(labels, lengths, time_major), 0 if time_major else 1)
+        return tf.reduce_sum(is_right(logits, labels) * _inside(labels, lengths, time_major), 0 if time_major else 1)
 
 
-def _is_right(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def is_right(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """float32, 1 where the label has the largest logit, of equal ones the first; the shape of `labels`."""
     return tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
 
@@ -186,7 +186,7 @@ def _gradients(
 
 
 def _num_correct(forward: _LossForward, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(_is_right(forward.logits, labels) * weights)
+    return tf.reduce_sum(is_right(forward.logits, labels) * weights)
 
 
 def _at_once(

@@ -8,15 +8,14 @@ B: sentences, K: beams, N = B K: hypotheses, those of a sentence together and th
 most words of a translation.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.models.batch import Batch
+from rnn_scaling.models.workload import Tensors
 
 KERNEL = "one step a word in tf.while_loop"  # what decodes, for the record
 
@@ -38,8 +37,6 @@ class Start(NamedTuple):
 
 
 class Search(NamedTuple):
-    """How translations are searched."""
-
     num_beams: int
     length_penalty: float
     max_words: int  # the end-of-sentence word included
@@ -48,9 +45,8 @@ class Search(NamedTuple):
 class Decoder(Protocol):
     """A workload that translates."""
 
-    def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
+    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
         """Reads the sources of a batch; arguments as of `Workload.forward`."""
-        ...
 
 
 class Translation(NamedTuple):
@@ -73,12 +69,7 @@ class _Beams(NamedTuple):
 def translate(
     start: Start, num_sentences: int | tf.Tensor, bos: tf.Tensor, eos: tf.Tensor, search: Search
 ) -> Translation:
-    """Searches the translation of each sentence.
-
-    Args:
-      bos: the begin-of-sentence word, an int64 scalar.
-      eos: the end-of-sentence word.
-    """
+    """Searches the translation of each sentence; bos and eos: the words at its ends, int64 scalars."""
     num_beams, penalty, max_words = search
     size = num_sentences * num_beams
     no_other = np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)  # [K]: the first choice alone

@@ -49,11 +49,7 @@ def of_cell(unit_type: str) -> list[str]:
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
-    """Imports and returns a kernel for "GPU" or "CPU"; ValueError if the cell has no such kernel.
-
-    Args:
-      name: of the kernel; None is the cell's first.
-    """
+    """Imports a kernel for "GPU" or "CPU", by default the cell's first; ValueError if the cell has no such one."""
     names = of_cell(unit_type)
     name = name or names[0]
     if name not in names or device_type not in ("GPU", "CPU"):

@@ -56,7 +56,6 @@ class _LanguageModel(NextWords):
 
 
 def stack_of(config: ModelConfig) -> stacks.RecurrentStack:
-    """The layers: as many as --num_encoder_layers says, one after the other."""
     return stacks.stack_of(config, config.num_encoder_layers, 1)
 
 

@@ -37,8 +37,8 @@ class TextLayout:
         """Sentences whose ids are uniform; of a side that is predicted the word at its longest is EOS_ID."""
         sides = list(zip(self.sides, lengths, strict=True))
         words = [self._words(side, batch_size, length, seed_of(_STREAMS[side.name])) for side, length in sides]
-        bos, eos = (tf.constant(word, tf.int64, self._ids_shape(batch_size, 1)) for word in (BOS_ID, EOS_ID))
-        time_axis = 0 if self.time_major else 1
+        time_axis, column = (0, [1, batch_size]) if self.time_major else (1, [batch_size, 1])
+        bos, eos = (tf.constant(word, tf.int64, column) for word in (BOS_ID, EOS_ID))
         parts = []
         sizes = _full_lengths(batch_size, lengths)
         if ragged:
@@ -74,9 +74,6 @@ class TextLayout:
         """With lengths that are known: cuDNN computes full sentences faster."""
         names = [name for name in batch._fields if name.endswith("_length")]
         return batch._replace(**dict(zip(names, _full_lengths(batch_size, lengths), strict=True)))
-
-    def _ids_shape(self, batch_size: int, num_words: int) -> list[int]:
-        return [num_words, batch_size] if self.time_major else [batch_size, num_words]
 
     def _words(self, side: Side, batch_size: int, length: int, seed: tf.Tensor) -> tf.Tensor:
         """Words of a side whose sentences have `length` words, the end-of-sentence word, if any, left out."""

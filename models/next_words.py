@@ -3,10 +3,8 @@
 T: words of the longest sentence, B: sentences, U: units, V: vocabulary.
 """
 
-from __future__ import annotations
-
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +13,7 @@ from rnn_scaling.models import cross_entropy
 from rnn_scaling.models.batch import Layout
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.models.workload import Outcome, Outputs, VariableSpec, total
+from rnn_scaling.models.workload import Outcome, Outputs, Tensors, VariableSpec, total
 
 PROJECTION = "projection"  # the variable [U, V]
 PROJECTION_BIAS = "projection/bias"  # and this [V], where there is one
@@ -33,14 +31,10 @@ class NextWords(abc.ABC):
         self._loss = cross_entropy.LossOptions(config.accuracy, config.label_smoothing, tied, config.trains)
 
     @abc.abstractmethod
-    def last_layer(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def last_layer(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> tf.Tensor:
         """Its outputs, [T, B, U] or [B, T, U]."""
 
-    def forward(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
-    ) -> Outcome:
+    def forward(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outcome:
         return cross_entropy.next_words(
             self.last_layer(weights, rows, batch, seed),
             weights[PROJECTION],
@@ -51,14 +45,12 @@ class NextWords(abc.ABC):
             self._loss,
         )
 
-    def outputs(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Any, seed: tf.Tensor
-    ) -> Outputs:
+    def outputs(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outputs:
         hidden = self.last_layer(weights, rows, batch, seed)
         bias = weights.get(PROJECTION_BIAS)
         return Outputs(cross_entropy.logits_of(hidden, weights[PROJECTION], bias, self._loss.tied))
 
-    def _projected(self, weights: Mapping[str, tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+    def _projected(self, weights: Tensors) -> Callable[[tf.Tensor], tf.Tensor]:
         """The function of the last layer's outputs [N, U] at one position -> logits [N, V]."""
         projection = tf.cast(weights[PROJECTION], self._config.compute_dtype)
         bias = weights.get(PROJECTION_BIAS)

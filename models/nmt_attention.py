@@ -7,10 +7,7 @@ S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units,
 target vocabulary.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -23,38 +20,23 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.next_words import PROJECTION, PROJECTION_BIAS
 from rnn_scaling.models.seq2seq import TranslationWorkload, embedding_specs
-from rnn_scaling.models.workload import VariableSpec, Workload, gemm_flops
+from rnn_scaling.models.workload import Tensors, VariableSpec, Workload, gemm_flops
 
 _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
 
 
-class _Network(Protocol):
-    kernels: Mapping[str, str]
-    variables: tuple[VariableSpec, ...]
-
-    def last_layer(
-        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor: ...
-
-    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start: ...
-
-
 class _AttentionTranslation(TranslationWorkload):
-    """See `Workload`."""
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
         is_gnmt = config.attention_architecture == "gnmt_v2"
-        self._network: _Network = Gnmt(config, device_type) if is_gnmt else StepWise(config, device_type)
+        self._network = Gnmt(config, device_type) if is_gnmt else StepWise(config, device_type)
         self.kernels = self._network.kernels
         projection = [VariableSpec(PROJECTION, (config.num_units, config.tgt_vocab_size), "dense")]
         if is_gnmt:
             projection.append(VariableSpec(PROJECTION_BIAS, (config.tgt_vocab_size,), "dense"))
         self.variables = (*embedding_specs(config), *self._network.variables, *projection)
 
-    def last_layer(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def last_layer(self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         dropout = self._config.dropout
         source, target = self.embedded(rows, batch)
         source = stacks.drop(source, dropout, seed, _SOURCE_STREAM)
@@ -62,8 +44,7 @@ class _AttentionTranslation(TranslationWorkload):
         network_seed = stacks.fold_in(seed, _NETWORK_STREAM) if dropout else seed
         return self._network.last_layer(weights, source, target, batch, network_seed)
 
-    def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
-        """See `decoding.Decoder`."""
+    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
         source = look_up(self.table_of("src"), batch.source)
         first, run = self._network.start(weights, source, batch)
         logits = self._projected(weights)

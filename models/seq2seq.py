@@ -4,8 +4,6 @@ T: words of the longest sentence, B: sentence pairs, E: embedding, U: units, V: 
 one cell for each of the encoder's: its cell k starts from the final state of the encoder's cell k.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -16,7 +14,7 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
-from rnn_scaling.models.workload import Counts, VariableSpec, Workload, gemm_flops, total
+from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, gemm_flops, total
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
@@ -34,7 +32,7 @@ class TranslationWorkload(NextWords):
             return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
         return {"embedding": tf.concat([batch.source, batch.target_input], axis=self._time_axis)}
 
-    def embedded(self, rows: Mapping[str, tf.Tensor], batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+    def embedded(self, rows: Tensors, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
         """The rows of the source's words and those of the target's."""
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]
@@ -56,7 +54,6 @@ class TranslationWorkload(NextWords):
 
 
 def counts_of_pairs(batch: Batch) -> Counts:
-    """Words of both sides."""
     source, target = (total(lengths, tf.float64) for lengths in (batch.source_length, batch.target_length))
     positions = tf.size(batch.source, tf.int64) + tf.size(batch.target_output, tf.int64)
     return Counts(target, source + target, positions)
@@ -71,8 +68,6 @@ def embedding_specs(config: ModelConfig) -> list[VariableSpec]:
 
 
 class _EncoderDecoder(TranslationWorkload):
-    """See `Workload`."""
-
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
         encoder_kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
@@ -86,9 +81,7 @@ class _EncoderDecoder(TranslationWorkload):
         }
         self.variables = variable_specs(config)
 
-    def last_layer(
-        self, weights: Mapping[str, tf.Tensor], rows: Mapping[str, tf.Tensor], batch: Batch, seed: tf.Tensor
-    ) -> tf.Tensor:
+    def last_layer(self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         config = self._config
 
         def seed_of(stream: int) -> tf.Tensor:
@@ -105,8 +98,7 @@ class _EncoderDecoder(TranslationWorkload):
             outputs, _ = self._decode(cells, target, batch.target_length, state, seed_of(_DECODER_STREAM))
         return outputs
 
-    def start(self, weights: Mapping[str, tf.Tensor], look_up: LookUp, batch: Batch, search: Search) -> Start:
-        """See `decoding.Decoder`."""
+    def start(self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search) -> Start:
         config, dtype = self._config, self._config.compute_dtype
         source = look_up(self.table_of("src"), batch.source)
         cells = self._encoder.weights_of(encoder_cells(config), weights)
@@ -162,11 +154,9 @@ def variable_specs(config: ModelConfig) -> tuple[VariableSpec, ...]:
 
 
 def encoder_cells(config: ModelConfig) -> list[str]:
-    """The names of the encoder's cells."""
     directions = ("forward", "backward") if config.direction == "bi" else ("forward",)
     return [f"encoder/layer_{n}/{d}" for n in range(config.num_encoder_layers // len(directions)) for d in directions]
 
 
 def decoder_cells(config: ModelConfig) -> list[str]:
-    """The names of the decoder's cells."""
     return [f"decoder/layer_{n}" for n in range(config.num_decoder_layers)]

@@ -5,10 +5,8 @@ are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN or
 cell computes in one step is its module's, `models/cells/`: see `rnn_scaling.models.unit_types`.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ import tensorflow as tf
 
 from rnn_scaling.models import unit_types
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 CellWeights = tuple[tf.Tensor, ...]
 """Of one cell, in the order of its module's `weights`."""
@@ -50,7 +48,6 @@ class RecurrentStack:
         return self.num_layers * self.num_directions
 
     def cell_input_dim(self, cell: int) -> int:
-        """Width of the input of cell number `cell`."""
         return self.input_dim if cell < self.num_directions else self.num_units * self.num_directions
 
     def cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
@@ -59,12 +56,11 @@ class RecurrentStack:
         return specs
 
     def variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
-        """Every cell's variables."""
         for cell, name in enumerate(cells):
             for spec in self.cell_weights(cell):
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
 
-    def weights_of(self, cells: Sequence[str], weights: Mapping[str, tf.Tensor]) -> list[CellWeights]:
+    def weights_of(self, cells: Sequence[str], weights: Tensors) -> list[CellWeights]:
         """The weights of the cells, out of all `weights` of the network by name."""
         names = [spec.name for spec in self.cell_weights(0)]
         return [tuple(weights[f"{cell}/{name}"] for name in names) for cell in cells]
@@ -92,7 +88,6 @@ class RecurrentStack:
 
 
 def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> RecurrentStack:
-    """A stack with so many layers and 1 or 2 directions, and the options of every cell."""
     return RecurrentStack(
         input_dim=config.embedding_dim,
         num_units=config.num_units,
@@ -182,16 +177,12 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     dtype = tf.as_dtype(stack.dtype)
 
     def run(
-        weights: Weights,
-        inputs: tf.Tensor,
-        lengths: tf.Tensor,
-        initial_state: State | None,
-        seed: tf.Tensor,
+        weights: Weights, inputs: tf.Tensor, lengths: tf.Tensor, initial_state: State | None, seed: tf.Tensor
     ) -> tuple[tf.Tensor, State]:
         x = tf.cast(inputs, dtype)
         x = x if stack.time_major else swap_time_and_batch(x)
         state = zero_state(stack, tf.shape(x)[1]) if initial_state is None else initial_state
-        first = list(zip(*(tf.unstack(tf.cast(s, dtype), stack.num_cells) for s in state)))
+        first = stack.states_of(state, dtype)
         last = []
         for layer in range(stack.num_layers):
             if layer > 0:

@@ -7,8 +7,6 @@ layer. Attention has no biases. Batches are [B, T], so that the words of a sente
 T, S: words of the longest target and source sentence, B: sentence pairs, N = B T or B S: rows, D: width (--num_units).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -33,8 +31,6 @@ Attention = Callable[[str, Words, Weights], tf.Tensor]
 
 
 class _Transformer(NextWords):
-    """See `Workload`."""
-
     kernels: Mapping[str, str] = {}
 
     def __init__(self, config: ModelConfig) -> None:

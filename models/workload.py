@@ -62,7 +62,6 @@ class Workload(Protocol):
 
     def lookups(self, batch: Any) -> dict[str, tf.Tensor]:
         """The ids that are looked up in each embedding, by its name."""
-        ...
 
     def forward(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outcome:
         """The loss of a batch, and what else its forward pass gives.
@@ -72,11 +71,9 @@ class Workload(Protocol):
           rows: what `lookups` found, `ids.shape + [E]`, by the embedding's name.
           seed: [2] int; draws the dropout.
         """
-        ...
 
     def outputs(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outputs:
         """The forward pass up to what the loss is computed from."""
-        ...
 
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
         """What each sample adds to the `loss_sum` of `forward`, [B] float32.
@@ -85,27 +82,21 @@ class Workload(Protocol):
           logits: that `outputs` gives, or those of several towers joined along the samples.
           batch: whose parts that `outputs` did not read are read here.
         """
-        ...
 
     def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
         """How many of each sample's items were predicted right, [B] float32; arguments as of `losses`."""
-        ...
 
     def loss_items(self, batch: Any) -> tf.Tensor:
         """How many items the loss is a sum over; a float32 scalar."""
-        ...
 
     def counts(self, batch: Any) -> Counts:
         """What the batch holds."""
-        ...
 
     def flops_per_item(self, lengths: Sequence[int]) -> float:
         """FLOPs of forward and backward for the mean item of sentences with so many words on each side."""
-        ...
 
 
 def total(lengths: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """The sum of the lengths of a batch's sentences."""
     return tf.reduce_sum(tf.cast(lengths, dtype))
 
 

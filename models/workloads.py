@@ -87,10 +87,6 @@ def _transformer_flops(options: Mapping[str, Any]) -> float:
     return 6.0 * (source * of_source + target * of_target + 2 * width * pairs)
 
 
-def _lm_flops(options: Mapping[str, Any]) -> float:
-    return _target_flops(options, options["num_encoder_layers"])
-
-
 _SOURCE_TEXT = ("src_max_len", "src_file_name")
 _TRANSLATION = (
     *("decoder_type", "direction", "num_decoder_layers", "share_embedding"),
@@ -175,7 +171,7 @@ WORKLOADS = {
         "tokens",
         "words and the end of each sentence without padding",
         "sentences",
-        _lm_flops,
+        lambda options: _target_flops(options, options["num_encoder_layers"]),
         (*_TARGET_SIDE, *_RECURRENT),
     ),
     "resnet50": _image_entry("keras_applications", "ResNet", (224, 22_911_811_584), 467_460_096),

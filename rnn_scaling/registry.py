@@ -25,8 +25,6 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateMode(Choice):
-    """How variables are updated."""
-
     trains_one_model: bool = True  # whether towers exchange what they learn; else each is a run of its own
     # What its towers run on, a name of ENGINES; with any but "local" several processes can take part.
     engine: str = "local"
@@ -42,8 +40,6 @@ class UpdateMode(Choice):
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce(Choice):
-    """What an all-reduce can do."""
-
     has_shards: bool = False  # whether it can cut a tensor into shards
     needs_gpus: bool = False  # whether it cannot run on CPUs
     # The numbers of devices that it takes, in words, those that it does not take, and whether it takes one.
@@ -53,8 +49,6 @@ class AllReduce(Choice):
 
 @dataclasses.dataclass(frozen=True)
 class DataSource(Choice):
-    """Where batches come from."""
-
     varies: bool = False  # whether batches differ in length
     on_device: bool = False  # whether they are made there, so that no input costs anything
     holds: str = ""  # "text" or a name of rnn_scaling.models.workloads.DATASETS; empty: batches of any workload
@@ -72,16 +66,12 @@ class Framework(Choice):
 
 @dataclasses.dataclass(frozen=True)
 class ReportFile(Choice):
-    """One file of a report."""
-
     file: str = ""  # its name; what stands in it says that it is one, as records/own_files.py asks of such a name
     needs_rates: bool = False  # whether it is left out where nothing was measured
 
 
 @dataclasses.dataclass(frozen=True)
 class Importer(Choice):
-    """One format of logs."""
-
     tells_rates: bool = False  # whether it has the rate of a training run, so that a sweep can read it
     counts_steps: bool = False  # it is a progress bar of `importers.bars`, whose rates are steps a second
 
@@ -268,7 +258,7 @@ REPORTS: Mapping[str, ReportFile] = {
         "rnn_scaling.reports.json_report", "everything as numbers (docs/report.md has the schema)", file="report.json"
     ),
     "page": ReportFile(
-        "rnn_scaling.reports.page.document",
+        "rnn_scaling.reports.page.scaling",
         "the answer, tables, curves, where the loss goes, steady state, environment; opens from disk",
         file="report.html",
     ),

@@ -14,8 +14,6 @@ paper as said here), and MLPerf's rnn_translator, which is the same network.
 T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -25,7 +23,7 @@ from rnn_scaling.models.attention import layers, scores
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import Start, State
-from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 _FIRST_RESIDUAL = 2  # the third layer
 _ENCODER_STREAM, _DECODER_STREAM = range(2)
@@ -36,7 +34,10 @@ class Gnmt:
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
-        self._encoder, self._decoder = _encoder_stacks(config), _decoder_stacks(config)
+        self._encoder = _encoder_stacks(config)
+        read = config.num_units + _width(self._encoder[-1])
+        self._decoder = [layers.one_layer(config, config.embedding_dim)]
+        self._decoder += [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
         encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
         decoder = kernels.load(config.decoder_type or config.encoder_type, device_type, config.unit_type)
         self._encode = [encoder.build(stack) for stack in self._encoder]
@@ -56,7 +57,7 @@ class Gnmt:
             yield from layers.variables(stack, [_decoder_cell(layer)], config)
 
     def last_layer(
-        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
+        self, weights: Tensors, source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
     ) -> tf.Tensor:
         """What the projection reads; arguments as in `step_wise.StepWise.last_layer`."""
         config = self._config
@@ -79,7 +80,7 @@ class Gnmt:
                 context = self._contexts(weights, x, memory, batch) if context is None else context
         return x
 
-    def _read(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
+    def _read(self, weights: Tensors, source: tf.Tensor, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         """The outputs of the encoder, laid out as the source is."""
         x = tf.cast(source, self._config.compute_dtype)
         for layer, (stack, run) in enumerate(zip(self._encoder, self._encode, strict=True)):
@@ -89,7 +90,7 @@ class Gnmt:
             x = x + y if layer >= _FIRST_RESIDUAL else y
         return x
 
-    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start:
+    def start(self, weights: Tensors, source: tf.Tensor, batch: Batch) -> Start:
         """As `step_wise.StepWise.start`."""
         memory = self._read(weights, source, batch, tf.constant([0, 0]))
         rounded = {name: tf.cast(w, memory.dtype) for name, w in weights.items()}
@@ -111,9 +112,7 @@ class Gnmt:
         batch_size = tf.shape(memory)[0]
         return Start(tuple(s.states_of(stacks.zero_state(s, batch_size), s.dtype)[0] for s in self._decoder), step)
 
-    def _contexts(
-        self, weights: Mapping[str, tf.Tensor], queries: tf.Tensor, memory: tf.Tensor, batch: Batch
-    ) -> tf.Tensor:
+    def _contexts(self, weights: Tensors, queries: tf.Tensor, memory: tf.Tensor, batch: Batch) -> tf.Tensor:
         """What each target word attends to, laid out as the queries are."""
         rounded = {n: tf.cast(w, queries.dtype) for n, w in weights.items() if n.startswith("attention/")}
         if self._config.time_major:
@@ -129,13 +128,6 @@ def _encoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
     while len(encoder) < config.num_encoder_layers:
         encoder.append(layers.one_layer(config, _width(encoder[-1])))
     return encoder
-
-
-def _decoder_stacks(config: ModelConfig) -> list[stacks.RecurrentStack]:
-    """Each layer of the decoder by itself."""
-    read = config.num_units + _width(_encoder_stacks(config)[-1])
-    later = [layers.one_layer(config, read) for _ in range(config.num_decoder_layers - 1)]
-    return [layers.one_layer(config, config.embedding_dim), *later]
 
 
 def _width(stack: stacks.RecurrentStack) -> int:

@@ -1,15 +1,11 @@
 """Cells as both networks with attention have them: with one bias a gate, or the two of cuDNN and PyTorch."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-
-import tensorflow as tf
+from collections.abc import Iterator, Sequence
 
 from rnn_scaling.models import stacks
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 _SECOND_BIAS = "recurrent_bias"
 
@@ -22,9 +18,7 @@ def variables(stack: stacks.RecurrentStack, cells: Sequence[str], config: ModelC
             yield dataclasses.replace(spec, name=spec.name.removesuffix("bias") + _SECOND_BIAS, initial="zeros")
 
 
-def weights_of(
-    stack: stacks.RecurrentStack, cells: Sequence[str], weights: Mapping[str, tf.Tensor]
-) -> list[stacks.CellWeights]:
+def weights_of(stack: stacks.RecurrentStack, cells: Sequence[str], weights: Tensors) -> list[stacks.CellWeights]:
     """The weights of the cells, of all `weights` by name; two biases are one, their sum."""
     added = {
         f"{cell}/bias": weights[f"{cell}/bias"] + weights[f"{cell}/{_SECOND_BIAS}"]

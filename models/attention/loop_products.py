@@ -7,8 +7,6 @@ each step's result: as that of `addends`, which are added to the results and so 
 T: steps, B: sentences, K and N: width of x and of a result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -22,12 +20,7 @@ class Plain:
     """Products as TensorFlow differentiates them."""
 
     def product(self, matrix: tf.Tensor, addend: tf.Tensor | None = None) -> Product:
-        """x @ matrix + addend.
-
-        Args:
-          matrix: [K, N], or [B, K, N] with a matrix for each sentence.
-          addend: float32, [B, N].
-        """
+        """x @ matrix + addend: matrix [K, N], or [B, K, N] with one for each sentence; addend float32 [B, N]."""
 
         def at(t: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
             result = tf.cast(_multiply(tf.cast(x, matrix.dtype), matrix), tf.float32)
@@ -64,12 +57,7 @@ class DeferredProducts:
         return self.product_of_steps(matrix, tf.broadcast_to(0.0 if addend is None else addend, shape))
 
     def product_of_steps(self, matrix: tf.Tensor, addends: tf.Tensor) -> Product:
-        """x @ matrix + addends[t].
-
-        Args:
-          matrix: [K, N], or [B, K, N].
-          addends: [T, B, N] float32.
-        """
+        """x @ matrix + addends[t]: matrix as of `Plain.product`, addends float32 [T, B, N]."""
         self._products.append(_DeferredProduct(matrix, addends))
         return self._products[-1]
 
@@ -78,7 +66,6 @@ class DeferredProducts:
         return tuple(product.x for product in self._products)
 
     def empty(self) -> tuple[tf.TensorArray, ...]:
-        """An array for each product's inputs."""
         return tuple(product.array(self._num_steps) for product in self._products)
 
     def end(self, kept: tuple[tf.TensorArray, ...]) -> None:
@@ -111,7 +98,6 @@ class _DeferredProduct:
         return multiply_and_add(x, self._addends.read(t))
 
     def array(self, num_steps: tf.Tensor | int) -> tf.TensorArray:
-        """Room for the inputs of all steps."""
         return tf.TensorArray(self._matrix.dtype, num_steps, element_shape=[None, self._matrix.shape[-2]])
 
     def _tapped(self, matrix: tf.Tensor, addends: tf.Tensor) -> tf.Tensor:

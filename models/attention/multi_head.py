@@ -7,8 +7,6 @@ sentence, D: width, H: heads.
 Source: Vaswani et al., arXiv:1706.03762, sections 3.1 to 3.5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -9,19 +9,16 @@ S: source words, T: target words, B: sentences, D: width of the memory (the enco
 What does not depend on the decoder, W m_s, is computed once for all steps: the keys.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 Scores = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(t, h [B, U]) -> float32 [B, S], as low as can be at padding"""
-Weights = Mapping[str, tf.Tensor]
 
 MEMORY, QUERY = "attention/memory", "attention/query"
 
@@ -46,7 +43,7 @@ def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
 
 
 def step_scores(
-    config: ModelConfig, weights: Weights, memory: tf.Tensor, masked: tf.Tensor, products: Plain | DeferredProducts
+    config: ModelConfig, weights: Tensors, memory: tf.Tensor, masked: tf.Tensor, products: Plain | DeferredProducts
 ) -> Scores:
     """The scores inside of a loop over the target words; arguments as of `contexts`."""
     keys = _keys(weights, memory)
@@ -57,12 +54,12 @@ def step_scores(
 
 
 def contexts(
-    config: ModelConfig, weights: Weights, queries: tf.Tensor, memory: tf.Tensor, masked: tf.Tensor
+    config: ModelConfig, weights: Tensors, queries: tf.Tensor, memory: tf.Tensor, masked: tf.Tensor
 ) -> tf.Tensor:
     """What every target word attends to, where no state depends on it: [B, T, D], in the dtype of products.
 
     Args:
-      weights: by name, in the dtype of products.
+      weights: in the dtype of products.
       queries: [B, T, U].
       memory: [B, S, D].
       masked: what `mask` gives.
@@ -76,7 +73,7 @@ def contexts(
 
 
 def attention_of(
-    config: ModelConfig, weights: Weights, memory: tf.Tensor, masked: tf.Tensor
+    config: ModelConfig, weights: Tensors, memory: tf.Tensor, masked: tf.Tensor
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """The function of K queries a sentence [B K, U] -> their contexts [B K, D]; arguments as of `contexts`."""
     keys, luong = _keys(weights, memory), config.attention == "luong"
@@ -95,7 +92,7 @@ def attention_of(
     return attend
 
 
-def _keys(weights: Weights, memory: tf.Tensor) -> tf.Tensor:
+def _keys(weights: Tensors, memory: tf.Tensor) -> tf.Tensor:
     """[B, S, U]; what is added to every query is added to them."""
     keys = _rows(memory, weights[MEMORY])
     return keys + weights["attention/bias"] if "attention/bias" in weights else keys
@@ -109,7 +106,7 @@ def _rows(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     return result
 
 
-def _v(config: ModelConfig, weights: Weights) -> tf.Tensor:
+def _v(config: ModelConfig, weights: Tensors) -> tf.Tensor:
     v = weights["attention/v"]
     if not config.normalize_attention:
         return v

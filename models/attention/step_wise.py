@@ -12,8 +12,6 @@ bahdanau's tanh([c_t, h_t] C), and the gradients of the weights (`loop_products`
 T: target words, S: source words, B: sentences, E: embedding, U: units, D: width of the encoder's outputs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -26,7 +24,7 @@ from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import Start, State
 from rnn_scaling.models.encoders.block_lstm import lstm_step, lstm_step_gradient
-from rnn_scaling.models.workload import VariableSpec
+from rnn_scaling.models.workload import Tensors, VariableSpec
 
 _ENCODER_STREAM, _FED_STREAM = 0, 1  # a layer's own input is drawn from the streams after these
 _OUTPUT = "attention/output"
@@ -65,12 +63,11 @@ class StepWise:
         yield VariableSpec(_OUTPUT, (self._memory_dim + config.num_units, config.num_units), "dense")
 
     def last_layer(
-        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
+        self, weights: Tensors, source: tf.Tensor, target: tf.Tensor, batch: Batch, seed: tf.Tensor
     ) -> tf.Tensor:
         """What the projection reads, [T, B, U] or [B, T, U], in the dtype of products.
 
         Args:
-          weights: by name.
           source: embedded words [S, B, E], or [B, S, E].
           target: [T, B, E], or [B, T, E].
         """
@@ -83,7 +80,7 @@ class StepWise:
         return outputs if config.time_major else stacks.swap_time_and_batch(outputs)
 
     def _read(
-        self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch, seed: tf.Tensor
+        self, weights: Tensors, source: tf.Tensor, batch: Batch, seed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, stacks.State]:
         """The memory [B, S, D], what masks its padding, and the encoder's last state; arguments as of `last_layer`."""
         seed = stacks.fold_in(seed, _ENCODER_STREAM) if self._config.dropout else seed
@@ -92,7 +89,7 @@ class StepWise:
         memory = stacks.swap_time_and_batch(memory) if self._config.time_major else memory
         return memory, scores.mask(batch.source_length, memory.shape[1] or tf.shape(memory)[1]), state
 
-    def start(self, weights: Mapping[str, tf.Tensor], source: tf.Tensor, batch: Batch) -> Start:
+    def start(self, weights: Tensors, source: tf.Tensor, batch: Batch) -> Start:
         """As of a `decoding.Decoder`, of embedded words, up to the projection; other arguments as of `last_layer`."""
         memory, masked, state = self._read(weights, source, batch, tf.constant([0, 0]))
         rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items()}
@@ -113,7 +110,7 @@ class StepWise:
 
     def _decode(
         self,
-        weights: Mapping[str, tf.Tensor],
+        weights: Tensors,
         target: tf.Tensor,
         memory: tf.Tensor,
         masked: tf.Tensor,
@@ -153,9 +150,7 @@ class StepWise:
         rows = tf.reshape(tf.cast(tf.concat(results, axis=2), self._dtype), [-1, rounded[_OUTPUT].shape[0]])
         return tf.reshape(tf.tanh(tf.matmul(rows, rounded[_OUTPUT])), [num_steps, batch, self._config.num_units])
 
-    def _cells(
-        self, weights: Mapping[str, tf.Tensor], target: tf.Tensor, products: Plain | DeferredProducts
-    ) -> list[RunCell]:
+    def _cells(self, weights: Tensors, target: tf.Tensor, products: Plain | DeferredProducts) -> list[RunCell]:
         """Each cell's step; the first one's has the embedded words as a part of its input."""
         all_weights = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), weights)
         first: list[tf.Tensor | None] = [target]

@@ -76,18 +76,15 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             num_proj=0,
             is_training=True,
             time_major=call_time_major,
-            **_mode(stack),
+            rnn_mode=stack.unit_type,
+            input_mode="linear_input",
+            direction="bidirectional" if stack.num_directions == 2 else "unidirectional",
         )
         outputs = tf.cast(to_call(result.output, stack.time_major), dtype)
         final = (result.output_c, result.output_h) if has_c else (result.output_h,)
         return outputs, tuple(tf.cast(to_call(s, True), dtype) for s in final)
 
     return run
-
-
-def _mode(stack: stacks.RecurrentStack) -> dict[str, str]:
-    direction = "bidirectional" if stack.num_directions == 2 else "unidirectional"
-    return {"rnn_mode": stack.unit_type, "input_mode": "linear_input", "direction": direction}
 
 
 def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:

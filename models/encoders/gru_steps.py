@@ -125,12 +125,7 @@ def _run_backward(
 def _large_products(
     x: tf.Tensor, h_prev: tf.Tensor, kernel: tf.Tensor, d_input: tf.Tensor, d_state: tf.Tensor, d_h: tf.Tensor
 ) -> tuple[tf.Tensor | None, ...]:
-    """Gradients of x, lengths, h, kernel, recurrent and bias, over all steps at once.
-
-    Args:
-      h_prev: h before each step, [T, B, U].
-      d_input, d_state: gradients of the input's and the state's products, [T * B, 3U].
-    """
+    """Gradients of x, lengths, h, kernel, recurrent and bias, over all steps at once, as in `_run_backward`."""
     units = h_prev.shape[2]
     d_x = tf.reshape(tf.matmul(d_input, kernel, transpose_b=True), tf.shape(x))
     d_kernel = tf.matmul(tf.reshape(x, [-1, x.shape[2]]), d_input, transpose_a=True)

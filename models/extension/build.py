@@ -11,11 +11,7 @@ FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden"
 
 
 def build() -> Path:
-    """The library's file, compiled unless it is there; libraries of other sources or versions are removed.
-
-    Raises:
-      RuntimeError: if there is no compiler, or it refuses.
-    """
+    """The library's file, compiled unless it is there; others are removed. Raises RuntimeError without a compiler."""
     import tensorflow as tf
 
     from rnn_scaling.models.extension import operators

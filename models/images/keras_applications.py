@@ -30,8 +30,6 @@ _APPLICATIONS: dict[str, Callable[..., Any]] = {
 
 
 class KerasNetwork:
-    """See `Network`."""
-
     def __init__(self, config: ModelConfig, image_size: int, num_classes: int) -> None:
         """config: has its `model`, `data_format` and `compute_dtype`."""
         self.image_size, self.num_classes = image_size, num_classes
@@ -118,10 +116,6 @@ def fuse(model: Any) -> None:
 def build(
     config: ModelConfig, device_type: str, image_size: int | None = None, num_classes: int | None = None
 ) -> Workload:
-    """The network that `config.model` names, for the images of --dataset or of another size and number of classes.
-
-    Args:
-      device_type: "GPU" or "CPU"; Keras' layers run on both.
-    """
+    """The network that `config.model` names, for the images of --dataset or of another size and number of classes."""
     size, classes = workloads.images_of(config.model, config.dataset)
     return ImageClassifier(KerasNetwork(config, image_size or size, num_classes or classes), config)

@@ -71,10 +71,7 @@ class Layers:
         """(x - mean) / sqrt(variance + EPSILON) * gamma + beta, with the batch's own statistics of each channel.
 
         Statistics are float32 whatever the type of `x`. The moving variance is of the unbiased one, over n - 1 values,
-        as in cuDNN. Source: Ioffe, Szegedy, arXiv:1502.03167.
-
-        Args:
-          scaled: whether there is a gamma; otherwise it is 1.
+        as in cuDNN. Without `scaled` there is no gamma. Source: Ioffe, Szegedy, arXiv:1502.03167.
         """
         shape = (self.channels(x),)
         gamma = self._variable("gamma", shape, "ones") if scaled else tf.ones(shape)
@@ -136,12 +133,7 @@ class Layers:
         return self._made_of(x, tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])]))
 
     def dense(self, x: tf.Tensor, features: int, initial: str = "he_normal") -> tf.Tensor:
-        """[B, features]: a product with a matrix, and a bias.
-
-        Args:
-          x: [B, F].
-          initial: first values of the matrix, a name of `INITIAL`.
-        """
+        """[B, features]: x [B, F] times a matrix, plus a bias; `initial`: of the matrix, a name of `INITIAL`."""
         kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
         bias = self._variable("bias", (features,), "zeros")
         self.products.append(LayerProduct(1, tuple(kernel.shape), x is self._images))

@@ -4,8 +4,6 @@ B: images of a batch, H = W: their size, C: their 3 channels. Images are [B, H, 
 [B, C, H, W] with NCHW.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -26,7 +24,7 @@ class Network(Protocol):
     num_classes: int  # labels are below it
     variables: tuple[VariableSpec, ...]  # as of a `Workload`, and so `moving`
     moving: tuple[VariableSpec, ...]
-    products: tuple[LayerProduct, ...]  # of all layers
+    products: tuple["LayerProduct", ...]  # of all layers
 
     def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         """The forward pass of a training step.
@@ -40,7 +38,6 @@ class Network(Protocol):
           The logits [B, num_classes] in any floating type, and the next values of all moving averages, float32, by
           name. Batch statistics are computed in float32 and are those of this batch alone.
         """
-        ...
 
 
 class LayerProduct(NamedTuple):
@@ -90,7 +87,7 @@ class ImageClassifier:
         return cross_entropy.losses(logits, batch.labels, self._label_smoothing)
 
     def correct(self, logits: tf.Tensor, batch: ImageBatch) -> tf.Tensor:
-        return tf.cast(tf.equal(tf.argmax(logits, axis=1), batch.labels), tf.float32)
+        return cross_entropy.is_right(logits, batch.labels)
 
     def loss_items(self, batch: ImageBatch) -> tf.Tensor:
         return tf.cast(tf.size(batch.labels), tf.float32)

@@ -104,6 +104,12 @@ class Interval:
         by_digits = self.by_digits * factor
         return dataclasses.replace(self, value=value, low=low, high=high, standard_error=error, by_digits=by_digits)
 
+    def inverse(self, factor: float = 1.0) -> Interval:
+        """The interval of `factor` (> 0) / the number: its ends change places, and its relative error stays."""
+        own = self.scaled(factor / self.value**2)  # value and errors
+        low, high = (None, None) if self.ends is None else (factor / self.ends[1], factor / self.ends[0])
+        return dataclasses.replace(own, low=low, high=high)
+
     def shifted(self, by: float) -> Interval:
         """The number and its ends, all moved."""
         low, high = (None, None) if self.ends is None else (self.ends[0] + by, self.ends[1] + by)

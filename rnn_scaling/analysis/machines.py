@@ -30,6 +30,12 @@ def machine(run: RunRecord) -> Machine:
     return Machine(environment.cpu, environment.cpu_cores, gpus)
 
 
+def nodes(run: RunRecord) -> int:
+    """How many machines the processes of a run were on; 1 where it does not tell."""
+    workers = run.workers
+    return max(1, len({workers.machine(rank) for rank in workers.ranks})) if workers else 1
+
+
 def by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs of each machine, by its name, in the order of the records.
 

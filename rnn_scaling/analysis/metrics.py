@@ -1,6 +1,7 @@
 """The table of metrics: what is new is one row, and every table, file, picture and `compare --metric` has it.
 
-A name or title says "items" where the unit of what a run counts stands: items_per_second of words is words_per_second.
+A name or title says "items", or "item", where the unit of what a run counts stands: items_per_second of words is
+words_per_second. It says "money" where the currency of machines.toml stands.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait for numpy
     from rnn_scaling.analysis.confidence import Interval
+    from rnn_scaling.analysis.prices import PricedMachine
     from rnn_scaling.records.record import RunRecord
 
-ITEMS = "items"
+ITEMS, MONEY = "items", "money"
+BILLION = 1e9
 MOST_LETTERS = 60  # of a unit in a name
 STEP_TIME, LATENCY = "step time", "latency"  # of a run that trains, and of one that decodes or evaluates
 BATCHES_NEEDED = {50: 2, 95: 20, 99: 100}  # percentile of step times -> measured batches of a run, one of them above it
@@ -31,6 +34,7 @@ class Measured:
     num_devices: int
     rate: Interval | None
     one_device: Interval | None
+    priced: PricedMachine | None = None
 
 
 Compute = Callable[[Measured], "Interval | None"]
@@ -56,10 +60,15 @@ class Metric:
     drawn: bool = True  # has a picture in a report
 
     @functools.lru_cache(maxsize=256)  # noqa: B019  # the few metrics live as long as the program
-    def named_after(self, unit: str) -> Metric:
+    def named_after(self, unit: str, currency: str = MONEY) -> Metric:
         """The same metric with the unit in its names: `unit` is "words" or "tokens", or "items" for whatever it is."""
-        texts = {name: getattr(self, name).replace(ITEMS, unit) for name in ("title", "unit", "header")}
-        texts["name"] = self.name.replace(ITEMS, re.sub(r"\W+", "_", unit)[:MOST_LETTERS])  # of a file: no path
+        words = {ITEMS: unit, "item": unit.removesuffix("s"), MONEY: currency}
+        texts: dict[str, Any] = {name: getattr(self, name) for name in ("title", "unit", "header", "name")}
+        for name, text in texts.items():
+            if name == "name":  # of a file: no path
+                words = {word: re.sub(r"\W+", "_", new)[:MOST_LETTERS] for word, new in words.items()}
+                words[MONEY] = words[MONEY].lower()
+            texts[name] = re.sub("|".join(words), lambda found: words[found[0]], text)  # noqa: B023  # used at once
         return dataclasses.replace(self, **texts)
 
     @property
@@ -225,6 +234,36 @@ def _percentile(needed: int) -> Compute:
     return compute
 
 
+def _of_all_nodes(measured: Measured, name: str) -> float:
+    """A number of machines.toml for all nodes of the runs; 0 where it is not known."""
+    from rnn_scaling.analysis.machines import nodes
+
+    return getattr(measured.priced, name) * nodes(measured.runs[0]) if measured.priced and measured.runs else 0.0
+
+
+def _items_per_money(measured: Measured) -> Interval | None:
+    """Items for one unit of the currency; the price counts as exact."""
+    price = _of_all_nodes(measured, "price_per_hour")
+    return measured.rate.scaled(3600 / price) if measured.rate and price else None
+
+
+def _money_per_billion(measured: Measured) -> Interval | None:
+    per_money = _items_per_money(measured)
+    return per_money and per_money.inverse(BILLION)
+
+
+def _energy_per_item(measured: Measured) -> Interval | None:
+    """Joules per item: measured, else by the power that machines.toml states, which `kind` says."""
+    from rnn_scaling.analysis import energy
+
+    used = [energy.of_run(run) for run in measured.runs]
+    sources = {source for _, source in used}
+    value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
+    if value is None and measured.rate and (power_w := _of_all_nodes(measured, "power_w")):
+        value, sources = measured.rate.inverse(power_w), {f"not measured: by the stated power of {power_w:g} W"}
+    return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
+
+
 def _longest_step(measured: Measured) -> Interval | None:
     """The seconds of the longest measured batch."""
     return _of_processes([max(step_times(run), default=None) for run in measured.runs])
@@ -273,6 +312,9 @@ METRICS = {
         ),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
+        Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money, compared=False),
+        Metric("money_per_billion_items", "cost of a billion items", MONEY, 1, 2, _money_per_billion, compared=False),
+        Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item, compared=False),
         Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
         Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib, compared=False),
         Metric("flops_per_exchanged_byte", "work per exchanged MB", "GFLOP", 1e-3, 2, _flops_per_byte, of_models=True),
@@ -282,6 +324,7 @@ METRICS = {
     )
 }
 RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "speedup", "efficiency"))
+COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
 ACCURACY = METRICS["accuracy"]
 STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
 LATENCIES = {  # the same of runs that decode or evaluate

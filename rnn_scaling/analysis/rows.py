@@ -22,7 +22,8 @@ from rnn_scaling.analysis.confidence import (
 )
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
-from rnn_scaling.analysis.metrics import LATENCIES, METRICS, Compute, Measured, Metric, common_unit, is_inference
+from rnn_scaling.analysis.metrics import LATENCIES, METRICS, MONEY, Compute, Measured, Metric, common_unit, is_inference
+from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
 from rnn_scaling.models.workloads import TRANSLATED, WORKLOADS, Entry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs
@@ -62,6 +63,7 @@ class Row:
     scatter: Scatter | None = None  # of processes, where its rate shares that with other rows; None: its own
     fixed_total: int | None = None  # samples a step of all devices, where rows of another trainer share it
     facts: separation.Facts = ()  # what tells its runs from others of the same options, which are no repeats of them
+    priced: PricedMachine | None = None  # the machine of its runs with its price; None: not known
 
     @property
     def baseline(self) -> Row | None:
@@ -170,7 +172,7 @@ class Row:
         """A metric, before its factor; None where it cannot be known."""
         if metric.compute not in self._computed:
             one_device = self.baseline.rate if self.baseline else None
-            measured = Measured(self.good, self.num_devices, self.rate, one_device)
+            measured = Measured(self.good, self.num_devices, self.rate, one_device, self.priced)
             self._computed[metric.compute] = metric.compute(measured)
         return self._computed[metric.compute]
 
@@ -203,7 +205,8 @@ def shown(rows: Sequence[Row]) -> list[Metric]:
     table = [renamed.get(name, metric) for name, metric in METRICS.items()]
     possible = [metric for metric in table if not metric.of_models or has_many_models(rows)]
     known = [metric for metric in possible if metric.always or any(row.metric(metric) for row in rows)]
-    return [metric.named_after(unit) for metric in known]
+    currency = next((row.priced.currency for row in rows if row.priced and row.priced.currency), MONEY)
+    return [metric.named_after(unit, currency) for metric in known]
 
 
 def has_many_models(rows: Sequence[Row]) -> bool:
@@ -276,9 +279,9 @@ def without(key: Key, names: Collection[str]) -> Key:
     return tuple(item for item in key if item[0] not in names)
 
 
-def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
-    """One row for each configuration, in the order of their first records."""
-    alone = _rows(records)
+def with_baselines(records: Sequence[RunRecord], prices: PriceList = NO_PRICES) -> list[Row]:
+    """One row for each configuration, in the order of their first records; `prices`: of the machines."""
+    alone = _rows(records, prices)
     scatters = scatters_of(alone)
     alone = [dataclasses.replace(row, scatter=scatter) if (scatter := scatters.get(row.key)) else row for row in alone]
     baselines: dict[Key, list[tuple[separation.Facts, Row]]] = {}
@@ -292,7 +295,7 @@ def with_baselines(records: Sequence[RunRecord]) -> list[Row]:
     return alone
 
 
-def _rows(records: Sequence[RunRecord]) -> list[Row]:
+def _rows(records: Sequence[RunRecord], prices: PriceList) -> list[Row]:
     """The rows of these records without baselines, in the order of their first records."""
     totals = fixed_totals([_size(record) for record in records])
     keys = [row_key(with_total(full_config(run), total), run.unit) for run, total in zip(records, totals)]
@@ -305,6 +308,7 @@ def _rows(records: Sequence[RunRecord]) -> list[Row]:
             key + facts,
             fixed_total=next((totals[i] for i in reversed(indices) if totals[i]), None),
             facts=facts,
+            priced=next((priced for i in indices if (priced := prices.of(records[i]))), None),
         )
         for (key, facts), indices in groups.items()
     ]

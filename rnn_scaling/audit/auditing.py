@@ -118,9 +118,6 @@ def joined(tables: Iterable[Table], max_numbers: int = MAX_NUMBERS) -> Iterator[
             yield from map(_joined, waiting.values())
             yield table
             return
-        if len(table.rows) > MOST_JOINED:
-            yield table
-            continue
         about = headers.quantity_of(f"{table.caption} {table.title}".lower())  # of columns named after devices
         key = table.header, about
         waiting.setdefault(key, []).append(table)

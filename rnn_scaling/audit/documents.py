@@ -37,12 +37,7 @@ class UnreadableError(ValueError):
 
 
 def tables(path: Path) -> Iterator[Table]:
-    """Yields every table of a file, in order.
-
-    Raises:
-      OSError: if it cannot be read.
-      UnreadableError: if it is JSON that is cut or wrong.
-    """
+    """Yields every table of a file, in order. Raises OSError, and UnreadableError for JSON that is cut or wrong."""
     with input_files.open_regular(path) as file:
         start = file.peek(4096)[:4096]
         if b"\0" in start:

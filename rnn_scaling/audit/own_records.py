@@ -22,12 +22,7 @@ def is_own(path: Path) -> bool:
 
 
 def read(path: Path) -> list[tuple[Path, RunRecord]]:
-    """The run records of a file or folder; none if a file is no run record.
-
-    Raises:
-      RecordError: a file says that it is a run record, and is not.
-      OSError: it cannot be read.
-    """
+    """The run records of a file or folder; none if a file is none. Raises OSError, or RecordError for a wrong one."""
     if path.is_dir():
         found = []
         for file in sorted(path.rglob("*.json")):

@@ -90,9 +90,7 @@ def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
             elif len(rows) > 1:  # two faults that share a baseline
                 parts += [[i for i in broken if i.row == row] for row in sorted(rows)]
     relations = [fault.broken[0].relation for fault in found]
-    found = [f for f, r in zip(found, relations) if f.bits >= LEAST or r.is_sum or not r.is_generic]
-    of_rows = [fault for fault in found if fault.changes[0].kind in patterns.KINDS]
-    return of_rows + _exchanges([fault for fault in found if fault.changes[0].kind not in patterns.KINDS])
+    return [f for f, r in zip(found, relations) if f.bits >= LEAST or r.is_sum or not r.is_generic]
 
 
 def _of_pattern(reading: Reading) -> Fault:
@@ -122,30 +120,6 @@ def _by_ref(instances: Iterable[Instance]) -> dict[Ref, list[Instance]]:
         for term in instance.terms:
             by_ref.setdefault(term.item.ref, []).append(instance)
     return by_ref
-
-
-def _exchanges(found: Sequence[Fault]) -> list[Fault]:
-    """The faults, with two of one column as an exchange if each has the number that the other lacks."""
-    left, kept = list(found), []
-    while left:
-        fault = left.pop(0)
-        partner = next((candidate for candidate in left if _fit_each_other(fault, candidate)), None)
-        if partner:
-            left.remove(partner)
-            a, b = fault.changes[0], partner.changes[0]
-            change = Change("exchange", (*a.places, *b.places), (*a.fits, *b.fits))
-            fault = Fault((*fault.broken, *partner.broken), (change,), max(fault.bits, partner.bits))
-        kept.append(fault)
-    return kept
-
-
-def _fit_each_other(a: Fault, b: Fault) -> bool:
-    places = [fit for fault in (a, b) if len(fault.changes) == 1 for fit in fault.changes[0].fit_of]
-    if len(places) != 2 or places[0][0][1] != places[1][0][1]:
-        return False
-    items = {term.item.ref: term.item for fault in (a, b) for instance in fault.broken for term in instance.terms}
-    (first, second) = (items[ref] for ref, _ in places)
-    return all(low <= item.high and item.low <= high for item, (_, (low, high)) in zip((second, first), places))
 
 
 def _refs(instance: Instance) -> list[Ref]:

@@ -43,8 +43,8 @@ class Launch:
     launcher: str
     meeting: str  # HOST:PORT where rank 0 waits for the others
     host: str  # of this process, as its launcher or its host calls it
-    local_rank: int  # its number among those on this host
-    local_size: int
+    local_rank: int = 0  # its number among those on this host
+    local_size: int = 1
     addresses: tuple[str, ...] = ()  # HOST:PORT of every rank's engine; empty: each takes a port that is free
     job: str = ""  # what tells this job from others that meet at the same address
     # How many of them, the last ones, are parameter servers by the launcher's word; None: it does not say.
@@ -58,10 +58,9 @@ class Launch:
         return ports.is_loopback(ports.split(self.meeting)[0])
 
     def engine_address(self, timeout_s: float = 60.0) -> str:
-        """HOST:PORT at which this process's engine listens and the other ranks reach it.
+        """HOST:PORT at which this process's engine listens; ClusterError if no port is free, or no way leads to rank 0.
 
-        Rank 0's host may have no address for up to `timeout_s`, as a pod that is being made. Raises ClusterError if no
-        port is free, or no way leads to rank 0.
+        Rank 0's host may have no address for up to `timeout_s`, as a pod that is being made.
         """
         if self.addresses:
             return self.addresses[self.rank]
@@ -78,8 +77,7 @@ class Launch:
 def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, str]:
     """(rank, size, launcher) of a process that needs no meeting, such as torchrun's; (0, 1, "") of one alone.
 
-    Raises:
-      ClusterError: if the variables are malformed or contradict each other.
+    Raises ClusterError if the variables are malformed or contradict each other.
     """
     if "RANK" in environ and "WORLD_SIZE" in environ:  # first: srun and mpirun start torchrun, never it them
         return *_Variables(environ).place("RANK", "WORLD_SIZE"), "torchrun"
@@ -90,8 +88,7 @@ def place(environ: Mapping[str, str], host_name: str = "") -> tuple[int, int, st
 def of(environ: Mapping[str, str], coordinator_address: str = "", host_name: str = "") -> Launch | None:
     """Which process of a launcher's this is; None: one alone. Raises ClusterError as `place` does.
 
-    Args:
-      coordinator_address: HOST:PORT of the meeting, instead of the one that the launcher tells.
+    `coordinator_address`: HOST:PORT of the meeting, instead of the one that the launcher tells.
     """
     if coordinator_address:
         _checked_address("--coordinator_address", coordinator_address)
@@ -307,7 +304,7 @@ def _kubernetes(variables: _Variables, coordinator_address: str, host_name: str)
             contradiction = f"host name {host_name} does not end with -{rank}, as JOB_COMPLETION_INDEX={rank} says"
             raise ClusterError(f"{contradiction}; give the Job completionMode: Indexed")
         meeting = ports.joined(f"{job}-0.{service}", KUBERNETES_PORT)
-    return Launch(rank, size, "Kubernetes", meeting, host_name, 0, 1, job=f"Kubernetes {job or meeting}")
+    return Launch(rank, size, "Kubernetes", meeting, host_name, job=f"Kubernetes {job or meeting}")
 
 
 def _has_own(environ: Mapping[str, str]) -> bool:
@@ -319,9 +316,7 @@ def _has_kubernetes(environ: Mapping[str, str]) -> bool:
     return "JOB_COMPLETION_INDEX" in environ and "RNN_SCALING_SIZE" in environ
 
 
-_LAUNCHERS: tuple[
-    tuple[Callable[[Mapping[str, str]], object], Callable[[_Variables, str, str], Launch | None]], ...
-] = (
+_LAUNCHERS = (
     (_has_own, _own),
     (lambda environ: environ.get("TF_CONFIG", "").strip() not in ("", "{}"), _tf_config),
     (lambda environ: "OMPI_COMM_WORLD_SIZE" in environ or "OMPI_COMM_WORLD_RANK" in environ, _open_mpi),

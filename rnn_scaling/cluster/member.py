@@ -77,11 +77,7 @@ class Member:
         self._meet(name, {"timeout_s": float(timeout_s)})
 
     def gather(self, name: str, value: Any) -> list[Any] | None:
-        """Brings a value of each rank to rank 0, and waits for all as `barrier` does.
-
-        Returns:
-          At rank 0 the values in the order of ranks, None for a rank that was lost; elsewhere None.
-        """
+        """Waits as `barrier`; returns the values by rank at rank 0, None for a lost one, and None elsewhere."""
         self._meet(name, {"timeout_s": math.inf, "value": value})
         return self._meeting.gathered.pop(name) if self._meeting else None
 
@@ -106,10 +102,9 @@ class Member:
         self._close_later()
 
     def leave(self) -> None:
-        """Ends this rank's part. Rank 0 waits for the others; after a failure, at most for their last reports.
+        """Ends this rank's part; ClusterError if the run fails only now, or does not end within `timeout_s`.
 
-        Raises:
-          ClusterError: if the run fails only now, or does not end within `timeout_s`.
+        Rank 0 waits for the others; after a failure, at most for their last reports.
         """
         if self._channel is None or self._is_closed.is_set():
             return
@@ -121,16 +116,15 @@ class Member:
         deadline = time.monotonic() + self._timeout_s
         while not self._is_closed.wait(0.02) and not self.failed.is_set():
             if time.monotonic() > deadline:
-                self._give_up_leaving()
+                late = "rank 0 did not let it go"
+                if self._meeting:
+                    late = f"{ranks_text(self._meeting.others())} did not leave"
+                self.abort(f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})")
         if self.failed.is_set():
             self._close_later()
             raise ClusterError(self.failure)
         if self._meeting:
             self._meeting.close(self._channel)
-
-    def _give_up_leaving(self) -> None:
-        late = f"{ranks_text(self._meeting.others())} did not leave" if self._meeting else "rank 0 did not let it go"
-        self.abort(f"{late} within {self._timeout_s:g} s ({self._launch.timeout_option})")
 
     def _me(self) -> str:
         return str(Peer(self._launch.rank, self._hello.role, self._launch.host, os.getpid(), self._hello.address))

@@ -60,9 +60,7 @@ class Rendezvous:
     def __init__(self, launch: Launch, timeout_s: float, heartbeat_s: float, survives: Collection[str] = ()) -> None:
         """Starts to listen."""
         self.reports: defaultdict[int, list[Any]] = defaultdict(list)  # of each rank, in the order in which they came
-        self.gathered: dict[
-            str, list[Any]
-        ] = {}  # by name of a gathering, each rank's value; None for one that was lost
+        self.gathered: dict[str, list[Any]] = {}  # each rank's value by name of a gathering; None for a lost one
         self._launch, self._timeout_s, self._heartbeat_s, self._survives = launch, timeout_s, heartbeat_s, survives
         self._listener = listen(launch)
         self._listener.setblocking(False)
@@ -160,7 +158,6 @@ class Rendezvous:
             connection.close()
 
     def _watch(self, now: float) -> None:
-        """Looks for what has not happened in time."""
         if not (self._has_begun or self._failure) and now >= self._deadline:
             self._begin()
         for connection in list(self._connections):

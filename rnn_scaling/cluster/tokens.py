@@ -19,8 +19,7 @@ def generate() -> str:
 def read(environ: Mapping[str, str]) -> str:
     """The token of this process's job; "" without one. The variable with the token comes first.
 
-    Raises:
-      ValueError: if it cannot be read, others can read it, or it can be guessed; the text never has the token.
+    Raises ValueError, without the token, if it cannot be read, others can read it, or it can be guessed.
     """
     name, token, path = VARIABLE, environ.get(VARIABLE), environ.get(FILE_VARIABLE)
     if token is None and path is not None:

@@ -97,7 +97,6 @@ class Channel:
                 self._flush()
 
     def flush(self) -> None:
-        """Goes on with what waits to be sent."""
         with self._lock:
             if self.is_open:
                 self._flush()

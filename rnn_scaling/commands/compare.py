@@ -51,6 +51,10 @@ class CompareOptions:
         "else differs",
         choices=("machine",),
     )
+    machines: Path | None = option(
+        None, "with --across: file of prices (default: machines.toml, if it exists)", shown="FILE"
+    )
+    machine: str = option("", "with --across: machine in --machines; or one for each folder", shown="NAME,...")
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
     )
@@ -66,6 +70,7 @@ class CompareOptions:
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, CompareOptions, "compare")
+    from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.comparison import judgement
     from rnn_scaling.reports import comparison
 
@@ -73,5 +78,10 @@ def main(words: Sequence[str]) -> int:
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
     if options.across and (options.paired or options.metric != metrics.RATE.name):
         raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
-    question = judgement.Question(options.metric, options.paired, options.max_regression, accepted, options.across)
+    if not options.across and (options.machines or options.machine):
+        raise entry.Refusal("--machines and --machine are prices of machines; add --across=machine, or leave them out")
+    listed = prices.read(options.machines, options.machine, 2) if options.across else ()
+    question = judgement.Question(
+        *(options.metric, options.paired, options.max_regression, accepted, options.across), prices=listed
+    )
     return comparison.compare(options.before, options.after, question, options.format)

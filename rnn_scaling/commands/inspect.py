@@ -1,7 +1,5 @@
 """python -m rnn_scaling inspect: operators and kernels of a step, counted, side by side, and why they differ."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

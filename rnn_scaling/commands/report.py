@@ -23,14 +23,16 @@ and the answer, and writes these files to DIR or to --output:
     ./run.sh report results/default
     ./run.sh report results/default --output=/tmp/report
     ./run.sh report results/copy --target_accuracy=0.9
-    ./run.sh report results/machine_a results/machine_b
+    ./run.sh report results/machine_a results/machine_b --machines=machines.toml --output=results/machines
 
 With a target, or with runs that used --accuracy, it also shows how long learning takes, and draws
 accuracy_over_items.svg, accuracy_over_seconds.svg and the same for the loss.
 
-With several folders it compares the machines with that of the first folder, as compare --across=machine does, and
-writes no file. Subfolders are separate sets of runs and need reports of their own. Invalid records are named and left
-out. Files of these names from other programs are overwritten only with --force.
+With several folders it compares the machines with that of the first folder, as compare --across=machine does. Prices
+in machines.toml (docs/machines.md) add costs, and --output then writes machines.png and machines.html: cost over speed.
+
+Subfolders are separate sets of runs and need reports of their own. Invalid records are named and left out. Files of
+these names from other programs are overwritten only with --force.
 
 Exit status: 0 success, 1 nothing to report or a file cannot be written, 2 wrong usage."""
 
@@ -50,6 +52,8 @@ class ReportOptions:
         maximum=1.0,
     )
     target_loss: float | None = option(None, "show when runs reach this loss", minimum=1e-9)
+    machines: Path | None = option(None, "file of prices (default: machines.toml, if it exists)", shown="FILE")
+    machine: str = option("", "machine in --machines; or one for each folder", shown="NAME,...")
     full: bool = option(False, "print all tables, remarks and the runs that would complete the analysis")
     force: bool = option(False, "overwrite files of the same names from other programs")
 
@@ -63,9 +67,12 @@ def main(words: Sequence[str]) -> int:
     if options.target_accuracy is not None and options.target_loss is not None:
         raise entry.Refusal("--target_accuracy and --target_loss are two targets; give one of them")
     if others:
-        if options != ReportOptions(options.folders):
-            raise entry.Refusal(f"options need exactly one folder, got {len(options.folders)}; omit them, or name one")
-        return _machines(first, others)
+        kept = {"output": options.output, "machines": options.machines, "machine": options.machine}
+        if options != ReportOptions(options.folders, **kept, force=options.force and options.output is not None):
+            allowed = "only --machines, --machine, and --output with --force go with several folders"
+            raise entry.Refusal(f"{allowed}, got {len(options.folders)}; omit other options, or name one folder")
+        return _machines(options)
+    from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
     from rnn_scaling.reports import report_files
 
@@ -74,7 +81,8 @@ def main(words: Sequence[str]) -> int:
         target = Target(LOSS, options.target_loss)
 
     try:
-        report_files.report(first, options.output or first, options.force, target, options.full)
+        [listed] = prices.read(options.machines, options.machine)
+        report_files.report(first, options.output or first, options.force, target, options.full, listed)
     except OSError as e:
         if e.errno in (errno.EPIPE, errno.ENOSPC):  # of what is printed: the files' own errors are named where they are
             raise
@@ -82,9 +90,13 @@ def main(words: Sequence[str]) -> int:
     return entry.EXIT_OK
 
 
-def _machines(first: Path, others: Sequence[Path]) -> int:
+def _machines(options: ReportOptions) -> int:
+    from rnn_scaling.analysis import prices
     from rnn_scaling.analysis.comparison import judgement
     from rnn_scaling.reports import comparison
 
-    question = judgement.Question(across=judgement.MACHINE)
-    return max(comparison.compare(first, folder, question) for folder in others)
+    first, *others = options.folders
+    listed = prices.read(options.machines, options.machine, len(options.folders))
+    questions = [judgement.Question(across=judgement.MACHINE, prices=(listed[0], other)) for other in listed[1:]]
+    reports = [comparison.judged(first, folder, question) for folder, question in zip(others, questions)]
+    return comparison.tell_machines(reports, options.output, options.force)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from rnn_scaling import entry, registry
+from rnn_scaling.commands import history
 from rnn_scaling.models import kernels
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS
@@ -62,6 +63,8 @@ def _report(made: sweep.Made) -> int:
     try:
         made.attach_certificates()
         report_files.report(made.out, made.out)
+        if made.history:
+            history.add([made.out], made.history)
     except entry.Refusal as refusal:
         entry.fail(*refusal.lines)
         made.print_failures()

@@ -10,6 +10,7 @@ COMMANDS = {
     "recommend": ("rnn_scaling.commands.recommend", "the settings that train fastest on this machine"),
     "ab": ("rnn_scaling.commands.ab", "which of two settings is faster? runs both in turn"),
     "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and an exit status for CI"),
+    "history": ("rnn_scaling.commands.history", "results over commits: when did it become slower?"),
     "audit": ("rnn_scaling.commands.audit", "finds impossible numbers in tables of scaling results"),
     "import_log": ("rnn_scaling.commands.import_log", "reads logs of other tools into the same tables"),
     "make_tfrecords": ("rnn_scaling.commands.make_tfrecords", "makes a small set of images to train on"),
@@ -18,7 +19,7 @@ COMMANDS = {
     "links": ("rnn_scaling.commands.links", "bandwidth and latency of memory, copies and all-reduces"),
     "phases": ("rnn_scaling.commands.phases", "where does the step of each tower go? from a traced run"),
     "netlab": ("rnn_scaling.commands.netlab", "one run over limited network links (needs root)"),
-    "trace-db": ("rnn_scaling.commands.trace_db", "numbers from an Nsight Systems or nvprof database"),
+    "trace-db": ("rnn_scaling.commands.trace_db", "numbers from an Nsight Systems database"),
     "tensorboard": ("rnn_scaling.commands.tensorboard", "starts TensorBoard: scalars, graph, trace"),
     "completion": ("rnn_scaling.commands.completion", "prints the completion script for bash or zsh"),
 }

@@ -1,7 +1,5 @@
 """python -m rnn_scaling threads: how many inter-op threads do the towers need before dispatch no longer bounds them?"""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling trace-db FILE.sqlite: summarizes a Nsight Systems or nvprof database."""
+"""python -m rnn_scaling trace-db FILE.sqlite: summarizes a database of Nsight Systems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rnn_scaling.settings import flags
 USAGE = """\
 Summarizes a trace database: time by kernel, by copy kind and by API call, launches per second, busy and idle time of
 each device, hidden and exposed copies, gaps with the events around them, streams, NVTX ranges. Reads
-Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databases of nvprof -o. FILE is never changed.
+Nsight Systems' SQLite export (nsys export --type=sqlite REPORT), not databases of nvprof. FILE is never changed.
 
     nsys export --type=sqlite report1.nsys-rep;  ./run.sh trace-db report1.sqlite
     ./run.sh trace-db report1.sqlite --from=2.0 --to=2.5
@@ -83,7 +83,7 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
     with opened(options.file) as db:
         layout = layout_of(db)
         if layout is None:
-            reason = "neither a Nsight Systems export nor an nvprof database"
+            reason = "no SQLite export of Nsight Systems; databases of nvprof are not supported"
             raise TraceDbError(options.file, f"{reason} (tables: {', '.join(list(db.columns)[:5]) or 'none'})")
         span = summary.trace_span(db, layout)
         if span is None:

@@ -19,9 +19,7 @@ _BUFFER_BYTES = 1 << 20
 def build(feed: Feed) -> Source:
     """Images of the files in the folder `feed.options.data_dir`.
 
-    Raises:
-      DataError: if a file breaks a rule of `cifar10_files.check`.
-      ValueError: if the workload's images are others.
+    Raises DataError if a file breaks a rule of `cifar10_files.check`, ValueError if the workload's images are others.
     """
     options, layout = feed.options, feed.layout
     if not isinstance(layout, ImageLayout) or (layout.size, layout.num_classes) != (32, cifar10_files.NUM_CLASSES):

@@ -24,8 +24,7 @@ def count(paths: list[str]) -> int:
 def check(paths: list[str]) -> int:
     """Reads every file once and returns how many images they hold.
 
-    Raises:
-      DataError: if a file cannot be read, is empty, ends within an image, or has a label that is none.
+    Raises DataError if a file cannot be read, is empty, ends within an image, or has a label that is none.
     """
     num_images = 0
     for path in paths:
@@ -42,7 +41,6 @@ def check(paths: list[str]) -> int:
 
 
 def _labels(path: str) -> Iterator[bytes]:
-    """The labels of a file, some at a time."""
     size = 0
     try:
         with input_files.open_regular(path, input_files.UNLIMITED) as file:

@@ -9,19 +9,14 @@ from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.data.synthetic import DrawnSource
 
 
-class _ConstantSource(DrawnSource):
-    def __init__(self, feed: Feed) -> None:
-        drawn = device.build(feed).next_batches(tf.constant(0, tf.int64))
-        super().__init__(feed, lambda step, tower, batch_size: _kept(drawn[tower - feed.first_tower]))
-        self.num_samples = sum(feed.batch_sizes)
-
-
-def _kept(batch: Any) -> Any:
-    # Lengths are constants of the graph: cuDNN wants them in host memory, and would wait to copy them there.
-    parts = (tf.constant(part.numpy()) if part.shape.rank == 1 else tf.identity(part) for part in batch)
-    return type(batch)._make(parts)
-
-
 def build(feed: Feed) -> Source:
     """The batches that the source `device` draws at step 0, at every step."""
-    return _ConstantSource(feed)
+    drawn = device.build(feed).next_batches(tf.constant(0, tf.int64))
+
+    def kept(step: tf.Tensor, tower: int, batch_size: int) -> Any:
+        batch = drawn[tower - feed.first_tower]
+        # Lengths are constants of the graph: cuDNN wants them in host memory, and would wait to copy them there.
+        parts = (tf.constant(part.numpy()) if part.shape.rank == 1 else tf.identity(part) for part in batch)
+        return type(batch)._make(parts)
+
+    return DrawnSource(feed, kept, sum(feed.batch_sizes))

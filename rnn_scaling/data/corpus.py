@@ -48,14 +48,7 @@ class Corpus:
 
 
 def check(data: DataOptions, sides: Sequence[Side]) -> Corpus:
-    """Reads every file once and fails on the first that breaks a rule.
-
-    Args:
-      data: names the files, `bos`, `eos` and `unk_id`.
-
-    Raises:
-      DataError: if a file breaks a rule of this module.
-    """
+    """Reads every file once and fails on the first that breaks a rule of this module, with a DataError."""
     checked = [_checked_side(data, side) for side in sides]
     files = {f"{side.name}_file_name": getattr(data, f"{side.name}_file_name") for side in sides}
     lines = {path: count_lines(path, flag=flag) for flag, path in files.items()}
@@ -99,30 +92,25 @@ class Stamps:
     """Sizes and times of the last change of some files, to see later whether these are still the same."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._known = {path: _stamp(path) for path in paths}
+        self._known = {path: stamp(path) for path in paths}
 
     def change(self) -> str:
         """The error message for files that have changed since; "" if none has."""
-        changed = [path for path, stamp in self._known.items() if _stamp(path) != stamp]
+        changed = [path for path, before in self._known.items() if stamp(path) != before]
         remedy = "changed while the run read it; run it again on files that stay"
         return f"{' and '.join(changed)} {remedy}" if changed else ""
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
+def stamp(path: str) -> list[int] | None:
     """Size in bytes and time of the last change in ns; None where they cannot be had."""
-    try:
+    with contextlib.suppress(OSError, ValueError):
         status = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return status.st_size, status.st_mtime_ns
+        return [status.st_size, status.st_mtime_ns]
+    return None
 
 
 def _read_vocabulary(path: str, vocab_size: int, *, flag: str) -> tuple[bytes, ...]:
-    """The first `vocab_size` words of a vocabulary; `flag`: without its `_file`.
-
-    Raises:
-      DataError: if the file cannot be read, is empty, or one of these lines is not one new word in UTF-8.
-    """
+    """The first `vocab_size` words of a vocabulary, a new one in each line; `flag`: without its `_file`."""
     first_line: dict[bytes, int] = {}
     for number, line in enumerate(itertools.islice(_lines(path, f"{flag}_file"), vocab_size), start=1):
         word = line.rstrip(b"\r")
@@ -141,11 +129,7 @@ def _read_vocabulary(path: str, vocab_size: int, *, flag: str) -> tuple[bytes, .
 
 
 def count_lines(path: str, *, flag: str) -> int:
-    """Lines of a text file that is UTF-8 and not empty; a last line without `\\n` counts.
-
-    Raises:
-      DataError: if the file cannot be read, is empty, or is not UTF-8.
-    """
+    """Lines of a text file, which is UTF-8 and not empty; a last line without `\\n` counts."""
     count = sum(1 for _ in _lines(path, flag))
     if not count:
         raise DataError(f"{path}: an empty file; expected sentences, one a line")
@@ -194,6 +178,5 @@ def _lines(path: str, flag: str) -> Iterator[bytes]:
 
 
 def _shown(word: bytes) -> str:
-    """A word as part of a one-line message."""
     text = ascii(word.decode())
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."

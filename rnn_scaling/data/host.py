@@ -5,6 +5,7 @@ comparison of the two shows the cost of the way alone. With a global batch that 
 are others, of the same shapes.
 """
 
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -20,11 +21,9 @@ class _AsDrawn:
         self._source, self._feed = source, feed
 
     def next_batches(self, step: tf.Tensor) -> list[Any]:
-        feed, batches = self._feed, []
-        for device, batch_size, batch in zip(feed.devices, feed.own_batch_sizes, self._source.next_batches(step)):
-            with tf.device(device):
-                batches.append(feed.layout.as_drawn(batch, batch_size, feed.max_lengths))
-        return batches
+        feed, batches = self._feed, self._source.next_batches(step)
+        known = functools.partial(feed.layout.as_drawn, lengths=feed.max_lengths)
+        return pipeline.on_each(feed.devices, known, batches, feed.own_batch_sizes)
 
 
 def build(feed: Feed) -> Source:

@@ -19,11 +19,7 @@ _PATTERN, _NOISE = (6, 8, 3), 12.0  # coarse pixels of a pattern; deviation of t
 
 
 def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
-    """One record.
-
-    Args:
-      size: height and width.
-    """
+    """One record; `size`: height and width."""
     pattern = np.random.default_rng([seed, 0, label]).uniform(0, 255, _PATTERN)
     noise = np.random.default_rng([seed, 1, number]).normal(0, _NOISE, (*size, 3))
     pixels = tf.image.resize(pattern, size, method="bicubic") + noise.astype(np.float32)
@@ -36,11 +32,7 @@ def example(number: int, label: int, size: Sequence[int], seed: int) -> bytes:
 
 
 def write(folder: str, num_images: int, num_files: int, num_classes: int, width: int, seed: int) -> None:
-    """Writes the files; a folder that is missing is made.
-
-    Raises:
-      OSError: if a file cannot be written, or the folder holds files of another set.
-    """
+    """Writes the files, their folder too; OSError if one cannot be written, or the folder holds another set."""
     size = (width * 3 // 4, width)
     names = [f"train-{file:05}-of-{num_files:05}" for file in range(num_files)]
     os.makedirs(folder, exist_ok=True)

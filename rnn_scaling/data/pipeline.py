@@ -4,7 +4,7 @@ Towers are those of all workers. Each worker runs the whole pipeline and keeps w
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -69,62 +69,64 @@ def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     return dataset.flat_map(pieces)
 
 
+def on_each(devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+    """What `make` gives on each device, of that device's element of every column."""
+    made = []
+    for device, *elements in zip(devices, *columns, strict=True):
+        with tf.device(device):
+            made.append(make(*elements))
+    return made
+
+
 def host_of(device: str) -> str:
     """The CPU:0 of the task that `device` belongs to."""
     return tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
 
 
-class _Prefetched:
+class _PipelineSource:
+    """A `Source` whose batches come in order, whatever the step."""
+
+    def __init__(self, take: Callable[[], list[Any]], keep: Any, num_samples: int | None) -> None:
+        """keep: what must live as long as this, such as tables."""
+        self._take, self._keep, self.num_samples = take, keep, num_samples
+
+    def next_batches(self, step: tf.Tensor) -> list[Any]:
+        return self._take()
+
+
+def _prefetched(dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int) -> Callable[[], list[Any]]:
     """Background threads copy batches to the devices ahead of the step."""
-
-    num_samples: int | None = None
-
-    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int, keep: Any):
-        self._keep = keep
-        # It holds buffer_size batches on each device, and the same number for it on the host.
-        self._iterator = multi_device_iterator_ops.OwnedMultiDeviceIterator(
-            dataset,
-            list(devices),
-            max_buffer_size=buffer_size,
-            prefetch_buffer_size=buffer_size,
-            source_device=host_of(devices[0]),
-        )
-
-    def next_batches(self, step: tf.Tensor) -> list[Any]:
-        del step  # elements come in order
-        return self._iterator.get_next()
+    # It holds buffer_size batches on each device, and the same number for it on the host.
+    iterator = multi_device_iterator_ops.OwnedMultiDeviceIterator(
+        dataset,
+        list(devices),
+        max_buffer_size=buffer_size,
+        prefetch_buffer_size=buffer_size,
+        source_device=host_of(devices[0]),
+    )
+    return iterator.get_next
 
 
-class _OnDemand:
+def _on_demand(dataset: tf.data.Dataset, devices: Sequence[str]) -> Callable[[], list[Any]]:
     """The step itself takes the batches from the host's pipeline and copies them."""
+    host = host_of(devices[0])
+    with tf.device(host):
+        iterator = iter(dataset)
 
-    num_samples: int | None = None
+    def take() -> list[Any]:
+        with tf.device(host):
+            elements = [iterator.get_next() for _ in devices]
+        return on_each(devices, lambda element: type(element)._make(map(tf.identity, element)), elements)
 
-    def __init__(self, dataset: tf.data.Dataset, devices: Sequence[str], keep: Any):
-        self._keep = keep
-        self._devices = tuple(devices)
-        self._host = host_of(devices[0])
-        with tf.device(self._host):
-            self._iterator = iter(dataset)
-
-    def next_batches(self, step: tf.Tensor) -> list[Any]:
-        del step  # elements come in order
-        with tf.device(self._host):
-            elements = [self._iterator.get_next() for _ in self._devices]
-        batches = []
-        for device, element in zip(self._devices, elements):
-            with tf.device(device):
-                batches.append(type(element)._make(map(tf.identity, element)))
-        return batches
+    return take
 
 
 def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None, num_samples: int | None = None) -> Source:
-    """A source that deals the pipeline's batches to the towers.
+    """A source that deals the batches of an endless pipeline to the towers.
 
     Args:
-      dataset: an endless pipeline; its batches have the sizes `feed.pipeline_batch_sizes`, in turn.
-      feed: where batches go, and with `prefetch_data_to_device` how many are kept ready on each device, at least;
-        otherwise nothing is taken before the step asks.
+      dataset: its batches have the sizes `feed.pipeline_batch_sizes`, in turn.
+      feed: with `prefetch_data_to_device` batches are kept ready on each device; otherwise the step asks for each.
       num_samples: of an epoch; None: not counted.
     """
     options = feed.options
@@ -134,10 +136,8 @@ def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None, num_sample
         if feed.first_step:
             dataset = dataset.skip(feed.first_step * len(feed.devices))
         dataset = _synchronous(dataset, num_threads=options.num_parallel_calls)
-    source: _Prefetched | _OnDemand
     if options.prefetch_data_to_device:
-        source = _Prefetched(dataset, feed.devices, options.prefetch_buffer_size, keep)
+        take = _prefetched(dataset, feed.devices, options.prefetch_buffer_size)
     else:
-        source = _OnDemand(dataset, feed.devices, keep)
-    source.num_samples = num_samples
-    return source
+        take = _on_demand(dataset, feed.devices)
+    return _PipelineSource(take, keep, num_samples)

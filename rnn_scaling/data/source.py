@@ -52,14 +52,7 @@ class Source(Protocol):
     """
 
     def next_batches(self, step: Any) -> list[Any]:
-        """One batch a tower, each on its tower's device, of the type that the feed's layout makes.
+        """One batch for each of the feed's devices, on it, of the type that the feed's layout makes.
 
-        Called while a `tf.function` is traced, once for each step that the function runs.
-
-        Args:
-          step: number of the step, an int64 scalar tensor; steps count from 0.
-
-        Returns:
-          As many batches as the feed has devices, in their order.
+        Called while a `tf.function` is traced, once a step that it runs. `step`: its number from 0, an int64 scalar.
         """
-        ...

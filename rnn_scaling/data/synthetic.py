@@ -1,10 +1,12 @@
 """Random batches: what the sources that make them share."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from rnn_scaling.data.pipeline import on_each
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import TextLayout
 
@@ -15,26 +17,20 @@ _DRAW_BITS = 20
 class DrawnSource:
     """A `Source` whose batches are made on their towers' devices, by `batch_of(step, tower, batch_size)`."""
 
-    def __init__(self, feed: Feed, batch_of: Callable[[tf.Tensor, int, int], Any]) -> None:
-        self._feed, self._batch_of = feed, batch_of
+    def __init__(
+        self, feed: Feed, batch_of: Callable[[tf.Tensor, int, int], Any], num_samples: int | None = None
+    ) -> None:
+        self._feed, self._batch_of, self.num_samples = feed, batch_of, num_samples
 
     def next_batches(self, step: tf.Tensor) -> list[Any]:
-        batches = []
-        towers = zip(self._feed.devices, self._feed.own_batch_sizes)
-        for tower, (device, batch_size) in enumerate(towers, self._feed.first_tower):
-            with tf.device(device):
-                batches.append(self._batch_of(step, tower, batch_size))
-        return batches
+        feed, towers = self._feed, range(len(self._feed.batch_sizes))[self._feed.own_towers]
+        return on_each(feed.devices, functools.partial(self._batch_of, step), towers, feed.own_batch_sizes)
 
 
 def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -> Any:
     """The batch of one tower at one step: a pure function of the feed's seed, `step` and `tower`.
 
-    The number of towers changes nothing, and neither does the kind of device.
-
-    Args:
-      step: int64 scalar.
-      tower: its index, below 2**18; a number or an int64 scalar.
+    The number of towers changes nothing, and neither does the kind of device. `tower` is below 2**18.
     """
 
     def seed_of(stream: int) -> tf.Tensor:
@@ -48,12 +44,7 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
 
 
 def seed_pair(seed: int, step: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:
-    """Two int64 seed words that differ for each (seed, step, index).
-
-    Args:
-      step: int64 scalar.
-      index: of what is drawn in a step, below 2**20.
-    """
+    """Two int64 seed words that differ for each (seed, step, index); index: of a draw in a step, below 2**20."""
     high = (seed % (1 << (63 - _DRAW_BITS))) << _DRAW_BITS
     with tf.device("CPU:0"):  # generators take their seed from host memory, also on GPUs
         return tf.stack([tf.cast(index, tf.int64) + high, tf.cast(step, tf.int64)])

@@ -121,7 +121,6 @@ def _to_ids(
     Args:
       lines: [B] strings.
       longest: words of a sentence at most.
-      table: word -> id.
       pad_to: words of every sentence with its padding; 0: of the longest one.
     """
     batch_size = lines.shape[0]

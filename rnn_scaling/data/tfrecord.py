@@ -36,8 +36,7 @@ _FEATURES = {ENCODED: tf.string, LABEL: tf.int64}
 def build(feed: Feed) -> Source:
     """Images of the files in the folder `feed.options.data_dir`.
 
-    Raises:
-      DataError: if there is no file, or the first record of one is none of an image.
+    Raises DataError if there is no file, or the first record of one is none of an image.
     """
     options, layout = feed.options, feed.layout
     if not isinstance(layout, ImageLayout):
@@ -65,7 +64,6 @@ def build(feed: Feed) -> Source:
 
 
 def _records(paths: Sequence[str], feed: Feed) -> tf.data.Dataset:
-    """Endless records."""
     options = feed.options
     names, open_files = tf.data.Dataset.from_tensor_slices(paths), 1
     if not options.disable_shuffle:

@@ -55,11 +55,8 @@ def allowed_mb() -> int:
 def open_regular(path: str | os.PathLike[str], max_bytes: float | None = None) -> io.BufferedReader:
     """Opens a regular file, or a link to one, for reading; never waits for a writer, and starts no device.
 
-    Args:
-      max_bytes: larger files are refused, also if they grow while they are read; None: the limit of `allow`.
-
-    Raises:
-      OSError: if it cannot be read; `strerror` says why.
+    Raises OSError, whose `strerror` says why, also if the file is larger than `max_bytes` (None: the limit of
+    `allow`), or grows beyond it while it is read.
     """
     limit = _limit_mb[0] * 1e6 if max_bytes is None else max_bytes
     try:
@@ -89,8 +86,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 def parse_json(text: str) -> Any:
     """The value of a JSON text; strings in it have no lone surrogates.
 
-    Raises:
-      JsonError: if it is no JSON, has numbers of thousands of digits, or is nested deeper than `MAX_DEPTH`.
+    Raises JsonError if it is no JSON, has numbers of thousands of digits, or is nested deeper than `MAX_DEPTH`.
     """
     try:
         value = json.loads(text)
@@ -106,11 +102,7 @@ def parse_json(text: str) -> Any:
 
 
 def json_text(content: Any, indent: int | None = 1, default: Callable[[Any], Any] | None = None) -> str:
-    """The JSON of what every command prints or writes: valid everywhere, so NaN and infinities become null.
-
-    Args:
-      indent: blanks a level; None: one line.
-    """
+    """The JSON that every command writes, valid everywhere: NaN and infinities become null; `indent` None: one line."""
     try:
         return json.dumps(content, indent=indent, allow_nan=False, default=default) + "\n"
     except ValueError:

@@ -22,11 +22,7 @@ class Table:
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Value]], padded: bool = True) -> str:
-    """A Markdown table.
-
-    Args:
-      rows: a value for each column; None is shown as "n/a", a number with 6 digits, a text whatever is in it.
-    """
+    """A Markdown table; None is shown as "n/a", a number with 6 digits, a text whatever is in it."""
     cells = [[shown(value) for value in row] for row in (head, *rows)]
     if not padded:
         return "".join(f"| {' | '.join(row)} |\n" for row in (cells[0], ["---"] * len(head), *cells[1:]))

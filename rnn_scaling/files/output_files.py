@@ -27,8 +27,7 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A new file next to `path`, which replaces it in one step when the block ends well, and is removed otherwise.
 
-    Raises:
-      OSError: if nothing may be written there; what was at `path` is then still there.
+    Raises OSError if nothing may be written there; what was at `path` is then still there.
     """
     target = Path(path)
     _refuse_special(target)
@@ -52,8 +51,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def open_new(path: Path) -> TextIO:
     """Opens an empty text file for lines that others read while it grows; an older file loses this name alone.
 
-    Raises:
-      OSError: if the name is that of a link or of no regular file, or nothing may be written there.
+    Raises OSError if the name is that of a link or of no regular file, or nothing may be written there.
     """
     _refuse_special(path)
     path.unlink(missing_ok=True)  # truncating would empty every other name of a file with several
@@ -64,8 +62,7 @@ def open_new(path: Path) -> TextIO:
 def open_own(path: Path, flags: int) -> int:
     """Opens a file that this program writes to again, made if it is missing; returns the descriptor.
 
-    Raises:
-      OSError: if it is a link, has several names or is no regular file; `strerror` says what to do.
+    Raises OSError, whose `strerror` says what to do, if it is a link, has several names or is no regular file.
     """
     refuse_link(path)  # the flag O_NOFOLLOW is for one that comes now
     handle = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -84,10 +81,6 @@ def _refuse_special(path: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuses to write through a link: it may lead to a file of somebody else, or to none.
-
-    Raises:
-      OSError: if it is one; `strerror` says what to do.
-    """
+    """Refuses to write through a link, with an OSError: it may lead to a file of somebody else, or to none."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "a link, and nothing is written through links; remove it", str(path))

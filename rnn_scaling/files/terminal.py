@@ -113,9 +113,7 @@ class Board:
     def __init__(
         self, total: int, layout: str, *, enabled: bool = True, stream: TextIO | None = None, **options: Any
     ) -> None:
-        """total: of what the bar counts; 0: not known, and there is none.
-        stream: where to; sys.stderr when not given.
-        """
+        """total: of what the bar counts; 0: not known, and there is none. stream: sys.stderr when not given."""
         self._stream, self._enabled, self._bar = stream or sys.stderr, enabled, None
         if enabled and total and self._stream.isatty():
             with contextlib.suppress(ImportError):  # an environment of another framework has none
@@ -149,9 +147,7 @@ class Board:
     ) -> None:
         """Moves the bar, if there is one, to a position of `total`; what is None stays as it is.
 
-        Args:
-          description, postfix: texts before the bar and behind it.
-          redraw: False draws it ten times a second at most, for calls that cost time.
+        Without `redraw` it is drawn ten times a second at most, for calls that cost time.
         """
         if self._bar is None:
             return

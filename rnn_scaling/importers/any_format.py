@@ -13,9 +13,7 @@ WINDOW = 256 << 10  # characters that are searched together for a known format
 def formats_of(path: Path) -> list[str]:
     """The formats of the first window of a file in which any is found, as names of registry.IMPORTERS.
 
-    Raises:
-      OSError: if the file cannot be read.
-      LogError: if it is no text, or of no known format.
+    Raises OSError if the file cannot be read, and LogError if it is no text, or of no known format.
     """
     for window in windows(path):
         names = [name for name in registry.IMPORTERS if registry.load(registry.IMPORTERS, name).detect(window)]
@@ -26,11 +24,7 @@ def formats_of(path: Path) -> list[str]:
 
 
 def read_all(paths: Sequence[Path], format: str = "auto") -> tuple[list[ImportedLog], list[str]]:
-    """Reads files in the given format, or each in every format that it seems to hold.
-
-    Returns:
-      What was read, and for each format that could not be read a sentence.
-    """
+    """Reads files in the given format, or in every one that they seem to hold; with a sentence for each that failed."""
     logs, errors = [], []
     for path in paths:
         try:

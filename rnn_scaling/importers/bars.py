@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rnn_scaling.importers import line_clock, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, numbered, untag
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact
+from rnn_scaling.importers.points import Cell, ScalingRow, exact
 
 UNIT = "steps/s"
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"  # as bars show it; short, so that no line takes long
@@ -67,8 +67,7 @@ class Bar:
             rate = Cell(mean, unit, f"{mean:.{max(0, math.ceil(-math.log10(unit)))}f}")
             rows.append(ScalingRow(source, counted[-1][0], rate=rate, rate_unit=UNIT, extra={"steps": exact(steps)}))
         start = f"The first of {len(lasts)} bars is left out." if lasts[1:] else "Its start counts in the rate."
-        table = ScalingTable(f"{self.format} progress bar", tuple(rows))
-        return finish(self.format, source, [table], [*self.notes, start], Problems(), "no progress bar with a rate")
+        return finish(self.format, source, rows, (), [*self.notes, start], Problems(), "no progress bar with a rate")
 
     def _main(self, lines: Iterable[str]) -> list[tuple[int, re.Match[str]]]:
         found: dict[tuple[object, ...], list[tuple[int, re.Match[str]]]] = {}

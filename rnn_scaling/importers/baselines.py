@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import ImportedRow
 from rnn_scaling.importers.points import ScalingRow
 
 APART = 0.05  # relative: runs on one device whose rates differ by more are named
@@ -97,7 +96,7 @@ def _group(row: ScalingRow) -> tuple:
 
 def _base(row: ScalingRow) -> str:
     """What a run on one device must share with a row to be its baseline."""
-    return row.base if isinstance(row, ImportedRow) else row.series
+    return row.series if row.base is None else row.base
 
 
 def _baseline(row: ScalingRow, ones: _Ones) -> tuple[list[ScalingRow], str]:

@@ -13,8 +13,8 @@ from rnn_scaling.importers.points import ScalingRow
 
 COLUMNS = ("Where", "Strength", "Row", "Number", "Printed", "Relation")
 _FIELDS = {
-    "batch_size": "batch size", "global_batch_size": "global batch size", "batches": "batches", "seconds": "seconds",
-    "rate": "rate", "speedup": "speedup", "efficiency": "efficiency", "work": "total items",
+    "batch_size": "batch size", "global_batch_size": "global batch size", "seconds": "seconds", "rate": "rate",
+    "speedup": "speedup",
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, parse_cell
+from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -26,13 +26,6 @@ _LOGGED = re.compile(r"\s{0,8}[A-Z]{4,8}\|[\d:T.-]{10,30}\|[^|]{1,80}\|\d{1,5}\|
 _TAG = re.compile(
     r"[^\[\]|]{0,40}?\[(?:[^\[\]]{0,60},)?(\d{1,7})\]<std(?:out|err|diag)>:? ?|\[(\d{1,7})\] |\s{0,6}(\d{1,6}): "
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class ImportedRow(ScalingRow):
-    """A row of which less than its series must agree with a run on one device for that to be its baseline: `base`."""
-
-    base: str = ""
 
 
 class LogError(ValueError):
@@ -62,8 +55,8 @@ class ImportedLog:
 
     format: str
     source: str
-    # Points of a scaling measurement (ScalingTable), or any other numbers (Table).
-    tables: tuple[ScalingTable | Table, ...]
+    rows: tuple[ScalingRow, ...] = ()  # points of a scaling measurement
+    tables: tuple[Table, ...] = ()  # any other numbers
     notes: tuple[str, ...] = ()  # what the numbers of this format mean and what it lacks, one sentence each
     problems: tuple[Problem, ...] = ()  # lines that could not be used; the rest was
     # What stands out among the numbers, such as a step or a link far slower than the others, a sentence each.
@@ -94,29 +87,33 @@ class Problems:
         """The problems in the order of their lines."""
         return tuple(sorted(self._first.values(), key=lambda problem: problem.line))
 
-    def __bool__(self) -> bool:
-        return bool(self._first)
-
 
 def finish(
     format: str,
     source: str,
-    tables: Iterable[ScalingTable | Table],
+    rows: Iterable[ScalingRow],
+    tables: Iterable[Table],
     notes: Iterable[str],
     problems: Problems,
     nothing: str,
     remarks: Iterable[str] = (),
 ) -> ImportedLog:
     """The result; without any row it is an error."""
-    kept = tuple(table for table in tables if table.rows)
+    points, kept = tuple(rows), tuple(table for table in tables if table.rows)
     faults = problems.all()
-    if not kept:
+    if not (points or kept):
         first = faults[0] if faults else Problem(1, nothing)
         raise LogError(source, first.line, first.reason)
     kept_remarks = list(remarks)
     if len(kept_remarks) > MAX_REMARKS:
         kept_remarks[MAX_REMARKS:] = [f"{source}: and {len(kept_remarks) - MAX_REMARKS} more of this kind"]
-    return ImportedLog(format, source, kept, tuple(notes), faults, tuple(kept_remarks))
+    return ImportedLog(format, source, points, kept, tuple(notes), faults, tuple(kept_remarks))
+
+
+def detector(regex: str | re.Pattern[str], *needles: str) -> Callable[[str], bool]:
+    """A `detect`: whether a text has one of the needles, which is quick to see, and what the regex matches."""
+    pattern = re.compile(regex)
+    return lambda head: any(needle in head for needle in needles) and bool(pattern.search(head))
 
 
 def numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -196,9 +193,7 @@ def _number(text: str, what: str, least: float, rule: str) -> float:
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a file with their ends, in pieces of at most `PIECE` bytes; bytes that are no UTF-8 become U+FFFD.
 
-    Raises:
-      OSError: if the file cannot be read.
-      LogError: if it is no text.
+    Raises OSError if the file cannot be read, and LogError if it is no text.
     """
     with input_files.open_regular(path) as file:
         head = file.read(4096)

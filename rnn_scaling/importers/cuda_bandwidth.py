@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, positive
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, finish, positive
 
 FORMAT = "bandwidth_test"
-_DETECT = re.compile(r"\[CUDA Bandwidth Test\]|\b(Host to Device|Device to Host|Device to Device) Bandwidth, \d")
+detect = detector(
+    r"\[CUDA Bandwidth Test\]|\b(Host to Device|Device to Host|Device to Device) Bandwidth, \d", "Bandwidth"
+)
 _DEVICE = re.compile(r"\s*Device (\d+): (.+)")
 _KIND = re.compile(r"\s*(Host to Device|Device to Host|Device to Device) Bandwidth, (\d+) Device\(s\).*")
 _MEMORY = re.compile(r"\s*(PINNED|PAGEABLE) Memory Transfers(?:.*Bandwidth\(([MG]B/s)\))?.*")  # write-combined
@@ -33,11 +35,6 @@ class _State:
     rows_since: int = 0
 
 
-def detect(head: str) -> bool:
-    """The program's first line, or a heading of its results."""
-    return "Bandwidth" in head and bool(_DETECT.search(head))
-
-
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads every size of every copy. Raises LogError if no number is there."""
     problems = Problems()
@@ -56,7 +53,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     if state.kind and not state.rows_since:
         problems.add(last, f"the file ends before the numbers of {state.kind}")
     table = Table("Copy bandwidth (bandwidthTest)", COLUMNS, tuple(rows))
-    return finish(FORMAT, source, [table], _notes(rows), problems, "no result of bandwidthTest in this file")
+    return finish(FORMAT, source, (), [table], _notes(rows), problems, "no result of bandwidthTest in this file")
 
 
 def _read(text: str, state: _State, rows: list[tuple]) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, finish, positive
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact, parse_cell
+from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, detector, finish, positive
+from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
@@ -23,6 +23,7 @@ _TRAIN = re.compile(
     r"TRAIN \[(\d{1,7})\]\[(\d{1,9})/(\d{1,9})\]\s+Time (\S+) \((\S+?)\).{0,80}?Tok/s (\S+) \((\S+?)\)"
     r"(?:\s+Loss/tok (\S+))?"
 )
+detect = detector(_TRAIN, "TRAIN [")
 _EPOCH = re.compile(r"Performance: Epoch: (\d{1,7})\s+Training: (\S+) Tok/s")
 _OPTION = re.compile(r"\b(math|train[-_]batch[-_]size|train[-_]global[-_]batch[-_]size)[ =]'?([\w.]{1,20})")
 _GLOBAL_BATCH = re.compile(r"\bglobal_batch_size\W{1,4}(?:value\W{1,4})?(\d{1,12})\b")
@@ -61,10 +62,6 @@ class _GnmtRun:
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def detect(head: str) -> bool:
-    return "TRAIN [" in head and bool(_TRAIN.search(head))
-
-
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads one row a run. Raises LogError if no TRAIN line is there."""
     problems = Problems()
@@ -92,9 +89,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         rows += [row] if row else []
         remarks += sentences
     epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
-    table = ScalingTable("GNMT", tuple(rows))
     nothing = "no TRAIN line of GNMT in this file"
-    return finish(FORMAT, source, [table, epochs] if runs else [], NOTES, problems, nothing, remarks)
+    return finish(FORMAT, source, rows, [epochs], NOTES, problems, nothing, remarks)
 
 
 def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list[_GnmtRun]:

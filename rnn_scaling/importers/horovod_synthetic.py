@@ -6,17 +6,19 @@ Format: horovod/horovod, examples/*/*_synthetic_benchmark*.py.
 import dataclasses
 import math
 import re
+import statistics
 from collections.abc import Iterable
 
 from rnn_scaling.importers import outliers, rank_totals
-from rnn_scaling.importers.common import ImportedLog, not_negative, positive, printed
+from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, detector, not_negative, positive, printed
 from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"
 UNIT = "images/s"
-MOST_ITERATIONS = 10_000  # whose rates are kept to find slow ones
-_DETECT = re.compile(r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ")
+detect = detector(
+    r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |\bTotal img/sec on \S+ \w+\(s\): ", "img/sec", "Img/sec"
+)
 _SETTING = re.compile(r"(Model|Batch size|Number of (?:GPU|CPU)s): (.*)")
 _ITER = re.compile(r"Iter #(\d+): (\S+) img/sec per (\w+)\s*")
 _EACH = re.compile(r"Img/sec per (\w+): (\S+) \+-\s?(\S+)\s*")
@@ -32,29 +34,13 @@ NOTES = (
 
 @dataclasses.dataclass
 class _HorovodStream:
-    """The output of one rank (or of a log without tags) so far; `rates` of the iterations by number."""
+    """The output of one rank (or of a log without tags) so far."""
 
     settings: dict[str, str] = dataclasses.field(default_factory=dict)
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
     per_device: str = ""  # images/s of a device, as printed
     line: int = 0
-    rates: list[float] = dataclasses.field(default_factory=list)
+    rates: list[float] = dataclasses.field(default_factory=list)  # of the first MAX_ROWS iterations, by number
     is_on_cpus: bool = False  # a line says "per CPU" and not "per GPU"
-
-    def add(self, rate: float) -> None:
-        """Takes one iteration's rate into mean and variance (Welford)."""
-        self.count += 1
-        step = rate - self.mean
-        self.mean += step / self.count
-        self.squares += step * (rate - self.mean)
-        if len(self.rates) < MOST_ITERATIONS:
-            self.rates.append(rate)
-
-
-def detect(head: str) -> bool:
-    return ("img/sec" in head or "Img/sec" in head) and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
@@ -65,7 +51,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 class _HorovodReader(RankReader[_HorovodStream]):
-    format, title = FORMAT, "Horovod synthetic benchmark"
+    format = FORMAT
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -84,7 +70,8 @@ class _HorovodReader(RankReader[_HorovodStream]):
             self.totals.append(self._total(match, line, rank, stream))
         elif match := _ITER.fullmatch(text):
             stream = self._stream(rank)
-            stream.add(positive(match[2], "img/sec of an iteration"))
+            rate = positive(match[2], "img/sec of an iteration")
+            stream.rates += [rate] if len(stream.rates) < MAX_ROWS else []
             stream.is_on_cpus |= match[3] == "CPU"
             stream.line = line
         elif match := _EACH.fullmatch(text):
@@ -123,7 +110,7 @@ class _HorovodReader(RankReader[_HorovodStream]):
 
     def end_without_total(self, rank: int | None) -> None:
         stream = self.streams.get(rank)
-        if stream is None or not stream.count:
+        if stream is None or not stream.rates:
             return
         line = stream.line
         try:
@@ -131,12 +118,13 @@ class _HorovodReader(RankReader[_HorovodStream]):
         except ValueError as e:
             self.problems.add(line, str(e), "bad number")
             return
-        text = f"no 'Total img/sec' follows iteration {stream.count}: the run is cut short; "
-        text += f"its rate is {devices} * the mean of {stream.count} iterations"
+        count, mean = len(stream.rates), devices * statistics.fmean(stream.rates)
+        text = f"no 'Total img/sec' follows iteration {count}: the run is cut short; "
+        text += f"its rate is {devices} * the mean of {count} iterations"
         self.problems.add(line, text, "cut short")
         # The iterations were printed to 0.1; so is their mean.
-        rate = Cell(devices * stream.mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{devices * stream.mean:.1f}")
-        spread = 1.96 * devices * math.sqrt(stream.squares / stream.count)
+        rate = Cell(mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{mean:.1f}")
+        spread = 1.96 * devices * statistics.pstdev(stream.rates)
         self.cut.append(_row(self.source, line, stream, devices, rate, Cell(spread, 0.1, f"{spread:.1f}")))
 
 
@@ -146,8 +134,8 @@ def _row(
     extra: dict[str, Cell | None] = {"1.96 std of iterations (images/s)": spread}
     if stream.per_device:
         extra["images/s of rank 0"] = parse_cell(stream.per_device)
-    if stream.count:
-        extra["iterations"] = exact(stream.count)
+    if stream.rates:
+        extra["iterations"] = exact(len(stream.rates))
     return ScalingRow(
         source,
         line,

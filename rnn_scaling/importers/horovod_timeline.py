@@ -84,7 +84,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         notes.append(f"{trace.cycles} cycles of Horovod's background thread were marked.")
     tables = [trace.activities(), trace.per_tensor(), trace.ranks_table()] if trace.by_activity else []
     nothing = "no activity that began and ended in this timeline"
-    return finish(FORMAT, source, tables, notes, problems, nothing)
+    return finish(FORMAT, source, (), tables, notes, problems, nothing)
 
 
 class _Trace:

@@ -6,17 +6,14 @@ Format: huggingface/transformers, `speed_metrics` of trainer_utils.py; newer ver
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed
-from rnn_scaling.importers.points import ScalingRow, ScalingTable
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, finish, printed
+from rnn_scaling.importers.points import ScalingRow
 
 FORMAT = "hugging_face"
 UNIT = "samples/s"
 _RATE = re.compile(r"""['"]train_samples_per_second['"]: ['"]?([^'",}\s]+)""")
+detect = detector(_RATE, "train_samples_per_second")
 NOTES = ("The rate is samples of all devices over the whole of train(): its first step, evaluation and saving count.",)
-
-
-def detect(head: str) -> bool:
-    return "train_samples_per_second" in head and bool(_RATE.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
@@ -30,5 +27,4 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
                 problems.add(line, str(e))
         if problems.too_many(line, len(rows), "rows"):
             break
-    table = ScalingTable("Hugging Face Trainer", tuple(rows))
-    return finish(FORMAT, source, [table], NOTES, problems, "no train_samples_per_second in this file")
+    return finish(FORMAT, source, rows, (), NOTES, problems, "no train_samples_per_second in this file")

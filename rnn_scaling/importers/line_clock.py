@@ -37,13 +37,10 @@ class _Point:
 
 
 def read(events: Iterable[Event], format: str, terms: Terms) -> LogReading:
-    """The rate of the steps by the arrival of their lines.
+    """The rate of the steps by the arrival of their lines. Raises ValueError if stretches are too few, or too short.
 
     What counts are stretches from line to line in which the step grows; a line that repeats a step is none. Where the
     step falls, a new epoch has begun: the time since the line before is left out, since its steps are unknown.
-
-    Raises:
-      ValueError: if there are too few stretches, or they are too short.
     """
     epochs, lines = _epochs(events)
     stretches = sum(len(points) - 1 for points in epochs)

@@ -11,14 +11,14 @@ from typing import Any
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, numbered
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable, exact
+from rnn_scaling.importers.common import ImportedLog, Problems, detector, finish, finite, numbered
+from rnn_scaling.importers.points import Cell, ScalingRow, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
 _V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
 _V05 = re.compile(r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) (\w{1,80})(?:: (.*))?")
-_DETECT = re.compile(r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(")
+detect = detector(r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(", ":::ML")
 TITLE = "MLPerf runs"
 NO_SCORE = "no score"
 NO_DEVICES = (
@@ -72,10 +72,6 @@ class _MlperfRun:
         return None if self.start is None or self.stop is None else (self.stop - self.start) / 1e3
 
 
-def detect(head: str) -> bool:
-    return ":::ML" in head and bool(_DETECT.search(head))
-
-
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads every run; one without run_stop, or aborted, has no time to target. Raises LogError if no run started."""
     problems = Problems()
@@ -104,9 +100,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     for run in started:
         _check(run, problems)
     rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
-    reached = ScalingTable("MLPerf runs that reached their target", tuple(rows))
     every = Table(TITLE, COLUMNS, tuple(_row(run) for run in started))
-    return finish(FORMAT, source, (reached, every), [*NOTES, *_notes(started)], problems, nothing)
+    return finish(FORMAT, source, rows, [every], [*NOTES, *_notes(started)], problems, nothing)
 
 
 def _read_event(text: str) -> Any:

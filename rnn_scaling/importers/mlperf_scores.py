@@ -51,8 +51,6 @@ def _groups(logs: Sequence[ImportedLog]) -> dict[tuple[Value, ...], list[tuple[s
     groups: dict[tuple[Value, ...], list[tuple[str, float | None]]] = {}
     for log in logs:
         for log_table in log.tables if log.format == mlperf.FORMAT else ():
-            if not isinstance(log_table, Table):
-                continue
             keys = zip(*(log_table.column(name) for name in _GROUPED))
             for key, status, seconds in zip(keys, log_table.column("Status"), log_table.column("Run (s)")):
                 is_scored = status == "success" and isinstance(seconds, float) and seconds > 0
@@ -71,11 +69,7 @@ def _row(group: tuple[Value, ...], runs: Sequence[tuple[str, float | None]]) -> 
 
 
 def olympic_mean(times: Sequence[float], without: int) -> float | None:
-    """The mean without the best and the worst; None for fewer than LEAST_RUNS runs, or several without a score.
-
-    Args:
-      times: seconds of the runs that reached their target.
-    """
+    """Mean seconds without the best and the worst run; None for fewer than LEAST_RUNS, or several without a score."""
     if len(times) + without < LEAST_RUNS or without > 1:
         return None
     ordered = sorted(times)

@@ -10,10 +10,8 @@ from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import mlperf
 from rnn_scaling.importers.common import ImportedLog, LogError, Problems, finish, read_lines
-from rnn_scaling.importers.points import ScalingTable
 
 FORMAT = "mlperf_system"
-MOST_CHARACTERS = 1 << 20  # a description has some 40 lines
 COLUMNS = ("System", "Submitter", "Nodes", "Accelerators a node", "Accelerators", "Accelerator", "Framework")
 _KEYS = (
     "system_name", "submitter", "number_of_nodes", "accelerators_per_node", "", "accelerator_model_name", "framework",
@@ -28,20 +26,14 @@ def detect(head: str) -> bool:
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads the one description of a file. Raises LogError if it is none, or says nothing of accelerators."""
-    text, size = [], 0
-    for piece in lines:
-        size += len(piece)
-        if size > MOST_CHARACTERS:
-            raise LogError(source, 1, f"expected a system's description of at most {MOST_CHARACTERS} characters")
-        text.append(piece)
     try:
-        system = input_files.parse_json("".join(text))
+        system = input_files.parse_json("".join(lines))
     except input_files.JsonError:
         raise LogError(source, 1, "no whole JSON of a system's description") from None
     if not isinstance(system, dict) or mlperf.accelerators(system) is None:
         raise LogError(source, 1, "number_of_nodes and accelerators_per_node are not both there, or no numbers above 0")
     table = Table("MLPerf system", COLUMNS, (_row(system),))
-    return finish(FORMAT, source, [table], NOTES, Problems(), "no description of a system")
+    return finish(FORMAT, source, (), [table], NOTES, Problems(), "no description of a system")
 
 
 def _row(system: dict[str, Any]) -> tuple[Value, ...]:
@@ -66,8 +58,7 @@ def join(logs: Sequence[ImportedLog]) -> list[ImportedLog]:
 
 def _lacks(log: ImportedLog, column: str, which: Callable[[Iterable[bool]], bool]) -> bool:
     """Whether any, or all, of a log's runs say nothing in a column."""
-    runs = [table for table in log.tables if isinstance(table, Table) and table.title == mlperf.TITLE]
-    return bool(runs) and which(cell is None for cell in runs[0].column(column))
+    return which(cell is None for cell in log.tables[0].column(column))
 
 
 def _with_system(log: ImportedLog, systems: Sequence[ImportedLog], only: Sequence[ImportedLog]) -> ImportedLog:
@@ -79,6 +70,12 @@ def _with_system(log: ImportedLog, systems: Sequence[ImportedLog], only: Sequenc
         system = str(_cell(fitting[0], "System") or "") if _lacks(log, "Platform", all) else ""
         return dataclasses.replace(
             log,
+            rows=tuple(
+                dataclasses.replace(
+                    row, devices=row.devices or devices, series=", ".join(filter(None, (row.series, system)))
+                )
+                for row in log.rows
+            ),
             tables=tuple(_filled(table, devices, system) for table in log.tables),
             notes=(
                 *(note for note in log.notes if note != mlperf.NO_DEVICES),
@@ -104,26 +101,15 @@ def _named(path: Path, systems: Sequence[ImportedLog]) -> list[ImportedLog]:
     return []
 
 
-def _filled(table: ScalingTable | Table, devices: int, system: str) -> ScalingTable | Table:
+def _filled(table: Table, devices: int, system: str) -> Table:
     """A table of runs with their number of devices, and the system's name where it is given for want of a platform."""
-    if isinstance(table, ScalingTable):
-        rows = tuple(
-            dataclasses.replace(
-                row, devices=row.devices or devices, series=", ".join(filter(None, (row.series, system)))
-            )
-            for row in table.rows
-        )
-        return dataclasses.replace(table, rows=rows)
-    if table.title != mlperf.TITLE:
-        return table
     values = {table.columns.index("Accelerators"): devices, table.columns.index("Platform"): system or None}
     filled = tuple(tuple(values.get(i) if cell is None else cell for i, cell in enumerate(row)) for row in table.rows)
     return Table(table.title, table.columns, filled)
 
 
 def _cell(log: ImportedLog, name: str) -> Value:
-    table = log.tables[0]
-    return table.column(name)[0] if isinstance(table, Table) else None
+    return log.tables[0].column(name)[0]
 
 
 def _place(path: Path) -> Path | None:

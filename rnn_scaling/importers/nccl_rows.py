@@ -2,9 +2,10 @@
 
 import dataclasses
 import re
+from typing import Any
 
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import Problems
+from rnn_scaling.importers.common import Problems, not_negative
 from rnn_scaling.importers.points import Cell
 
 COLUMNS = (
@@ -45,6 +46,10 @@ class Measurement:
     def row(self) -> tuple:
         what = (self.operation or None, self.ranks, self.size, self.count, self.type, self.redop, self.root)
         return (*what, self.place, self.time.value, self.algbw.value, self.busbw.value, self.wrong)
+
+
+def whole(size: Any) -> int:
+    return int(not_negative(size, "a size"))
 
 
 def notes(average: str = "mean") -> list[str]:

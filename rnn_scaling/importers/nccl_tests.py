@@ -7,11 +7,20 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive, printed
-from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
+from rnn_scaling.importers.common import (
+    ImportedLog,
+    Problems,
+    by_rank,
+    detector,
+    finish,
+    not_negative,
+    positive,
+    printed,
+)
+from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
 
 FORMAT = "nccl_tests"
-_DETECT = re.compile(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw")
+detect = detector(r"# nThread \d+ nGpus \d+|\bsize +count +type\b.* time +algbw +busbw", "nThread", "algbw")
 _HEADER = re.compile(r"(?:\s*#)?\s*size\s+count\s+type\b.*\balgbw\s+busbw\b.*")
 _CONFIG = re.compile(r"(?:\s*#)?\s*nThread (\d+) nGpus (\d+) minBytes .*")
 _RANK = re.compile(r"(?:\s*#)?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+(\d+) on\s+(\S+)\s+device\s+(\d+).*")
@@ -39,10 +48,6 @@ class _NcclRun:
         return groups.count(groups[0]) if groups else None
 
 
-def detect(head: str) -> bool:
-    return ("nThread" in head or "algbw" in head) and bool(_DETECT.search(head))
-
-
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads every size of every operation. Raises LogError if no number is there."""
     problems = Problems()
@@ -61,7 +66,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         problems.add(measurements[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
     nothing = "no result of nccl-tests in this file"
     average = "median" if any(run.is_own for run in runs) else "mean"
-    return finish(FORMAT, source, [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
+    return finish(FORMAT, source, (), [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
 
 
 def _read(text: str, line: int, runs: list[_NcclRun], problems: Problems) -> list[Measurement]:
@@ -125,7 +130,7 @@ def _measurement(named: dict[str, str], values: dict[str, str], place: str, line
     clock = "cputime" if "cputime" in values else "time"
     wrong = values.get("#wrong", values.get("error", "N/A"))
     return Measurement(
-        line, run.operation, run.num_ranks(), _whole(named["size"]), _whole(named["count"]), named["type"],
+        line, run.operation, run.num_ranks(), whole(named["size"]), whole(named["count"]), named["type"],
         named.get("redop", ""), named.get("root", ""), place,
         printed(values[clock], "a time in us", not_negative), printed(values["algbw"], "algbw", not_negative),
         printed(values["busbw"], "busbw", not_negative),
@@ -133,10 +138,6 @@ def _measurement(named: dict[str, str], values: dict[str, str], place: str, line
         int(not_negative(wrong, "a count of wrong values")) if wrong != "N/A" else None,
         clock == "cputime",
     )  # fmt: skip
-
-
-def _whole(text: str) -> int:
-    return int(not_negative(text, "a size"))
 
 
 def _notes(runs: list[_NcclRun]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
 from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items, members
-from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table
+from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
 from rnn_scaling.importers.points import Cell
 
 FORMAT = "nccl_tests_json"
@@ -46,7 +46,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     except JsonFault as e:
         problems.add(e.line, str(e))
     nothing = "no result in this JSON file of nccl-tests"
-    return finish(FORMAT, source, [table(file.measurements)], [*notes(), *file.notes], problems, nothing)
+    return finish(FORMAT, source, (), [table(file.measurements)], [*notes(), *file.notes], problems, nothing)
 
 
 def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> None:
@@ -99,7 +99,7 @@ def _add(result: Mapping[str, Any], line: int, file: _File, problems: Problems) 
         clock = "cpu_time" if "cpu_time" in values else "time"
         wrong = values["nwrong"]
         measurement = Measurement(
-            line, file.operation, file.ranks, _whole(result["size"]), _whole(result["count"]), str(result["type"]),
+            line, file.operation, file.ranks, whole(result["size"]), whole(result["count"]), str(result["type"]),
             str(result.get("redop", "")), str(result.get("root", "")).strip(), place,
             _cell(values[clock], "a time in us"), _cell(values["alg_bw"], "alg_bw"), _cell(values["bus_bw"], "bus_bw"),
             None if wrong is None else int(not_negative(wrong, "nwrong")), clock == "cpu_time",
@@ -107,10 +107,6 @@ def _add(result: Mapping[str, Any], line: int, file: _File, problems: Problems) 
         if not problems.too_many(line, len(file.measurements) + 1):
             file.measurements.append(measurement)
             check(measurement, problems)
-
-
-def _whole(value: Any) -> int:
-    return int(not_negative(value, "a size"))
 
 
 def _cell(value: Any, what: str) -> Cell:

@@ -11,7 +11,7 @@ from rnn_scaling import registry
 from rnn_scaling.importers import any_format, line_clock, log_formats, pattern, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, LogError, numbered, read_lines
 from rnn_scaling.importers.log_formats import LogReading, Seen, Terms
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable
+from rnn_scaling.importers.points import Cell, ScalingRow
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
 LOWEST = 1e-6  # rate that is shown while the run goes on
@@ -20,12 +20,7 @@ END_S = 0.05  # after which the end of a process is seen
 
 
 def read(path: Path, terms: Terms) -> LogReading:
-    """What the log of a run tells.
-
-    Raises:
-      ValueError: saying why it tells nothing.
-      OSError: if the file cannot be read.
-    """
+    """What the log of a run tells. Raises ValueError saying why it tells nothing, and OSError if it cannot be read."""
     if terms.formats == log_formats.WALL:
         return _wall(terms)
     if not path.stat().st_size:
@@ -137,8 +132,7 @@ def _tried(path: Path, names: Sequence[str]) -> list[str]:
 
 def _reading(log: ImportedLog) -> LogReading:
     """What a log of a known format tells of its one run. Raises ValueError if it tells no rate, or several."""
-    tables = [table for table in log.tables if isinstance(table, ScalingTable)]
-    rows = [row for table in tables for row in table.rows if row.rate]
+    rows = [row for row in log.rows if row.rate]
     if len(rows) != 1:
         first = f"; {log.problems[0].reason}" if log.problems else ""
         raise ValueError(f"{len(rows) or 'no'} rates, and one run has one{first}")

@@ -19,11 +19,7 @@ def middle(values: Sequence[float]) -> float:
 
 
 def slow(values: Sequence[float]) -> list[int]:
-    """Indices of the values, of which larger is better, that lie far below the others.
-
-    Returns:
-      None of them where there are fewer than LEAST; else those below both SHARE of the median and SCATTERS scatters.
-    """
+    """Indices of the values, larger being better, below SHARE of the median and SCATTERS scatters; none of too few."""
     if len(values) < LEAST:
         return []
     centre = statistics.median(values)
@@ -35,11 +31,8 @@ def slow(values: Sequence[float]) -> list[int]:
 def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, float, str, float]]:
     """(which links, their rate, the others in words, the rate of those) of each that stands out.
 
-    Machines have links of several kinds (NVLink, PCIe, another socket). A link is slow if its other direction is
-    faster, or if it stands alone below links of one kind.
-
-    Args:
-      rates: of the link from one device to another, larger is better; only between two devices.
+    `rates` are of the links between different devices, larger is better. Machines have links of several kinds (NVLink,
+    PCIe, another socket): one is slow if its other direction is faster, or if it stands alone below links of one kind.
     """
     one_way = [
         (link, rate)

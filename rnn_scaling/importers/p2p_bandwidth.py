@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, not_negative, positive
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, finish, not_negative, positive
 
 FORMAT = "p2p_bandwidth_latency"
-_DETECT = re.compile(r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|\b(Uni|Bi)directional P2P=\w+ Bandwidth")
+detect = detector(r"P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test|\b(Uni|Bi)directional P2P=\w+ Bandwidth", "P2P")
 _DEVICE = re.compile(r"Device: (\d{1,4}), (.+?), pciBusID: (\w+), pciDeviceID: (\w+), pciDomainID:\s*(\w+)\s*")
 _TITLE = re.compile(r"((?:Unidirectional |Bidirectional )?P2P(?:=\w+)? .*Matrix(?: \((?:GB/s|us)\))?)\s*")
 _HEAD = re.compile(r"\s*(D\\D|GPU|CPU)((?:\s+\d{1,4})+)\s*")
@@ -25,11 +25,6 @@ class _Matrix:
     line: int
     devices: list[int]
     rows: list[tuple] = dataclasses.field(default_factory=list)
-
-
-def detect(head: str) -> bool:
-    """The program's first line, or the title of a bandwidth matrix."""
-    return "P2P" in head and bool(_DETECT.search(head))
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
@@ -61,7 +56,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         tables = []
     remarks = [sentence for matrix in matrices for sentence in _slow_links(matrix, source)]
     nothing = "no matrix of bandwidth or latency in this file"
-    return finish(FORMAT, source, tables, _notes(matrices), problems, nothing, remarks)
+    return finish(FORMAT, source, (), tables, _notes(matrices), problems, nothing, remarks)
 
 
 def _add_cut_matrices(matrices: Iterable[_Matrix], problems: Problems) -> None:

@@ -46,15 +46,12 @@ class _Match:
 
 
 def read(lines: Iterable[str], regex: str, terms: Terms) -> LogReading:
-    """What the matches tell.
+    """What the matches tell. Raises ValueError if nothing matches, or no number can be one.
 
     A launcher's tags of ranks are taken off, and of several ranks the first that matches counts: the others print the
     same steps; but what stands there may be the number of a step, "200: loss 2". With `rate` alone the rate of the run
     is the harmonic mean of the matches after the warm-up, which counts each as long as it has items: as many in all,
     or as many as steps where there is the group `step`.
-
-    Raises:
-      ValueError: if nothing matches, or no number can be one.
     """
     with limited(LIMIT_S):
         matching = _of_one_rank(_matching(lines, regex, terms.num_devices), terms.num_devices)
@@ -157,7 +154,7 @@ def _events(matching: Sequence[_Line], terms: Terms) -> Iterator[Event]:
     for count, line in enumerate(matching, 1):
         loss = _finite(_number("loss", line.texts["loss"], line.line)) if "loss" in line.texts else None
         text = line.texts.get("step", "") or str(count)
-        half = 0.0 if text.isdigit() else _half_unit(text)
+        half = 0.0 if text.isdigit() else printed_numbers.read(text)[1]
         yield Event(terms.timing.arrivals[line.line - 1], _number("step", text, line.line), half, loss)
 
 
@@ -177,7 +174,7 @@ def _matches(matching: Sequence[_Line]) -> list[_Match]:
     for line in matching:
         numbers = {name: _number(name, text, line.line) for name, text in line.texts.items()}
         step = numbers.get("step", before + 1)
-        halves = {name: _half_unit(text) for name, text in line.texts.items() if name not in _BESIDE}
+        halves = {name: printed_numbers.read(text)[1] for name, text in line.texts.items() if name not in _BESIDE}
         if line.texts.get("items", "").isdigit():  # a count is exact
             halves["items"] = 0.0
         # Steps count from 0 again in a new epoch.
@@ -208,11 +205,6 @@ def _number(name: str, text: str, line: int) -> float:
         rule = f"up to {LARGEST:g}" if value > LARGEST else "above 0"
         raise ValueError(f"line {line} of its output: {name} is {text[:40]}; expected a number {rule}")
     return value
-
-
-def _half_unit(text: str) -> float:
-    """Half of what the last digit of a number counts."""
-    return printed_numbers.read(text)[1]
 
 
 def _finite(value: float | None) -> float | None:

@@ -39,25 +39,15 @@ class ScalingRow:
     source: str  # file or stream, as the user named it
     line: int  # from 1; 0 where lines mean nothing
     series: str = ""  # what comparable points share (machine, model, mode, ...); "" if there is only one series
+    base: str | None = None  # what a run on one device must share to be its baseline; None: `series`
     devices: int | None = None  # devices, workers or GPUs together
     batch_size: Cell | None = None  # samples of a device and step
     global_batch_size: Cell | None = None  # of all
-    batches: Cell | None = None  # steps that `seconds` covers
     seconds: Cell | None = None
     rate: Cell | None = None  # items per second in `rate_unit`
     rate_unit: str = ""
     speedup: Cell | None = None  # against one device
-    efficiency: Cell | None = None  # a fraction
-    work: Cell | None = None  # items (words, images) that it covers
     extra: Mapping[str, Cell] = dataclasses.field(default_factory=dict)  # further numbers by column name
-
-
-@dataclasses.dataclass(frozen=True)
-class ScalingTable:
-    """Points of one source under a title."""
-
-    title: str
-    rows: tuple[ScalingRow, ...]
 
 
 def parse_cell(text: str) -> Cell | None:

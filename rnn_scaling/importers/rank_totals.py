@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
-from rnn_scaling.importers.points import ScalingRow, ScalingTable
+from rnn_scaling.importers.points import ScalingRow
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start and stop within milliseconds.
 SAME_TOTAL = 0.01
@@ -35,7 +35,6 @@ class RankReader(abc.ABC, Generic[Stream]):
     """
 
     format: str
-    title: str  # of its table
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -68,8 +67,7 @@ class RankReader(abc.ABC, Generic[Stream]):
 
     def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
         rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
-        table = ScalingTable(self.title, tuple(rows))
-        return finish(self.format, self.source, [table], notes, self.problems, nothing, self.remarks)
+        return finish(self.format, self.source, rows, (), notes, self.problems, nothing, self.remarks)
 
 
 def runs(totals: Iterable[Total]) -> list[list[Total]]:

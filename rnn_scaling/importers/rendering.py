@@ -11,11 +11,12 @@ from rnn_scaling.files import csv_cells, input_files
 from rnn_scaling.files.markdown import Table, markdown_table
 from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.points import Cell, ScalingTable
+from rnn_scaling.importers.points import Cell
 from rnn_scaling.importers.tables import Audited, by_unit, tables_of
 
 MARKDOWN_ROWS = 100
 SCHEMA = "rnn_scaling.import/1"
+_MEASURED = ("source", "line", "series", "devices", "batch_size", "global_batch_size", "rate")
 
 
 def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
@@ -58,7 +59,7 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
         {
             "format": log.format,
             "source": log.source,
-            "tables": [_table_json(table) for table in log.tables],
+            "tables": [*_points_json(log), *map(_table_json, log.tables)],
             "notes": list(log.notes),
             "remarks": list(log.remarks),
             "problems": [{"line": p.line, "reason": p.reason, "more": p.more} for p in log.problems],
@@ -78,32 +79,20 @@ def _rates_json(logs: Sequence[ImportedLog]) -> list[dict[str, Any]]:
     rates = []
     for unit, rows in by_unit(logs).items():
         for row, result in zip(rows, baselines.derive(rows)):
-            rates.append(
-                {
-                    "source": row.source,
-                    "line": row.line,
-                    "series": row.series,
-                    "devices": row.devices,
-                    "batch_size": _plain(row.batch_size),
-                    "global_batch_size": _plain(row.global_batch_size),
-                    "rate": _plain(row.rate),
-                    "unit": unit,
-                    "runs": result.runs,
-                    "mean_rate": result.mean_rate,
-                    "speedup": result.speedup,
-                    "efficiency": result.efficiency,
-                    "scaling": result.scaling or None,
-                    "baseline": [f"{base.source}:{base.line}" for base in result.baseline],
-                }
-            )
+            measured = {name: _plain(getattr(row, name)) for name in _MEASURED}
+            follows = {name: getattr(result, name) for name in ("runs", "mean_rate", "speedup", "efficiency")}
+            baseline = [f"{base.source}:{base.line}" for base in result.baseline]
+            rates.append({**measured, "unit": unit, **follows, "scaling": result.scaling or None, "baseline": baseline})
     return rates
 
 
-def _table_json(table: ScalingTable | Table) -> dict[str, Any]:
-    if isinstance(table, Table):
-        return {"title": table.title, "columns": list(table.columns), "rows": [list(row) for row in table.rows]}
-    points = [{name: _plain(value) for name, value in vars(row).items()} for row in table.rows]
-    return {"title": table.title, "points": points}
+def _points_json(log: ImportedLog) -> list[dict[str, Any]]:
+    points = [{name: _plain(value) for name, value in vars(row).items()} for row in log.rows]
+    return [{"title": log.format, "points": points}] if points else []
+
+
+def _table_json(table: Table) -> dict[str, Any]:
+    return {"title": table.title, "columns": list(table.columns), "rows": [list(row) for row in table.rows]}
 
 
 def _plain(value: Any) -> Any:

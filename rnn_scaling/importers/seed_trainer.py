@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed
-from rnn_scaling.importers.points import ScalingRow, ScalingTable
+from rnn_scaling.importers.points import ScalingRow
 
 FORMAT = "seed_trainer"
 UNIT = "words/s"
@@ -54,8 +54,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     notes = list(NOTES)
     if ones:
         notes.append(f"{ones} rows print a ratio of 1.00 for several GPUs, the trainer's default; it is left out.")
-    table = ScalingTable("NMT trainer", tuple(rows))
-    return finish(FORMAT, source, [table], notes, problems, "no row of the trainer in this file")
+    return finish(FORMAT, source, rows, (), notes, problems, "no row of the trainer in this file")
 
 
 def _row(text: str, line: int, source: str) -> ScalingRow:

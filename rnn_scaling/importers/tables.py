@@ -6,7 +6,7 @@ from rnn_scaling.audit.finding import Finding
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import baselines, checked, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.points import Cell, ScalingRow, ScalingTable
+from rnn_scaling.importers.points import Cell, ScalingRow
 
 Audited = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
 
@@ -15,9 +15,8 @@ def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
     """The points of all logs by the unit of their rates."""
     units: dict[str, list[ScalingRow]] = {}
     for log in logs:
-        for table in log.tables:
-            for row in table.rows if isinstance(table, ScalingTable) else ():
-                units.setdefault(row.rate_unit, []).append(row)
+        for row in log.rows:
+            units.setdefault(row.rate_unit, []).append(row)
     return units
 
 
@@ -29,9 +28,8 @@ def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     tables += [scores] if scores else []
     for log in logs:
         for table in log.tables:
-            if isinstance(table, Table):
-                title = table.title if len(logs) == 1 else f"{log.source}: {table.title}"
-                tables.append(Table(title, table.columns, table.rows))
+            title = table.title if len(logs) == 1 else f"{log.source}: {table.title}"
+            tables.append(Table(title, table.columns, table.rows))
     return tables
 
 

@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable
 
 from rnn_scaling.importers import outliers, rank_totals, tf_cnn_settings
-from rnn_scaling.importers.common import ImportedLog, ImportedRow, positive
+from rnn_scaling.importers.common import ImportedLog, detector, positive
 from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "tf_cnn_benchmarks"
 UNIT = "images/s"
 MAX_DEVICES = 10_000_000
-_DETECT = re.compile(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ")
+detect = detector(r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ", "images/sec: ", "Img/sec")
 _SETTING = re.compile(r"([A-Za-z][\w ]{1,30}):\s+(\S.*)")
 _FIRST = ("TensorFlow", "Model")  # with one of these a header begins
 _KNOWN = (*_FIRST, "Dataset", "Mode", "Batch size", "Num batches", "Devices", "Data format", "Variables", "AllReduce")
@@ -49,13 +49,6 @@ class _Stream:
     pieces: list[tuple[int, int, int, float]] = dataclasses.field(default_factory=list)
 
 
-_NONE = _Stream()  # of ranks that have printed nothing of this format; never changed
-
-
-def detect(head: str) -> bool:
-    return ("images/sec: " in head or "Img/sec" in head) and bool(_DETECT.search(head))
-
-
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads one row a run; a run without its total gives the rate of its last step line, and a problem."""
     reader = _Reader(source)
@@ -65,7 +58,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 class _Reader(RankReader[_Stream]):
-    format = title = FORMAT
+    format = FORMAT
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
@@ -73,7 +66,7 @@ class _Reader(RankReader[_Stream]):
         self.typed = ""  # a command line that goes on in the next line
 
     def read(self, line: int, rank: int | None, text: str) -> None:
-        stream = self.streams.setdefault(rank, _NONE)
+        stream = self.streams.setdefault(rank, _Stream())
         if self.typed or tf_cnn_settings.is_command(text):
             self._read_command(text)
         elif "images/sec: " in text:
@@ -83,9 +76,9 @@ class _Reader(RankReader[_Stream]):
         elif (match := _SETTING.match(text)) and (stream.in_header or match[1] in _KNOWN):
             if match[1] in _FIRST and (stream.is_done or stream.step):
                 self.end_without_total(rank)
-                stream = _NONE
-            if stream is _NONE:
-                stream = self.streams[rank] = _Stream(command=self.command)
+                stream = self.streams[rank] = _Stream()
+            if not stream.settings:
+                stream.command = self.command
             stream.in_header = True
             stream.settings[match[1]] = match[2].strip()
         elif stream.settings and (match := _PER_DEVICE.fullmatch(text)):
@@ -99,8 +92,6 @@ class _Reader(RankReader[_Stream]):
         self.command, self.typed = tf_cnn_settings.options_of(self.typed[:MAX_COMMAND]), ""
 
     def _read_rate(self, line: int, rank: int | None, text: str, stream: _Stream) -> None:
-        if stream is _NONE:
-            stream = self.streams[rank] = _Stream()
         if match := _TOTAL.fullmatch(text):
             rate = positive(match[1], "total images/sec")
             devices, workers = _devices(stream.settings)
@@ -153,7 +144,7 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
 def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cell | None) -> ScalingRow:
     settings = stream.settings
     series, base = tf_cnn_settings.series(tf_cnn_settings.parting(settings, stream.command))
-    return ImportedRow(
+    return ScalingRow(
         source,
         line,
         series=series,

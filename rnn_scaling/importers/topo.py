@@ -54,7 +54,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         tables += [_matrix_table(matrix), _groups_table(matrix)]
     if any(table.rows for table in tables):
         tables.append(Table("Legend", ("Symbol", "Meaning"), tuple(legend.items())))
-    return finish(FORMAT, source, tables, _notes(matrices), problems, "no row of a topology matrix in this file")
+    return finish(FORMAT, source, (), tables, _notes(matrices), problems, "no row of a topology matrix in this file")
 
 
 def _add_row(matrix: _TopologyMatrix, row: topology_matrix.MatrixRow, number: int, problems: Problems) -> None:

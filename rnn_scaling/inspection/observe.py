@@ -43,21 +43,17 @@ def graph(step: TrainStep) -> Graph:
 def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[float]) -> Trace:
     """The record's `trace`: runs the step under the profiler, first to count kernels, then to time them.
 
-    Args:
-      log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept.
-      untraced_s: seconds of the same run's measured batches.
-
-    Raises:
-      TraceError: if the profiler does not record.
+    log_dir: keeps the profiler's file and a Chrome trace; "": neither is kept. untraced_s: seconds of the same run's
+    measured batches.
     """
     parts = partitions(step)
     nodes, exchanged = operators.nodes_of(parts), operators.exchanged(parts)
     num_towers = len(step.engine.own_devices)
     results: list[StepResult] = []
     entry.note(f"tracing {COUNTED_STEPS} batches to count kernels and {num_batches} to time them")
-    counted = tracing.count(lambda: results.append(step()), COUNTED_STEPS)
+    counted = tracing.trace(lambda: results.append(step()), COUNTED_STEPS, every_kernel=True)
     every = _of_towers(xplane.read(counted.space, nodes, exchanged), num_towers)
-    timed = tracing.measure(step, num_batches, log_dir)
+    timed = tracing.trace(step, num_batches, log_dir)
     expensive = _of_towers(xplane.read(timed.space, nodes, exchanged), num_towers)
     files = [str(Path(timed.file).relative_to(log_dir))] if log_dir else []
     if log_dir:

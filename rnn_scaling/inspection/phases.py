@@ -71,8 +71,7 @@ class _Sweep:
 def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     """Where one step's time went; JSON-ready, in seconds (docs/phases.md has the fields).
 
-    Raises:
-      ValueError: if the step has no length, or a kernel belongs to a tower that the run does not have.
+    Raises ValueError if the step has no length, or a kernel belongs to a tower that the run does not have.
     """
     sweep = _sweep(step, num_towers)
     everyone = sweep.seconds(np.any(sweep.computes, axis=0))

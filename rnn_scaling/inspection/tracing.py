@@ -2,15 +2,16 @@
 
 Two kinds of trace, because the profiler's cost depends on what it records:
 
-- `count`: every kernel. TensorFlow 2.21 ignores `ProfilerOptions.host_tracer_level`; its profiler stays at level 2, at
-  which the executor reports only the kernels that it thinks expensive, by a running mean of each one's cycles: one and
-  the same step is 600 kernels at first and 30 after 150 steps. At level 3 all of them are reported, always. It is set
-  where the recorder reads it: in `tsl::profiler::internal::g_trace_level`, which libtensorflow_framework exports.
-- `measure`: the expensive kernels only, which costs little: for durations.
+- every kernel, to count them. TensorFlow 2.21 ignores `ProfilerOptions.host_tracer_level`; its profiler stays at level
+  2, at which the executor reports only the kernels that it thinks expensive, by a running mean of their cycles: one
+  and the same step is 600 kernels at first and 30 after 150 steps. At level 3 all of them are reported, always. It is
+  set where the recorder reads it: in `tsl::profiler::internal::g_trace_level`, which libtensorflow_framework exports.
+- the expensive kernels only, which costs little: for durations.
 """
 
 import contextlib
 import ctypes
+import functools
 import os
 import tempfile
 import time
@@ -37,39 +38,25 @@ class Traced(NamedTuple):
     stop_s: float  # and to stop it and write what it has
 
 
-def count(step: Callable[[], Any], num_steps: int) -> Traced:
-    """Traces every kernel of `num_steps` steps; what the profiler writes is deleted again.
+def trace(step: Callable[[], Any], num_steps: int, log_dir: str = "", every_kernel: bool = False) -> Traced:
+    """Traces some steps: the expensive kernels, or every one. Raises TraceError if this TensorFlow cannot.
 
-    Raises:
-      TraceError: if this TensorFlow cannot record every kernel.
+    log_dir: the folder that keeps the profiler's file; "": it is deleted again.
     """
-    with _temporary() as folder:
-        return _trace(step, num_steps, folder, EVERY_KERNEL)
+    temporary = functools.partial(tempfile.TemporaryDirectory, prefix="rnn_scaling_trace_", ignore_cleanup_errors=True)
+    with contextlib.nullcontext(log_dir) if log_dir else temporary() as folder:
+        return _trace(step, num_steps, folder, every_kernel)
 
 
-def measure(step: Callable[[], Any], num_steps: int, log_dir: str) -> Traced:
-    """Traces the expensive kernels of some steps.
-
-    Args:
-      log_dir: the folder that keeps the profiler's file; "": it is deleted again.
-    """
-    with contextlib.nullcontext(log_dir) if log_dir else _temporary() as folder:
-        return _trace(step, num_steps, folder, None)
-
-
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="rnn_scaling_trace_", ignore_cleanup_errors=True)
-
-
-def _trace(step: Callable[[], Any], num_steps: int, folder: str, level: int | None) -> Traced:
+def _trace(step: Callable[[], Any], num_steps: int, folder: str, every_kernel: bool) -> Traced:
     before = set(Path(folder).glob(SPACES))
     step_s: list[float] = []
     begun = time.perf_counter()
     tf.profiler.experimental.start(folder)
     started = time.perf_counter()
     try:
-        if level is not None:
-            _set_level(level)
+        if every_kernel:
+            _record_every_kernel()
         for number in range(num_steps):
             at = time.perf_counter()
             with tf.profiler.experimental.Trace(STEP_MARK, step_num=number, _r=1):
@@ -96,9 +83,9 @@ def _read(path: Path) -> Any:
     return space
 
 
-def _set_level(level: int) -> None:
+def _record_every_kernel() -> None:
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
     try:
-        ctypes.c_int.in_dll(ctypes.CDLL(library), LEVEL_SYMBOL).value = level
+        ctypes.c_int.in_dll(ctypes.CDLL(library), LEVEL_SYMBOL).value = EVERY_KERNEL
     except (OSError, ValueError) as e:
         raise TraceError(f"this TensorFlow does not let every kernel be recorded ({e}); expected 2.21") from None

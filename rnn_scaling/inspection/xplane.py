@@ -83,16 +83,9 @@ def read(space: Any, nodes: Mapping[str, Node], exchanged: Container[str] = ()) 
 
 def _within(windows: Sequence[tuple[int, int]], kernels: Sequence[KernelEvent]) -> list[TracedStep]:
     """Gives each kernel to the step in which it started; what lies between steps is no step's."""
-    steps: list[TracedStep] = []
-    position = 0
-    for start, end in windows:
-        while position < len(kernels) and kernels[position].start_ns < start:
-            position += 1
-        first = position
-        while position < len(kernels) and kernels[position].start_ns < end:
-            position += 1
-        steps.append(TracedStep(start, end, kernels[first:position]))
-    return steps
+    starts = [kernel.start_ns for kernel in kernels]
+    cuts = [(bisect.bisect_left(starts, start), bisect.bisect_left(starts, end)) for start, end in windows]
+    return [TracedStep(*window, kernels[first:last]) for window, (first, last) in zip(windows, cuts)]
 
 
 def _windows(plane: Any) -> Iterator[tuple[int, int]]:

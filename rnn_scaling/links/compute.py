@@ -68,9 +68,7 @@ def measure(
 ) -> list[Gemm]:
     """Times of every product and type, in rounds.
 
-    Args:
-      shapes: m, k, n of [m, k] x [k, n], by increasing operations.
-      cores_per_device: of a CPU device; 0 of GPUs.
+    shapes: by increasing operations. cores_per_device: of a CPU device; 0 of GPUs.
     """
     work: dict[str, list[ComputeWork]] = {}
     notes: dict[str, tuple[str, ...]] = {}

@@ -32,11 +32,7 @@ def _hand_over(source: str, target: str, num_bytes: int) -> tuple[Callable[[], t
 
 
 def measure(devices: Sequence[str], sizes: Sequence[int], repeats: int, tell: rounds.Tell) -> list[Series]:
-    """Times from the first CPU device to the second over the sizes, and whether the bytes were copied.
-
-    Args:
-      sizes: bytes, increasing.
-    """
+    """Times from the first CPU device to the second over `sizes` (bytes, increasing), and whether bytes were copied."""
     made = [_hand_over(devices[0], devices[1], size) for size in sizes]
     copied = [address(run()) != address(variable.read_value()) for run, variable in made]
     name = "logical CPU 0 to logical CPU 1"

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from rnn_scaling.files.terminal import Board
-from rnn_scaling.links import gemm
 from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import ALL_REDUCE, Series, size_text
 from rnn_scaling.links.table import GIGA
@@ -43,10 +42,8 @@ class LinksDisplay:
 def outcome_lines(outcome: WorkerOutcome, what: str) -> list[str]:
     """A line for each series and product of a measurement, and for its failure."""
     lines = [_line(series) for series in outcome.series if series.points]
-    for fields in outcome.facts.get("products", ()):
-        product = gemm.from_json(fields)
-        best = product.best
-        lines.append(f"{product.dtype}, {product.devices}: {best.median / GIGA:.3g} GFLOP/s at best")
+    for product in outcome.products:
+        lines.append(f"{product.dtype}, {product.devices}: {product.best.median / GIGA:.3g} GFLOP/s at best")
     if outcome.error:
         lines.append(f"{what}: failed: {outcome.error}")
     return lines

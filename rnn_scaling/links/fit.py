@@ -40,8 +40,7 @@ class Fit:
 def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
     """Least squares of the relative error, so that 4 bytes count as much as 256 MiB.
 
-    Raises:
-      ValueError: for fewer than three points, equal sizes, or a time that is not positive.
+    Raises ValueError for fewer than three points, equal sizes, or a time that is not positive.
     """
     if len(num_bytes) < 3 or len(num_bytes) != len(seconds) or len(set(num_bytes)) < 2:
         raise ValueError(f"expected three sizes or more and a time for each, got {len(num_bytes)} and {len(seconds)}")
@@ -67,10 +66,7 @@ def fit(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit:
 
 
 def best(num_bytes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
-    """The fit from the smallest size from which it holds; else that over all sizes, which does not hold.
-
-    None for fewer than FEWEST_POINTS sizes.
-    """
+    """The fit from the smallest size from which it holds, else over all sizes; None for fewer than FEWEST_POINTS."""
     if len(num_bytes) < FEWEST_POINTS:
         return None
     for first in range(len(num_bytes) - FEWEST_POINTS + 1):
@@ -90,15 +86,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> float | None:
-    """Time of a transfer of `wanted` bytes, in seconds, on the line between its two measured neighbours.
-
-    Args:
-      num_bytes: of the measured transfers, increasing.
-      wanted: bytes.
-
-    Returns:
-      None outside of the measured sizes.
-    """
+    """Seconds of a transfer of `wanted` bytes between its neighbours of the increasing sizes; None outside of them."""
     if not num_bytes or not num_bytes[0] <= wanted <= num_bytes[-1]:
         return None
     import numpy as np  # late: help and wrong flags do not wait for it

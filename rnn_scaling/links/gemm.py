@@ -1,7 +1,6 @@
 """Matrix products that were timed: the rate of each, the best of them; JSON. Pure functions."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.links.fit import quantile
@@ -75,10 +74,3 @@ def title(shape: Shape) -> str:
 def to_json(gemm: Gemm) -> dict[str, Any]:
     """As it stands in links.json, with its best rate."""
     return {**dataclasses.asdict(gemm), "best_flops_per_second": gemm.best.median}
-
-
-def from_json(fields: Mapping[str, Any]) -> Gemm:
-    """What `to_json` and JSON made of one; the best is worked out again."""
-    fields = {name: value for name, value in fields.items() if name != "best_flops_per_second"}
-    products = tuple(Product(tuple(p["shape"]), tuple(p["seconds"]), p["calls"]) for p in fields["products"])
-    return Gemm(**{**fields, "products": products, "notes": tuple(fields["notes"])})

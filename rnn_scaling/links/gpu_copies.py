@@ -94,14 +94,10 @@ def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
 def measure(
     cuda: Cuda, devices: Sequence[int], sizes: Sequence[int], repeats: int, tell: rounds.Tell, origin: int | None = None
 ) -> list[Series]:
-    """Times of `links` over the sizes, and whether bytes arrive unchanged.
+    """Times of `links` over `sizes` (bytes, increasing), and whether bytes arrive unchanged.
 
-    Args:
-      sizes: bytes, increasing.
-      origin: the GPU whose links with the others are meant; None: the links with the host.
-
-    Raises:
-      DeviceError: if CUDA fails; everything that was allocated is freed.
+    origin: the GPU whose links with the others are meant; None: the links with the host. Raises DeviceError if CUDA
+    fails; everything that was allocated is freed.
     """
     with contextlib.ExitStack() as stack:
         buffers = Buffers(cuda, devices, max(sizes), stack)

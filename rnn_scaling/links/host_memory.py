@@ -91,11 +91,9 @@ def bind(cores: set[int]) -> None:
 
 
 def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: rounds.Tell) -> list[Series]:
-    """Times of copy, read and write on one core, and on all cores where there are several.
+    """Times of copy, read and write on one core, and on all `cores` where there are several.
 
-    Args:
-      sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
-      cores: that may be used.
+    sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
     """
     crew = Crew(cores, max(sizes)) if len(cores) > 1 else None
     bind({cores[0]})

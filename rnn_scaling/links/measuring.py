@@ -58,7 +58,7 @@ def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Meas
     parts: dict[str, list[Series]] = {}
     gradient_bytes: dict[str, int] = {}
     for name, outcome in outcomes:
-        gradient_bytes.update(outcome.facts.get("gradient_bytes", {}))
+        gradient_bytes.update(outcome.gradient_bytes)
         is_all_reduce = name in {_name(t) for t in wanted.tasks if t.request["what"] == "all_reduce"}
         for measured in outcome.series:
             error = outcome.error if is_all_reduce and outcome.error else measured.error
@@ -72,7 +72,7 @@ def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Meas
     nothing = joined.pop(NOTHING, None)
     if nothing is not None and nothing.error:
         joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
-    products = tuple(gemm.from_json(fields) for _, outcome in outcomes for fields in outcome.facts.get("products", ()))
+    products = tuple(product for _, outcome in outcomes for product in outcome.products)
     return Measurements(
         wanted.devices,
         tuple(joined.values()),

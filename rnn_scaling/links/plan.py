@@ -239,11 +239,7 @@ def computes(common: Mapping[str, Any], options: LinkOptions, num_gpus: int, num
 
 
 def algorithms(text: str, device: str, ranks: int, num_physical: int) -> tuple[list[str], list[str], list[str]]:
-    """Which algorithms to measure.
-
-    Returns:
-      Names; why others of "all" are left out; what is wrong with those that were named.
-    """
+    """Names to measure; why others of "all" are left out; what is wrong with those that were named."""
     names = list(ALL_REDUCES) if text == ALL else text.split(",")
     usable: list[str] = []
     wrong: list[str] = []

@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
+import pickle
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.rounds import Tell
-from rnn_scaling.links.series import Series, from_json
+from rnn_scaling.links.series import Series
 from rnn_scaling.processes import process
 
 WORKER = process.our_module("rnn_scaling.links.worker")
@@ -20,9 +22,10 @@ class WorkerOutcome:
     """What a measurement gave: all of it, or with `error` what there was before it failed."""
 
     series: tuple[Series, ...] = ()
+    products: tuple[Gemm, ...] = ()
+    gradient_bytes: tuple[tuple[str, int], ...] = ()  # preset -> bytes of its gradients
     error: str = ""
     timed_out: bool = False
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequence[str] = WORKER) -> WorkerOutcome:
@@ -37,19 +40,18 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
         tell(int(done), int(total), what)
 
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
-        asked, answer = Path(folder, "request.json"), Path(folder, "result.json")
+        asked, answer = Path(folder, "request.json"), Path(folder, "result")
         asked.write_text(json.dumps(dict(request)))
         ended = process.run([*worker, str(asked), str(answer)], timeout_s, on_line)
-        content = json.loads(answer.read_text()) if answer.exists() else {"series": []}
+        outcome = pickle.loads(answer.read_bytes()) if answer.exists() else WorkerOutcome()
     error = ""
     if ended.timed_out:
         error = f"did not return within --timeout={timeout_s:g} s, last at: {last['what']}; its process was ended"
     elif ended.returncode:
         error = _why(ended)
-    elif not any(content.values()):
+    elif not (outcome.series or outcome.products):
         error = "it ended without a result"
-    facts = {name: value for name, value in content.items() if name != "series"}
-    return WorkerOutcome(tuple(from_json(fields) for fields in content["series"]), error, ended.timed_out, facts)
+    return dataclasses.replace(outcome, error=error, timed_out=ended.timed_out)
 
 
 def _why(ended: process.Ended) -> str:

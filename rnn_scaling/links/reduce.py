@@ -3,7 +3,6 @@
 n: ranks, a device each.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
@@ -18,22 +17,16 @@ BUDGET_S = 4.0  # of one size in one pass
 CHUNK = 2**22  # elements that are compared at once
 MODULUS = 1021  # of the inputs: a prime, so that shifted or exchanged pieces of any size differ
 
-Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]
+Reduce = Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]]  # one tensor a rank -> their sum on each rank's device
+Case = Callable[[], tuple[list[tf.Tensor], list[tf.Tensor]]]  # one size -> each rank's result, and an element of each
 
 
-@dataclasses.dataclass(frozen=True)
-class ReduceCase:
-    """One size: a function over variables that hold the inputs, a rank on each device."""
-
-    num_bytes: int
-    function: Callable[[], tuple[list[tf.Tensor], list[tf.Tensor]]]
-
-    def run(self) -> list[tf.Tensor]:
-        """Reduces once; returns each rank's result when all devices have finished."""
-        results, last = self.function()
-        for element in last:
-            element.numpy()  # leaves its device after everything that was queued before it
-        return results
+def run(case: Case) -> list[tf.Tensor]:
+    """Reduces once; returns each rank's result when all devices have finished."""
+    results, last = case()
+    for element in last:
+        element.numpy()  # leaves its device after everything that was queued before it
+    return results
 
 
 def values(rank: int, start: int, stop: int) -> np.ndarray:
@@ -44,12 +37,8 @@ def values(rank: int, start: int, stop: int) -> np.ndarray:
     return ((np.arange(start, stop, dtype=np.int64) * (2 * rank + 3) + rank) % MODULUS + 1).astype(np.float32)
 
 
-def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> ReduceCase:
-    """The case of one size.
-
-    Args:
-      reduce: one tensor a rank -> their sum on each rank's device.
-      num_bytes: of each rank's tensor.
+def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> Case:
+    """The case of one size, `num_bytes` of each rank's tensor.
 
     The inputs are variables: no constant that could be folded, and no buffer that a sum could be written into. The
     function returns every rank's result, so none of the work can be left out, and one element of each, by which the
@@ -73,7 +62,8 @@ def build(reduce: Reduce, devices: Sequence[str], num_bytes: int) -> ReduceCase:
                 last.append(result[-1])
         return results, last
 
-    return ReduceCase(num_bytes, function)
+    case: Case = function
+    return case
 
 
 def count_wrong(results: Sequence[tf.Tensor]) -> int:
@@ -109,15 +99,13 @@ def measure(
 ) -> Series:
     """Times of an algorithm over the sizes, in rounds, then the number of wrong elements of each.
 
-    Args:
-      reduce: one tensor a rank -> their sum on each rank's device.
-      sizes: bytes of each rank's tensor, increasing.
+    sizes: bytes of each rank's tensor, increasing.
     """
 
     def series(times: Sequence[Sequence[float]], wrong: Sequence[int | None], notes: tuple[str, ...] = ()) -> Series:
         points = [
-            Point(case.num_bytes, tuple(seconds), job.calls, bad)
-            for case, job, seconds, bad in zip(cases, jobs, times, wrong)
+            Point(size, tuple(seconds), job.calls, bad)
+            for size, job, seconds, bad in zip(sizes, jobs, times, wrong)
             if seconds
         ]
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
@@ -127,7 +115,7 @@ def measure(
     for size in sizes:
         tell(0, repeats, f"{name}, first calls of {size_text(size)}")
         cases.append(build(reduce, devices, size))
-        jobs.append(rounds.prepared(cases[-1].run))
+        jobs.append(rounds.prepared(functools.partial(run, cases[-1])))
 
     def after_round(done: int, times: list[list[float]]) -> None:
         tell(done, repeats, name)
@@ -139,7 +127,7 @@ def measure(
     tell(repeats, repeats, f"{name}, comparing the sums")
     wrong, shared = [], False
     for case in cases:
-        results = case.run()
+        results = run(case)
         wrong.append(count_wrong(results))
         shared = shared or share_a_buffer(results)
     notes = ("ranks are handed one and the same result: its bytes went over no link",) if shared else ()

@@ -78,8 +78,7 @@ def in_rounds(
 ) -> list[list[float]]:
     """Measures every job once a round, in another order each round.
 
-    Args:
-      budget_s: a job whose repeats have taken this long in all has no more, once it has `fewest`.
+    budget_s: a job whose repeats have taken this long in all has no more, once it has `fewest`.
     """
     times: list[list[float]] = [[] for _ in measure]
     order = list(range(len(measure)))

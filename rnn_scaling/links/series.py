@@ -1,7 +1,7 @@
 """What was measured: times of one link or algorithm over sizes; JSON, sizes in words, bandwidths. Pure functions."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.links.fit import Fit, best, quantile
@@ -108,13 +108,6 @@ def to_json(series: Series) -> dict[str, Any]:
     """The series as it stands in links.json, its fit with it."""
     line = series.fitted()
     return {**dataclasses.asdict(series), "fit": None if line is None else dataclasses.asdict(line)}
-
-
-def from_json(fields: Mapping[str, Any]) -> Series:
-    """The series that `to_json` wrote; the fit is worked out again."""
-    values = {name: value for name, value in fields.items() if name != "fit"}
-    points = tuple(Point(**{**point, "seconds": tuple(point["seconds"])}) for point in values["points"])
-    return Series(**{**values, "points": points, "notes": tuple(values["notes"])})
 
 
 def joined(parts: Sequence[Series]) -> Series:

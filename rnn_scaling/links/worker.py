@@ -8,18 +8,21 @@ import dataclasses
 import json
 import math
 import os
+import pickle
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.files.output_files import write_text
+from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.links import series
-from rnn_scaling.links.series import Series
+from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import DeviceError, prepare_cuda_order
 from rnn_scaling.machine.load import NOTICEABLE, LoadMeter
+
+Write = Callable[[WorkerOutcome], None]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         "all_reduce": _all_reduce,
     }
     try:
-        measure[request["what"]](request, lambda measured, facts=None: _write(measured, facts or {}, result))
+        measure[request["what"]](request, lambda outcome: write_bytes(pickle.dumps(outcome), result))
     except MemoryError as e:
         return entry.fail(f"out of memory ({entry.first_line(e)}); lower --max_bytes")
     except DeviceError as e:
@@ -41,31 +44,34 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _host_memory(request: dict[str, Any], write: Any) -> None:
+def _host_memory(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import host_memory
 
-    write(host_memory.measure(request["sizes"], request["rounds"], available_cores(), _tell))
+    measured = host_memory.measure(request["sizes"], request["rounds"], available_cores(), _tell)
+    write(WorkerOutcome(tuple(measured)))
 
 
-def _gpu_copies(request: dict[str, Any], write: Any) -> None:
+def _gpu_copies(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import cuda, gpu_copies
 
     runtime = cuda.Cuda(cuda.find_library())
     devices, origin = request["devices"], request["origin"]
-    write(gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _tell, origin))
+    measured = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _tell, origin)
+    write(WorkerOutcome(tuple(measured)))
 
 
-def _cpu_copies(request: dict[str, Any], write: Any) -> None:
+def _cpu_copies(request: dict[str, Any], write: Write) -> None:
     engine = _start(request)
     from rnn_scaling.links import cpu_copies
 
-    write(cpu_copies.measure(engine.devices, request["sizes"], request["rounds"], _tell))
+    measured = cpu_copies.measure(engine.devices, request["sizes"], request["rounds"], _tell)
+    write(WorkerOutcome(tuple(measured)))
 
 
-def _compute(request: dict[str, Any], write: Any) -> None:
+def _compute(request: dict[str, Any], write: Write) -> None:
     """Matrix products of every type, by all devices at once."""
     engine = _start(request)
-    from rnn_scaling.links import compute, gemm
+    from rnn_scaling.links import compute
     from rnn_scaling.training.engines.local import uses_onednn
 
     cores = request["cores_per_device"]
@@ -83,10 +89,10 @@ def _compute(request: dict[str, Any], write: Any) -> None:
     if cores and load is not None and load.others > NOTICEABLE:
         note = f"other processes used {load.others:.0%} of the cores: the rates are too low and not kept; measure again"
         products = [dataclasses.replace(product, notes=(*product.notes, note), disturbed=True) for product in products]
-    write([], {"products": [gemm.to_json(product) for product in products]})
+    write(WorkerOutcome(products=tuple(products)))
 
 
-def _all_reduce(request: dict[str, Any], write: Any) -> None:
+def _all_reduce(request: dict[str, Any], write: Write) -> None:
     """One algorithm, or nothing exchanged where none is named."""
     engine = _start(request)
     from rnn_scaling import registry
@@ -99,24 +105,24 @@ def _all_reduce(request: dict[str, Any], write: Any) -> None:
         function = module.build(engine.devices, int(name.partition("#")[2] or 1))
     sizes, rounds = request["sizes"], request["rounds"]
 
-    def keep(so_far: Series) -> None:
-        write([so_far])
+    def keep(so_far: series.Series) -> None:
+        write(WorkerOutcome((so_far,)))
 
     measured = reduce.measure(function, name or "nothing", engine.devices, sizes, rounds, _tell, keep, bool(name))
-    write([measured], {"gradient_bytes": gradient_bytes()} if not name else {})
+    write(WorkerOutcome((measured,), gradient_bytes=() if name else gradient_bytes()))
 
 
-def gradient_bytes() -> dict[str, int]:
+def gradient_bytes() -> tuple[tuple[str, int], ...]:
     """Preset -> bytes of its gradients in float32, embeddings dense."""
     from rnn_scaling.models import workloads
     from rnn_scaling.settings import config, presets
 
-    bytes_of = {}
+    bytes_of = []
     for preset in presets.PRESETS:
         model = config.resolve({"preset": preset}, num_gpus=0, num_cores=1).model
         variables = workloads.load(model.model).build(model, "CPU").variables
-        bytes_of[preset] = series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables)
-    return bytes_of
+        bytes_of.append((preset, series.FLOAT32_BYTES * sum(math.prod(spec.shape) for spec in variables)))
+    return tuple(bytes_of)
 
 
 def _start(request: dict[str, Any]) -> Any:
@@ -131,10 +137,6 @@ def _start(request: dict[str, Any]) -> Any:
 
 def _tell(done: int, total: int, what: str) -> None:
     print(f"progress {done} {total} {what}", file=sys.stderr, flush=True)
-
-
-def _write(measured: Sequence[Series], facts: Mapping[str, Any], result: Path) -> None:
-    write_text(json.dumps({"series": [series.to_json(timed_series) for timed_series in measured], **facts}), result)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,6 @@
 """Clocks during a run: sampled by a thread, kept in the record, and compared between equal devices.
 
-A record's `environment.clocks`:
-
-    source      "NVML", "cpufreq" or "/proc/cpuinfo"
-    interval_s  between two samples, as asked for
-    taken       samples taken; of many, THINNED at most are kept, evenly
-    cpu_s       CPU time of the sampling itself
-    devices     what does not change: index, name, max_sm_mhz, max_memory_mhz, power_limit_w of a GPU, core of a CPU
-    samples     [{at_s, devices: [{sm_mhz, memory_mhz, reasons, power_w, temperature_c, utilisation} or {mhz}]}], `at_s`
-                from the start of the first batch
+docs/topology.md lists the fields of a record's `environment.clocks`.
 """
 
 import threading

@@ -79,10 +79,7 @@ def free_gpu_memory_mib(gpu: int) -> float:
 
 
 def uneven_towers(num_devices: int, num_gpus: int) -> str:
-    """Why so many towers cannot share the GPUs evenly, with the remedy; empty when they can.
-
-    A GPU with more towers than another would make all wait for it.
-    """
+    """Why so many towers cannot share the GPUs evenly, with the remedy; empty when they can."""
     if num_devices <= num_gpus or num_devices % num_gpus == 0:
         return ""
     fewer = num_devices // num_gpus * num_gpus

@@ -47,11 +47,9 @@ def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> tuple[flo
 
 
 def of_one_device(share: float, num_cores: int, num_devices: int) -> float:
-    """`share` of a run's cores as a share of one device's cores: all the load may have been on that device.
+    """`share` of a run's cores (0 to 1) as a share of one device's cores: all the load may have been on that device.
 
-    Args:
-      share: of all cores, 0 to 1.
-      num_cores: that the run was bound to; 0 where that is not known.
+    num_cores: that the run was bound to; 0 where that is not known.
     """
     return min(1.0, share * max(1, min(num_cores, num_devices)))
 

@@ -18,10 +18,7 @@ def variable(name: str) -> str:
 
 
 def path(name: str) -> str:
-    """The Python of a framework: what its variable says, else that of the environment next to this one.
-
-    Of this one in `.venv` the environment of torch is `.venv-torch`.
-    """
+    """The Python of a framework: what its variable says, else that of the environment beside this (.venv-torch)."""
     prefix = Path(sys.prefix)
     return os.environ.get(variable(name)) or str(prefix.with_name(f"{prefix.name}-{name}") / "bin" / "python")
 
@@ -30,8 +27,7 @@ def path(name: str) -> str:
 def problem(name: str, package: str, least: str) -> str:
     """Why a framework cannot be used, in one line with the remedy; empty: it can. Starts its Python, once.
 
-    Args:
-      least: the oldest version that will do, as "2.6".
+    `least`: the oldest version that will do, as "2.6".
     """
     python, remedy = path(name), f"./run.sh setup-frameworks {name} installs it ({variable(name)} names another Python)"
     try:

@@ -1,7 +1,5 @@
 """Child processes with a time limit: their exit status and output, and no process left running."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses
@@ -194,7 +192,7 @@ class _Children:
         contents = [self._read_child(key.data) for key, _ in ready]
         return any(contents)
 
-    def _read_child(self, child: _Child) -> bool:
+    def _read_child(self, child: "_Child") -> bool:
         assert child.stderr is not None  # since it is selected
         content = os.read(child.stderr.fileno(), LONGEST_LINE)
         if not content:
@@ -211,7 +209,7 @@ class _Children:
             child.rest_at = now
         return bool(content)
 
-    def _keep(self, child: _Child, line: bytes) -> None:
+    def _keep(self, child: "_Child", line: bytes) -> None:
         text = line.decode("utf-8", "replace").strip()
         if text:
             text = child.task.prefix + text

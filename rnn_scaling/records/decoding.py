@@ -35,6 +35,7 @@ Single = Annotated[float, Range(-LARGEST_SINGLE, LARGEST_SINGLE, "a number")]
 Loss = Single  # a run that diverges says so in its record
 Count = Annotated[int, Range(0, LARGEST, "a number")]
 Seconds = Annotated[float, Range(0, LARGEST, "seconds")]
+Joules = Annotated[float, Range(0, LARGEST, "joules")]
 Length = Annotated[float, Range(SMALLEST, LARGEST, "a number above 0")]
 Fraction = Annotated[float, Range(0, 0.99, "a share below 1")]
 Name = Annotated[str, "printable"]

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from rnn_scaling.records.decoding import Count, Length, Loss, Number, Part, PositiveCount, Seconds, Sparse
+from rnn_scaling.records.decoding import Count, Joules, Length, Loss, Number, Part, PositiveCount, Seconds, Sparse
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,15 @@ class Memory(Part):
 
     peak_process_bytes: PositiveCount | None = None
     peak_device_bytes: tuple[Count, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Energy(Part):
+    """What the machine of a process used during the measured batches, by counter; not_measured: counter -> why."""
+
+    joules: Mapping[str, Joules]
+    seconds: Seconds  # that were watched
+    not_measured: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from rnn_scaling.records import checks
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import Fraction, Length, Name, decode, encode, not_null, spelled
 from rnn_scaling.records.environment import NOTHING_TOLD, Environment, Resolved
-from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError, SteadyState, Throughput
+from rnn_scaling.records.parts import Batches, Energy, Memory, Parameters, Phases, RunError, SteadyState, Throughput
 from rnn_scaling.records.step_parts import Graph, Trace
 from rnn_scaling.records.workers import Workers
 
@@ -66,6 +66,7 @@ class RunRecord:
     flops_per_item: Length | None = None  # of forward and backward; None: not known
     workers: Workers | None = None  # None: a run of one process
     certificate: Certificate | None = None  # None: not compared with serial training
+    energy: Energy | None = None  # of this process's machine; None: it has no counters
     log_format: Name | None = None  # of the log that its numbers were read from; None: it timed its steps itself
     # By what share of itself its rate may be off for the digits that the log printed, or by log_clock.
     log_rounding: Fraction | None = None
@@ -80,7 +81,7 @@ class RunRecord:
         fields: dict[str, Any] = {"schema": self.schema, "status": self.status, "error": encode(self.error)}
         fields |= {"unit": self.unit, "flops_per_item": encode(self.flops_per_item), "config": encode(self.config)}
         fields |= {name: getattr(self, name) for name in _SELDOM if getattr(self, name) is not None}
-        left_out = [name for name in ("workers", "certificate") if getattr(self, name) is None]
+        left_out = [name for name in ("workers", "certificate", "energy") if getattr(self, name) is None]
         fields |= {name: encode(getattr(self, name)) or {} for name in PARTS if name not in left_out}
         return json.dumps(fields, indent=1, allow_nan=False) + "\n"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import Count, Length, Loss, Name, Number, PositiveCount, Seconds, Sparse
-from rnn_scaling.records.parts import Phases
+from rnn_scaling.records.parts import Energy, Phases
 
 WORKER, SERVER, COORDINATOR = ROLES = ("worker", "ps", "coordinator")
 
@@ -32,6 +32,7 @@ class Rank(Sparse):
     phases: Phases | None = None
     load_others: Number | None = None
     peak_process_bytes: PositiveCount | None = None
+    energy: Energy | None = None  # of its machine, which other ranks may share
     error: str | None = None  # how it ended, where it did not end well
     certificate: Certificate | None = None  # of its own replicas
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import judgement
+from rnn_scaling.analysis.comparison.costs import statements
 from rnn_scaling.analysis.comparison.differences import UNKNOWN_EFFECT, Difference
 from rnn_scaling.analysis.comparison.judgement import LabelledDifference, Question, Report, of_machine, some
 from rnn_scaling.analysis.comparison.matching import InputError
@@ -16,7 +17,7 @@ from rnn_scaling.analysis.metrics import BATCHES_NEEDED, Metric
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files, terminal
 from rnn_scaling.files.markdown import escaped
-from rnn_scaling.reports import comparison_statements
+from rnn_scaling.reports import comparison_statements, machine_costs
 from rnn_scaling.reports.numbers import differing, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.wording import counted, sentences
@@ -44,12 +45,11 @@ def compare(
     Raises:
       Refusal: if there is nothing to compare.
     """
-    try:
-        sides = judgement.read(before, after)
-        entry.warn(*(f"{line}; left out" for side in sides for line in side.left_out))
-        report = judgement.judge(*sides, question)
-    except InputError as e:
-        raise entry.Refusal(*str(e).splitlines()) from None
+    return tell(judged(before, after, question), format, answer)
+
+
+def tell(report: Report, format: str = "text", answer: Callable[[Report], str] | None = None) -> int:
+    """Prints a comparison; returns its exit status. Arguments as in `compare`."""
     if answer is not None:
         terminal.tell(f"{answer(report)}\n\n")
     names = BEFORE_AFTER if answer is None else ("A", "B")
@@ -58,6 +58,35 @@ def compare(
     else:
         print(RENDER[format](report), flush=True)
     return report.exit_status
+
+
+def judged(before: Path, after: Path, question: Question) -> Report:
+    """Both sets of runs compared; a Refusal if there is nothing to compare."""
+    try:
+        sides = judgement.read(before, after)
+        entry.warn(*(f"{line}; left out" for side in sides for line in side.left_out))
+        for side, prices in zip(sides, question.prices):
+            entry.warn(*prices.unmatched([file.record for file in side.runs]))
+        return judgement.judge(*sides, question)
+    except InputError as e:
+        raise entry.Refusal(*str(e).splitlines()) from None
+
+
+def tell_machines(reports: Sequence[Report], output: Path | None = None, force: bool = False) -> int:
+    """Prints the comparisons of one machine with each other one, and which is cheapest; returns the exit status.
+
+    Args:
+      output: a folder for files of cost and speed; None: no file.
+    """
+    costs = [*{(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}.values()]
+    if output is not None and not costs:
+        raise entry.Refusal(f"--output={output} needs prices of the machines; give --machines=FILE (docs/machines.md)")
+    status = max(map(tell, reports))
+    if costs and len(reports) > 1:
+        terminal.tell(f"\nresult: {sentences(statements(costs))}\n")
+    if output is not None:
+        machine_costs.write(costs, output, force)
+    return status
 
 
 def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
@@ -74,11 +103,11 @@ def render_markdown(report: Report) -> str:
 
 def render_json(report: Report) -> str:
     """Everything, for a program."""
-    statements = (*comparison_statements.verdict(report), *comparison_statements.method(report))
+    made = (*comparison_statements.verdict(report), *comparison_statements.method(report))
     fields: dict[str, Any] = {
         "schema": SCHEMA,
         "result": _verdict(report),
-        "statements": [statement.data() for statement in statements],
+        "statements": [statement.data() for statement in made],
         **dataclasses.asdict(report),
         "metric": report.metric.name,
     }
@@ -99,7 +128,7 @@ def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
         f"{names[1]} {report.after} ({counted(report.runs[1], 'run')})"
     ]
     changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
-    if names is BEFORE_AFTER:
+    if names is BEFORE_AFTER and not report.is_history:
         lines.append(f"changed: {', '.join(changed) or 'no option'}")
     if report.machines:
         lines += [f"machine {when}: {name}" for when, name in zip(("before", "after"), report.machines)]
@@ -192,8 +221,9 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
         **{f"runs {when} differ among themselves": _within(unlike) for when, unlike in report.within},
     }
     titled = [Section(title, notes=tuple(entries)) for title, entries in notes.items() if entries]
+    priced = [machine_costs.section(report.machine_costs)] if report.machine_costs else []
     step_times, notes_of_them = _step_times(report)
-    return [Section("", (_table(report, names), *step_times), notes_of_them), *titled]
+    return [Section("", (_table(report, names), *step_times), notes_of_them), *priced, *titled]
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:

@@ -1,10 +1,9 @@
 """The verdict of a comparison, what it rests on, and which of two settings is faster, as statements."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from rnn_scaling.analysis.comparison import verdicts
+from rnn_scaling.analysis.comparison import costs, verdicts
 from rnn_scaling.analysis.comparison.judgement import MachineRatio, Report, of_machine
 from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, PER_DEVICE
 from rnn_scaling.analysis.comparison.verdicts import Result
@@ -40,8 +39,10 @@ def _step_time(report: Report, names: Sequence[str], label: str, percentile: int
 
 
 def _verdict(report: Report) -> list[Statement]:
+    """The answer; of machines, which is cheapest too, where prices are known."""
     if report.machines:
-        return [statement for scope in SCOPES for statement in _of_scope(report, scope)]
+        made = [statement for scope in SCOPES for statement in _of_scope(report, scope)]
+        return [*made, *costs.statements(report.machine_costs)]
     sittings = [Statement("two-sittings")] if report.two_sittings else []
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
@@ -91,7 +92,9 @@ def method(report: Report) -> list[Statement]:
     sides = [side for result in report.results for side in (result.before, result.after)]
     kinds = dict.fromkeys(side.kind for side in sides if side and has_interval(side))
     made = [Statement("interval-kind", kind) for kind in kinds]
-    if judged:
+    if judged and report.is_history:
+        made.append(Statement("history-test"))
+    elif judged:
         made.append(Statement("paired-test" if report.paired else "unpaired-test"))
     if judged and any(ORDERED in comparison.ratio.kind for comparison in compared):
         made.append(Statement("drift-in-interval"))
@@ -101,7 +104,7 @@ def method(report: Report) -> list[Statement]:
         made.append(Statement("sittings-drift"))
     elif report.machines:
         made.append(Statement("all-devices-of-runs"))
-    elif judged and not report.paired:
+    elif judged and not report.paired and not report.is_history:
         made.append(Statement("independent-sides"))
     if any(change.ratio and change.ratio.ends for result in report.results for change in result.step_times):
         made.append(Statement("step-time-intervals", report.step_time))
@@ -147,5 +150,4 @@ def _ab_ratio(ratio: Interval, pairs: int) -> Statement:
         return Statement("ab-wide" if ratio.is_wide else "ab-tie", values={**values, **ends})
     if ratio.value > 1:
         return Statement("ab-faster", "B", {**values, "other": "A"})
-    inverse = dataclasses.replace(ratio, value=1 / ratio.value, low=1 / high, high=1 / low)
-    return Statement("ab-faster", "A", {**values, "ratio": interval_values(inverse), "other": "B"})
+    return Statement("ab-faster", "A", {**values, "ratio": interval_values(ratio.inverse()), "other": "B"})

@@ -10,7 +10,7 @@ from typing import Any
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance, rank_correlation
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE
+from rnn_scaling.analysis.metrics import COST, WORK_PER_EXCHANGE
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import is_above
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -48,7 +48,7 @@ def lead_statements(summary: Summary) -> list[Statement]:
     if summary.has_many_models:
         made += [statement for name, series in summary.tables for statement in _of_models(summary, name, series)]
     for name, series in _answered(summary):
-        made += [*_title(summary, name), *_lead(series)]
+        made += [*_title(summary, name), *_lead(series), *_cost(summary, series)]
     if files := [name for name, _ in loaded(summary)]:
         made.append(Statement("loaded-runs", values={"files": files}))
     if summary.unlike_programs:
@@ -108,6 +108,18 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
     if len(candidates) == 1:
         on_several = [Statement("one-ranked", values={"series": len(series)}), *on_several]
     return [*_on_one_device(candidates), *on_several, *excluded, *_unranked(series)]
+
+
+def _cost(summary: Summary, series: Sequence[SeriesSummary]) -> list[Statement]:
+    """The lowest cost, where the machines have prices; of the series that train one model, where there are such."""
+    of_one = [member for member in series if registry.trains_one_model(member.mode)] or series
+    rows = [row.row for member in of_one if not member.num_diverged for row in member.rows]
+    costs = [(cost, row, row.priced) for row in rows if (cost := row.metric(COST)) and row.priced]
+    for cost, row, priced in sorted(costs, key=lambda each: each[0].value)[:1]:
+        values = {"cost": interval_values(cost), "currency": priced.currency, "machine": priced.name}
+        title = summary.row_titles[row]
+        return [Statement("lowest-cost", title, {**values, "unit": row.unit, "devices": row.devices})]
+    return []
 
 
 def _unranked(series: Sequence[SeriesSummary]) -> list[Statement]:

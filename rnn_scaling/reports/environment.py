@@ -39,7 +39,7 @@ def facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     """Machine, versions, threads, load and clocks over all runs; what no record tells is left out."""
     counts: dict[str, Counter[str]] = {}
     for record in records:
-        for name, value in _facts(record).items():
+        for name, value in facts_of(record).items():
             if value not in (None, ""):
                 counts.setdefault(name, Counter())[str(value)] += 1
     listed = [EnvironmentFact(name, tuple(values.items())) for name, values in counts.items()]
@@ -136,7 +136,7 @@ def _far_links(matrix: str, indices: tuple[str, ...]) -> Mapping[str, str] | Non
     return {"farthest": topology.farthest(links, used), "devices": devices, "worst": best.worst}
 
 
-def _facts(record: RunRecord) -> dict[str, Any]:
+def facts_of(record: RunRecord) -> dict[str, Any]:
     """What a record tells of its machine, its software and its processes; None or "" where it does not."""
     env, resolved = record.environment, record.resolved
     clocks = {f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in env.gpus_after}

@@ -1,13 +1,15 @@
 """The run records of a folder -> every file of the report."""
 
+import functools
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
+from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.files import terminal
 from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.records import folder
@@ -21,7 +23,14 @@ MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
 Render = Callable[[Summary], bytes]
 
 
-def report(source: Path, target: Path, force: bool = False, to_reach: Target | None = None, full: bool = False) -> None:
+def report(
+    source: Path,
+    target: Path,
+    force: bool = False,
+    to_reach: Target | None = None,
+    full: bool = False,
+    prices: PriceList = NO_PRICES,
+) -> None:
     """Writes the report of a folder and prints its answer.
 
     Args:
@@ -35,8 +44,14 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
     entry.warn(*(f"{line}; left out" for line in records.left_out))
     if not records.runs:
         raise _failed(f"{source}: {records.nothing}{folder.elsewhere(source)}")
-    summary = summarise(records, str(source), to_reach)
-    files = files_of(summary)
+    entry.warn(*prices.unmatched([run.record for run in records.runs]))
+    summary = summarise(records, str(source), to_reach, prices)
+    write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)
+    terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
+
+
+def write(files: Mapping[str, Callable[[], bytes]], target: Path, force: bool) -> None:
+    """Writes files to a folder; a Refusal if one cannot be written, or if another program wrote one of this name."""
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
     foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
@@ -44,12 +59,11 @@ def report(source: Path, target: Path, force: bool = False, to_reach: Target | N
         remedy = "--force overwrites it, --output=DIR writes elsewhere"
         raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
     for name, render in files.items():
-        content = render(summary)
+        content = render()
         try:
             write_bytes(content, target / name)
         except OSError as e:
             raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
-    terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
 
 
 def _failed(*lines: str) -> entry.Refusal:

@@ -9,6 +9,7 @@ from rnn_scaling.analysis.attribution import Attribution
 from rnn_scaling.analysis.comparison import differences
 from rnn_scaling.analysis.learning import Target
 from rnn_scaling.analysis.machines import by_machine
+from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.analysis.rows import Row, with_baselines
 from rnn_scaling.analysis.series_titles import by_series, titles, told_facts
 from rnn_scaling.analysis.steps import parts as step_parts
@@ -24,7 +25,7 @@ from rnn_scaling.settings.naming import network
 MOST = 1000
 
 
-def summarise(folder: Folder, name: str, target: Target | None = None) -> Summary:
+def summarise(folder: Folder, name: str, target: Target | None = None, prices: PriceList = NO_PRICES) -> Summary:
     """The results of a folder's runs. Without a target, one is found if runs counted right predictions."""
     ordered = sorted(folder.runs, key=lambda run: _order(run.record.config))
     going_on = [_goes_on(run.record) for run in ordered]
@@ -32,7 +33,7 @@ def summarise(folder: Folder, name: str, target: Target | None = None) -> Summar
     runs = [run for run, goes_on in zip(ordered, going_on) if not goes_on]
     records = [run.record for run in runs]
     names = {id(run.record): run.name for run in runs}
-    rows_of = {machine: with_baselines(members) for machine, members in by_machine(records).items()}
+    rows_of = {machine: with_baselines(members, prices) for machine, members in by_machine(records).items()}
     rows = [row for machine_rows in rows_of.values() for row in machine_rows]
     good = [record for row in rows for record in row.good]
     steady = _steady(rows, names)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
-from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, STEP_TIME, STEP_TIMES, Metric, is_inference
+from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, ENERGY, STEP_TIME, STEP_TIMES, Metric, is_inference
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
@@ -68,7 +68,7 @@ def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section
     is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
     seeds = [metric for metric in metrics if metric.always and not (is_plain and metric.name == EFFICIENCY.name)]
     others = [metric for metric in metrics if not metric.always] if is_full else []
-    notes = [] if is_plain else _notes(rows, [*seeds, *others])
+    notes = [*_notes(rows, [*seeds, *others]), *_sources(rows, others)]  # of a single run, the sources alone
     return Section(title, tuple(_grids(rows, seeds, others, is_plain)), tuple(notes))
 
 
@@ -141,6 +141,15 @@ def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
                 columns = kinds.setdefault(value.kind, {})
                 columns[metric.title] = columns.get(metric.title, False) or has_ends(value)
     return [f"{_marks(columns.values())} {', '.join(columns)}: {kind}." for kind, columns in kinds.items()]
+
+
+def _sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
+    """What energies without an interval are; those with one have it in their note."""
+    values = [
+        (metric.title, row.metric(metric)) for metric in metrics if metric.compute == ENERGY.compute for row in rows
+    ]
+    lines = [f"{title.capitalize()}: {value.kind}." for title, value in values if value and not has_interval(value)]
+    return list(dict.fromkeys(lines))
 
 
 def _marks(wide: Iterable[bool]) -> str:

@@ -14,16 +14,10 @@ def checked(
     words: Sequence[str], lines: Sequence[str] = (), defaults: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], RunConfig]:
     """The options that were given, and what runs with them; a FlagErrors names everything that is wrong."""
-    wrong = list(lines)
-    try:
-        given = flags.parse(words, configs.OPTIONS)
-    except flags.FlagErrors as e:
-        given = e.given
-        wrong += e.lines
+    given, wrong = flags.parsed(words, configs.OPTIONS)
     given = {**(defaults or {}), **given}
     num_gpus = visible_gpus()
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
-    wrong += conflicts.problems(config, given, num_gpus=num_gpus)
-    if wrong:
+    if wrong := [*lines, *wrong, *conflicts.problems(config, given, num_gpus=num_gpus)]:
         raise flags.FlagErrors(wrong, given)
     return given, config

@@ -9,13 +9,12 @@ from rnn_scaling import registry
 from rnn_scaling.models.unit_types import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.registry import either
-from rnn_scaling.settings.config import OPTIONS, RunConfig, from_flat
+from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 
 FEW_CHOICES = 4  # that are spelled as flags, one by one
 MANY_CHOICES = 16  # of more, a message names a few
-
-
+_OF_SEVERAL = ("num_workers", "cluster_timeout", "cluster_heartbeat", "coordinator_address")
 _OF_TRAINING = (
     *("dropout", "optimizer", "weight_decay", "learning_rate", "lr_schedule", "lr_steps", "lr_scaling"),
     *("lr_warmup_batches", "loss_scale", "max_gradient_norm", "gradient_accumulation_steps"),
@@ -32,34 +31,41 @@ class Condition:
     by: tuple[str, ...]
 
 
-def _chosen(option: str, choices: tuple[str, ...], group: str) -> Condition:
-    """Read where `option`, of this group of the configuration, is one of the choices."""
-    named = choices
+def _chosen(option: str, *choices: Any) -> Condition:
+    """Read where `option` is one of the choices."""
+    named = [str(choice).lower() for choice in choices]
     if len(choices) > MANY_CHOICES:
-        named = (*choices[:FEW_CHOICES], f"any of {len(choices) - FEW_CHOICES} others (--help={option} names them)")
+        named = [*named[:FEW_CHOICES], f"any of {len(choices) - FEW_CHOICES} others (--help={option} names them)"]
     few = len(choices) <= FEW_CHOICES
     remedy = " or ".join(f"--{option}={choice}" for choice in named) if few else f"--{option}={either(named)}"
+    group = GROUP_OF[option]
     return Condition(lambda config: getattr(getattr(config, group), option) in choices, remedy, (option,))
 
 
 def _rules() -> Iterator[tuple[str, Condition]]:
-    yield "cpu_cores_per_device", Condition(lambda c: c.devices.device == "cpu", "--device=cpu", ("device",))
-    for option, group, table in (
-        ("variable_update", "update", registry.VARIABLE_UPDATES),
-        ("data_source", "data", registry.DATA_SOURCES),
-        ("model", "model", WORKLOADS),
-        ("unit_type", "model", UNIT_TYPES),
-        ("framework", "frameworks", registry.FRAMEWORKS),
+    for option, table in (
+        ("variable_update", registry.VARIABLE_UPDATES),
+        ("data_source", registry.DATA_SOURCES),
+        ("model", WORKLOADS),
+        ("unit_type", UNIT_TYPES),
+        ("framework", registry.FRAMEWORKS),
     ):
         for name, choices in registry.readers(table).items():
-            yield name, _chosen(option, choices, group)
+            yield name, _chosen(option, *choices)
     modes = registry.VARIABLE_UPDATES
-    mode = ("variable_update",)
-    several = " or ".join(f"--variable_update={mode}" for mode in modes if registry.is_distributed(mode))
-    for name in ("num_workers", "cluster_timeout", "cluster_heartbeat", "coordinator_address"):
-        yield name, Condition(lambda c: registry.is_distributed(c.update.variable_update), several, mode)
-    servers = " or ".join(f"--variable_update={mode}" for mode, row in modes.items() if row.has_servers)
-    yield "num_ps", Condition(lambda c: registry.has_servers(c.update.variable_update), servers, mode)
+    for names, condition in (
+        (("cpu_cores_per_device",), _chosen("device", "cpu")),
+        (_OF_SEVERAL, _chosen("variable_update", *filter(registry.is_distributed, modes))),
+        (("num_ps",), _chosen("variable_update", *filter(registry.has_servers, modes))),
+        (("lr_steps",), _chosen("lr_schedule", "piecewise")),
+        (("loss_scale",), _chosen("compute_dtype", "float16")),
+        (("stop_at_accuracy",), _chosen("accuracy", True)),
+        (("accuracy", "label_smoothing", "decoder_type"), _chosen("decode", False)),
+        (("beam_size", "length_penalty"), _chosen("decode", True)),
+        (("target_ci", "max_batches"), _chosen("until_steady", True)),
+    ):
+        for name in names:
+            yield name, condition
     reduced = Condition(
         lambda c: c.update.compress_gradients != "int8",
         "a --compress_gradients other than int8",
@@ -69,7 +75,7 @@ def _rules() -> Iterator[tuple[str, Condition]]:
         yield name, reduced
     together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
     yield "save_every", Condition(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir", ("checkpoint_dir",))
-    yield "lr_scaling", _chosen("variable_update", tuple(together), "update")
+    yield "lr_scaling", _chosen("variable_update", *together)
     multiplied = "--batch_size instead of --global_batch_size"
     yield "lr_scaling", Condition(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
     warming = Condition(
@@ -78,9 +84,6 @@ def _rules() -> Iterator[tuple[str, Condition]]:
         ("lr_scaling", "lr_schedule"),
     )
     yield "lr_warmup_batches", warming
-    yield "lr_steps", _chosen("lr_schedule", ("piecewise",), "training")
-    yield "loss_scale", _chosen("compute_dtype", ("float16",), "model")
-    yield "stop_at_accuracy", Condition(lambda c: c.model.accuracy, "--accuracy=true", ("accuracy",))
     training = Condition(
         lambda c: c.model.trains, "training, without --forward_only and --decode", ("forward_only", "decode")
     )
@@ -90,33 +93,23 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     exchanging = Condition(
         lambda c: c.model.trains or not modes[c.update.variable_update].trains_one_model,
         f"{training.remedy}, or --variable_update={either(independent)}",
-        (*mode, *training.by),
+        ("variable_update", *training.by),
     )
     yield "variable_update", exchanging
-    for name in ("accuracy", "label_smoothing", "decoder_type"):
-        yield name, Condition(lambda c: not c.model.decode, "--decode=false", ("decode",))
-    for name in ("beam_size", "length_penalty"):
-        yield name, Condition(lambda c: c.model.decode, "--decode=true", ("decode",))
-    for name in ("target_ci", "max_batches"):
-        yield name, Condition(lambda c: c.measure.until_steady, "--until_steady=true", ("until_steady",))
     varying = [name for name, source in registry.DATA_SOURCES.items() if source.varies]
-    yield (
-        "pad_to",
-        Condition(
-            lambda c: c.data.data_source in varying or c.data.random_lengths,
-            f"--data_source={either(varying)} or --random_lengths=true",
-            ("data_source", "random_lengths"),
-        ),
+    unequal = Condition(
+        lambda c: c.data.data_source in varying or c.data.random_lengths,
+        f"--data_source={either(varying)} or --random_lengths=true",
+        ("data_source", "random_lengths"),
     )
+    yield "pad_to", unequal
     prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
-    yield (
-        "prefetch_buffer_size",
-        Condition(
-            lambda c: bool(c.data.prefetch_data_to_device),
-            f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
-            ("prefetch_data_to_device",),
-        ),
+    prefetched = Condition(
+        lambda c: bool(c.data.prefetch_data_to_device),
+        f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
+        ("prefetch_data_to_device",),
     )
+    yield "prefetch_buffer_size", prefetched
 
 
 CONDITIONS: dict[str, list[Condition]] = {}  # an option is read where all of its rules say so

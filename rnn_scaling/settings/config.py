@@ -12,31 +12,22 @@ from rnn_scaling.models import kernels
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workloads import dataset_of
 from rnn_scaling.settings import presets
-from rnn_scaling.settings.run_options import (
-    ClusterOptions,
-    DataOptions,
-    DeviceOptions,
-    FrameworkOptions,
-    MeasureOptions,
-    OutputOptions,
-    TrainingOptions,
-    UpdateOptions,
-)
+from rnn_scaling.settings import run_options as options
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
     """Every option of one run, after its default is resolved."""
 
-    devices: DeviceOptions = DeviceOptions()
-    frameworks: FrameworkOptions = FrameworkOptions()
-    cluster: ClusterOptions = ClusterOptions()
+    devices: options.DeviceOptions = options.DeviceOptions()
+    frameworks: options.FrameworkOptions = options.FrameworkOptions()
+    cluster: options.ClusterOptions = options.ClusterOptions()
     model: ModelConfig = ModelConfig()
-    update: UpdateOptions = UpdateOptions()
-    training: TrainingOptions = TrainingOptions()
-    data: DataOptions = DataOptions()
-    measure: MeasureOptions = MeasureOptions()
-    output: OutputOptions = OutputOptions()
+    update: options.UpdateOptions = options.UpdateOptions()
+    training: options.TrainingOptions = options.TrainingOptions()
+    data: options.DataOptions = options.DataOptions()
+    measure: options.MeasureOptions = options.MeasureOptions()
+    output: options.OutputOptions = options.OutputOptions()
 
     @property
     def num_towers(self) -> int:

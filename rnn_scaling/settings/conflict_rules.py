@@ -37,7 +37,6 @@ class Case:
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Values that are no options."""
         measure, workers = self.config.measure, self.config.cluster.num_workers
         return {
             "towers": self.config.num_towers,
@@ -51,17 +50,14 @@ class Case:
 
     @property
     def mode(self) -> UpdateMode:
-        """The row of --variable_update."""
         return VARIABLE_UPDATES[self.config.update.variable_update]
 
     @property
     def workload(self) -> Entry:
-        """The row of --model."""
         return WORKLOADS[self.config.model.model]
 
     @property
     def has_workers(self) -> bool:
-        """Whether several workers train."""
         return is_read(self.config, "num_workers") and self.config.cluster.num_workers > 1
 
     @property
@@ -84,8 +80,6 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class ConflictRule:
-    """One conflict."""
-
     applies: Callable[[Case], bool]  # whether the conflict is there
     message: str
     reads: str = ""  # the rule holds where this option is read; "": always

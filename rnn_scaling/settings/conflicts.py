@@ -95,7 +95,6 @@ def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 
 def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    """A mode whose package is missing."""
     mode = config.update.variable_update
     package = VARIABLE_UPDATES[mode].needs
     if package and importlib.util.find_spec(package) is None:
@@ -162,7 +161,6 @@ def _data(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 
 def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    """Files of data that cannot be read."""
     folder, pattern, source = config.data.data_dir, config.data.file_pattern, DATA_SOURCES[config.data.data_source]
     has_files = os.path.isdir(folder) and any(Path(folder).glob(pattern or "*"))
     if folder and pattern and source.holds == config.model.dataset and not has_files:
@@ -178,7 +176,6 @@ def _files(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 
 def _outputs(config: RunConfig, num_gpus: int) -> Iterator[str]:
-    """Outputs that cannot be written."""
     output = config.output
     kinds = {"result_file": "file", "mlperf_log": "file", "log_dir": "folder", "checkpoint_dir": "folder"}
     for name, kind in kinds.items():

@@ -4,8 +4,6 @@ One declaration, `option(...)` or `positional(...)`, is the flag, its help and i
 that one call names them all.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import math
@@ -17,6 +15,7 @@ from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flag_files, help_pages
+from rnn_scaling.settings.help_pages import kind_of
 
 ALIASES = {"num_gpus": "num_devices"}
 HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
@@ -45,10 +44,11 @@ class FlagErrors(entry.Refusal):
         self.given = dict(given or {})
 
 
-def positional(help: str, shown: str, several: bool = False) -> Any:
+def positional(help: str, shown: str, several: bool = False, default: Any = dataclasses.MISSING) -> Any:
     """Declares one field that a word without dashes fills; `several`: all words that are left, as a tuple."""
     rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
-    return dataclasses.field(metadata={**rules, "help": help, "shown": shown, "positional": True, "several": several})
+    rules |= {"help": help, "shown": shown, "positional": True, "several": several}
+    return dataclasses.field(default=default, metadata=rules)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +56,6 @@ class _Malformed:
     """Stands for a value that its flag could not parse."""
 
     line: str
-
-
-def kind_of(field: dataclasses.Field) -> str:
-    """The option's type: "int", "float", "bool", "str" or "Path"."""
-    return str(field.type).split("|")[0].strip()
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
@@ -109,10 +104,18 @@ def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
 
 
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
-    """The values (lists of values) of the options that a command line gives, by flag.
+    """The values of `parsed`; a FlagErrors names everything that is wrong."""
+    given, lines = parsed(argv, options, lists)
+    if lines:
+        raise FlagErrors(lines, given)
+    return given
 
-    `--flagfile=FILE` reads more words from a file. A FlagErrors names every unknown flag, malformed value, and stray or
-    missing word.
+
+def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[dict[str, Any], list[str]]:
+    """(the values, or lists of values, of the options that a command line gives, by flag; what is wrong with it).
+
+    `--flagfile=FILE` reads more words from a file. Wrong are unknown flags, malformed values, and stray or missing
+    words, a line each.
     """
     from absl import flags as absl_flags  # loads logging and more, which --help need not wait for
 
@@ -123,14 +126,14 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     try:
         words = flag_files.expanded(argv)
     except ValueError as e:
-        raise FlagErrors([str(e)]) from None
+        return {}, [str(e)]
     try:
         rest = values(["", *words], known_only=True)[1:]
     except absl_flags.Error:  # the last word is a flag without its value
         lines.append(f"{words[-1]} needs a value: {words[-1]}=...")
         rest = values(["", *words[:-1]], known_only=True)[1:]
     except ValueError as e:  # --noflag=value
-        raise FlagErrors([str(e)]) from None
+        return {}, [str(e)]
     given: dict[str, Any] = {}
     for name in [*named, *aliases]:
         if not values[name].present:
@@ -145,9 +148,7 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     unknown, plain = _split(rest)
     lines += [_stray(word, [*named, *aliases]) for word in unknown]
     lines += _assign(plain, {name: field for name, field in options.items() if name not in named}, given)
-    if lines:
-        raise FlagErrors(lines, given)
-    return given
+    return given, lines
 
 
 def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> None:
@@ -175,19 +176,14 @@ def help_page(usage: str, groups: Sequence[type] | Mapping[str, type], command: 
         f"Exit status {entry.EXIT_INTERNAL}: a fault of this program; {entry.DEBUG}=1 shows where.",
         *(f"--{alias} is --{target}." for alias, target in ALIASES.items() if target in fields([*named.values()])),
     ]
-    return help_pages.Page(command, usage, named, kind_of, notes)
+    return help_pages.Page(command, usage, named, notes)
 
 
 def read(argv: Sequence[str], usage: str, group: type, command: str) -> Any:
     """The options of a command that reads files, an instance of its only group; raises Answer or FlagErrors."""
     groups = [group, FileOptions]
     answer(argv, usage, groups, command)
-    lines: list[str] = []
-    try:
-        given = parse(argv, fields(groups))
-    except FlagErrors as e:
-        given, lines = e.given, e.lines
-    options, files = build(groups, given, lines)
+    options, files = build(groups, *parsed(argv, fields(groups)))
     input_files.allow(files.max_file_mb)
     return options
 
@@ -271,11 +267,12 @@ def _assign(words: Sequence[str], wanted: Options, given: dict[str, Any]) -> lis
     if not wanted:
         return [f"unexpected word {word!r}; options are written --name=value" for word in words]
     several = any(field.metadata["several"] for field in wanted.values())
-    if len(words) < len(wanted) or (len(words) > len(wanted) and not several):
+    needed = sum(field.default is dataclasses.MISSING for field in wanted.values())
+    if len(words) < needed or (len(words) > len(wanted) and not several):
         shape = " ".join(help_pages.shape(field) for field in wanted.values())
         return [f"expected {shape}, got {' '.join(words) or 'nothing'}; --help explains"]
     rest = [Path(word) for word in words]
-    for name, field in wanted.items():
+    for name, field in list(wanted.items())[: len(rest)]:
         given[name] = tuple(rest) if field.metadata["several"] else rest.pop(0)
     return []
 

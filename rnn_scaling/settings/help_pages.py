@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import entry
@@ -30,12 +30,9 @@ Field = Any  # dataclasses.Field with the metadata of `models.config.option`
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """What the help of one command is made of."""
-
     command: str  # as the user types it
     usage: str  # what it does, examples and exit statuses; commands in it are written `./run.sh NAME`
     groups: dict[str, type]  # option dataclasses by the name that `--help=NAME` takes
-    kind_of: Callable[[Field], str]  # the type of an option, a key of PLACEHOLDERS
     notes: Sequence[str]  # lines below all flags
 
     def text(self, topic: str) -> str:
@@ -83,7 +80,7 @@ class Page:
         if rules.get("positional"):
             head = f"  {shape(field)}"
         else:
-            choices = rules["shown"] or "|".join(rules["choices"]) or PLACEHOLDERS[self.kind_of(field)]
+            choices = rules["shown"] or "|".join(rules["choices"]) or PLACEHOLDERS[kind_of(field)]
             head = f"  --{field.name.rstrip('_')}={choices}"
             if len(head) > WIDTH:
                 head = f"{head.partition('=')[0]}=NAME"
@@ -91,6 +88,12 @@ class Page:
                 body += f"; one of {', '.join(rules['choices'])}" if unnamed else ""
             body += "" if "default: " in body else f" (default: {_shown(field.default)})"
         return [head, *textwrap.wrap(body, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+
+
+def kind_of(field: Field) -> str:
+    """The option's type, the first of a union: "int", "float", "bool", "str" or "Path"."""
+    kind = field.type.__name__ if isinstance(field.type, type) else str(field.type).split("|")[0].strip()
+    return kind.rpartition(".")[2]
 
 
 def shape(field: Field) -> str:

@@ -3,8 +3,6 @@
 A field's help begins with the choices that read it ("replicated: ..."), where not all do.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from rnn_scaling import registry
@@ -87,9 +85,7 @@ class UpdateOptions:
     """Variable update: where variables live, how gradients are exchanged."""
 
     variable_update: str = option(
-        "independent",
-        registry.in_words(registry.VARIABLE_UPDATES),
-        choices=tuple(registry.VARIABLE_UPDATES),
+        "independent", registry.in_words(registry.VARIABLE_UPDATES), choices=tuple(registry.VARIABLE_UPDATES)
     )
     independent_replica: bool = option(False, "with --variable_update=replicated: the same as independent")
     param_server_device: str | None = option(
@@ -105,8 +101,7 @@ class UpdateOptions:
         choices=("host", "device"),
     )
     partition_large_variables: bool = option(
-        False,
-        "parameter_server on GPUs or on several processes: split variables larger than the share of one",
+        False, "parameter_server on GPUs or on several processes: split variables larger than the share of one"
     )
     staged_vars: bool = option(
         False, "parameter_server: towers read a staged copy of the variables, exactly one step stale"
@@ -233,11 +228,7 @@ class TrainingOptions:
 class DataOptions:
     """Data: synthetic batches or files, and prefetching."""
 
-    data_source: str = option(
-        "device",
-        registry.in_words(registry.DATA_SOURCES),
-        choices=tuple(registry.DATA_SOURCES),
-    )
+    data_source: str = option("device", registry.in_words(registry.DATA_SOURCES), choices=tuple(registry.DATA_SOURCES))
     use_synthetic_data: bool = option(False, "the same as --data_source=device")
     random_lengths: bool = option(
         False,
@@ -345,9 +336,7 @@ class MeasureOptions:
         maximum=1.0,
     )
     num_epochs: float = option(
-        0.0,
-        "text and cifar10: passes over the data, warm-up included, instead of --num_batches (0: off)",
-        minimum=0.0,
+        0.0, "text and cifar10: passes over the data, warm-up included, instead of --num_batches (0: off)", minimum=0.0
     )
     inter_op_parallelism_threads: int = option(
         0,

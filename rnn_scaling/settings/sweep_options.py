@@ -1,6 +1,6 @@
 """The command lines of commands that start many runs: any flag of the trainer takes a list. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.settings import config as configs
@@ -11,11 +11,6 @@ RESERVED = ("result_file", "log_dir", "progress")
 OF_ONE_RUN = ("checkpoint_dir", "save_every", "mlperf_log")
 
 
-def _only_reads(given: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether no run trains, so that all can use one checkpoint."""
-    return any(all(given.get(name, [False])) for name in ("decode", "forward_only"))
-
-
 def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
     """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
 
@@ -23,16 +18,15 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     unknown flag, malformed value and contradiction.
     """
     own_fields = flags.fields(groups)
-    lines: list[str] = []
-    try:
-        given = flags.parse(words, {**configs.OPTIONS, **own_fields}, lists=True)
-    except flags.FlagErrors as e:
-        given, lines = e.given, e.lines
+    given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
     lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
+    only_reads = any(
+        all(given.get(name, [False])) for name in ("decode", "forward_only")
+    )  # one checkpoint for all runs
     lines += [
         f"--{name} applies to one run, but this command makes several; leave it out"
         for name in OF_ONE_RUN
-        if name in given and not (name == "checkpoint_dir" and _only_reads(given))
+        if name in given and not (name == "checkpoint_dir" and only_reads)
     ]
     single = {}
     for name in own_fields.keys() & given.keys():

@@ -5,8 +5,6 @@ own, --axis:NAME=VALUE,... Each has its place, {NAME}, in the command. An axis w
 means the same in reports, so its values follow the same rule.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import itertools
@@ -27,7 +25,6 @@ from rnn_scaling.sweeps import template
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.plan import device_counts, with_distinct_names, word
 from rnn_scaling.sweeps.runs import AnyRun
-from rnn_scaling.sweeps.template import Template
 
 AXIS = "--axis:"
 REPEAT, RESULT_FILE = "repeat", "result_file"  # places that every run has
@@ -175,12 +172,11 @@ def plan(
     num_cores: int,
 ) -> list[CommandRun]:
     """The configurations of a sweep, in order. Raises FlagErrors naming everything that is wrong."""
-    command = template.parse(options.trainer)
     given, lines = _with_devices(lists, num_gpus, num_cores)
     lines += [
         *_list_problems(axes, lists),
         *_axis_problems(axes),
-        *_place_problems(options, command, axes, lists),
+        *_place_problems(options, axes, lists),
         *_log_problems(options),
     ]
     if lines:
@@ -188,14 +184,15 @@ def plan(
     values: dict[str, Sequence[Any]] = {**given, **axes}
     varied = [name for name, found in values.items() if len(found) > 1 and name != "num_devices"]
     combinations = (dict(zip(values, combination)) for combination in itertools.product(*values.values()))
-    runs = [_run(options, command, combination, varied, axes) for combination in combinations]
+    runs = [_run(options, combination, varied, axes) for combination in combinations]
     for name in PRODUCTS:
         product = getattr(options, name)
         wrong = [run for run in runs if product and not 0 < (getattr(run.terms, name) or 0) < math.inf]
         if wrong:
             filled = template.fill(product, wrong[0].texts)
             raise flags.FlagErrors([f"--{name}={product} is {filled}; it must be above 0"])
-    if not all(template.fill(command.words[0], {REPEAT: "1", RESULT_FILE: "x", **run.texts}) for run in runs):
+    program = template.words_of(options.trainer)[0]
+    if not all(template.fill(program, {REPEAT: "1", RESULT_FILE: "x", **run.texts}) for run in runs):
         raise flags.FlagErrors([f"--trainer={options.trainer} must begin with a program, got an empty value"])
     return with_distinct_names(list({run.identity: run for run in runs}.values()))
 
@@ -242,11 +239,9 @@ def _axis_problems(axes: Mapping[str, Sequence[str]]) -> Iterator[str]:
                 yield f"{AXIS}{name}: {first} and {second} are the same number; leave one out"
 
 
-def _place_problems(
-    options: TrainerOptions, command: Template, axes: Collection[str], lists: Collection[str]
-) -> Iterator[str]:
+def _place_problems(options: TrainerOptions, axes: Collection[str], lists: Collection[str]) -> Iterator[str]:
     """Places without an option, and options without a place."""
-    places, names = set(template.places(command.text)), {*axes, *lists, *PLACED}
+    places, names = set(template.places(options.trainer)), {*axes, *lists, *PLACED}
     for name in sorted(places - names - {REPEAT, RESULT_FILE}):
         place, close = f"{{{name}}}", difflib.get_close_matches(name, names | {REPEAT, RESULT_FILE}, n=1)
         meant = f" (did you mean {{{close[0]}}}?)" if close else ""
@@ -273,7 +268,7 @@ def _log_problems(options: TrainerOptions) -> Iterator[str]:
 
 
 def _run(
-    options: TrainerOptions, command: Template, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
+    options: TrainerOptions, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
 ) -> CommandRun:
     texts = {name: _text(value) for name, value in values.items()}
     how_run = {
@@ -281,7 +276,7 @@ def _run(
     }
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     config = {
-        TRAINER: options.trainer_name or command.program,
+        TRAINER: options.trainer_name or template.program(options.trainer),
         **{name: _value(name, value) if name in axes else value for name, value in values.items()},
         "trainer_command": options.trainer,
         **{name: value for name, value in how_run.items() if value != defaults[name]},

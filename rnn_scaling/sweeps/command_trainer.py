@@ -1,7 +1,5 @@
 """Runs a user's command in a sweep: gives it cores or GPUs, keeps its output, judges its record or its log."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -50,12 +48,10 @@ class _Output:
     # When its lines came, in seconds of `time.monotonic`.
     arrivals: list[float] = dataclasses.field(default_factory=list)
     errors: failure.ErrorOutput = dataclasses.field(default_factory=failure.ErrorOutput)  # the lines that name an error
-    load: load.Load | None = None  # of other processes, during the run
+    load: "load.Load | None" = None  # of other processes, during the run
 
 
 class CommandTrainer(Trainer[CommandRun]):
-    """Makes runs of `command_plan.plan`."""
-
     def __init__(self) -> None:
         from rnn_scaling.importers import one_run  # here: --help does not wait for what it loads
 
@@ -218,7 +214,7 @@ def _template(run: CommandRun) -> str:
 
 def command(run: CommandRun, result_file: Path) -> list[str]:
     places = {REPEAT: str(run.repeat), RESULT_FILE: str(result_file.absolute())}
-    return template.parse(_template(run)).filled({**run.texts, **places})
+    return template.filled(_template(run), {**run.texts, **places})
 
 
 def _log_of(result_file: Path) -> Path:

@@ -3,8 +3,6 @@
 lock the folders -> find finished runs -> for each other job: placeholder, process, record
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
@@ -85,8 +83,7 @@ def conduct(
 ) -> SweepOutcome:
     """Runs the jobs that are not finished; prints on stderr what stops it.
 
-    Args:
-      before: runs of earlier rounds, for a command that chooses its runs round by round; None: there are no rounds.
+    `before`: runs of earlier rounds, for a command that chooses its runs round by round; None: there are no rounds.
     """
     outcome = SweepOutcome()
     input_files.allow(options.max_file_mb)
@@ -103,7 +100,8 @@ def conduct(
     except OSError as e:
         count = len(outcome.records)
         kept = f"; {count} finished runs are kept, the same command continues" if count else ""
-        outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{_at(e)}{kept}")
+        place = f" ({e.filename})" if e.filename else ""
+        outcome.exit_status = entry.fail(f"--out={out}: {e.strerror or e}{place}{kept}")
     except KeyboardInterrupt:
         earlier = len(before or ())
         finished = f"{earlier + len(outcome.records)} of {earlier + len(jobs)} runs are finished in {out}"
@@ -163,7 +161,6 @@ def _held_folders(folders: Sequence[Path], locks: contextlib.ExitStack) -> list[
 
 
 def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -> str:
-    """The table of a dry run and its estimate."""
     pending = {job.label for job in survey.pending}
     states = [
         "to run" if job.label in pending else "finished" if survey.finished[job.label].status == "ok" else "failed"
@@ -173,7 +170,7 @@ def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -
     lines = [f"{'run':>4}  {'state':<8}  {'name':<{width}}  command"]
     for number, (job, state) in enumerate(zip(jobs, states), 1):
         lines.append(f"{number:>4}  {state:<8}  {job.label:<{width}}  {trainer.shown(job.run, job.path)}")
-    left = [job.identity for job in survey.pending]
+    left = [job.run.identity for job in survey.pending]
     lines.append(f"\n{len(jobs)} runs, {len(survey.finished)} finished, {len(left)} to run")
     if left:
         lines[-1] += f": {_estimator(jobs, survey, trainer).in_words(left)}"
@@ -194,18 +191,18 @@ def _run_pending(
         return
     estimator = _estimator(jobs, survey, trainer)
     for job, result in before:
-        estimator.learn(job.identity, result)
+        estimator.learn(job.run.identity, result)
     shown = display.SweepDisplay(len(before) + len(jobs), len(survey.finished), begun=len(before))
-    pending = [job.identity for job in survey.pending]
+    pending = [job.run.identity for job in survey.pending]
     shown.board.line(f"{len(pending)} run{'s' if len(pending) > 1 else ''} to make: {estimator.in_words(pending)}")
     try:
         for index, job in enumerate(survey.pending):
-            left = [later.identity for later in survey.pending[index:]]
+            left = [later.run.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             _require_whole(holds, jobs, records)
-            result = run_job(job, limits.for_run(job.identity, estimator, timeout_s), trainer, shown.output)
+            result = run_job(job, limits.for_run(job.run.identity, estimator, timeout_s), trainer, shown.output)
             records[job.label] = result
-            estimator.learn(job.identity, result)
+            estimator.learn(job.run.identity, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
             _require_whole(holds, jobs, records)
     finally:
@@ -254,7 +251,7 @@ def run_job(
         # The batches and phases of an interrupted run stay, its rate does not. A user's command may not write all
         # options that identify the run.
         half = written or unfinished
-        config = {**half.config, **{name: value for name, value in job.identity if value is not None}}
+        config = {**half.config, **{name: value for name, value in job.run.identity if value is not None}}
         result = dataclasses.replace(half, status="failed", error=error, config=config, throughput=None)
     if result is not written:
         record.write(result, job.path)
@@ -275,9 +272,5 @@ def _estimator(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]
     estimator = trainer.estimator()
     for job in jobs:
         if result := survey.finished.get(job.label):
-            estimator.learn(job.identity, result)
+            estimator.learn(job.run.identity, result)
     return estimator
-
-
-def _at(error: OSError) -> str:
-    return f" ({error.filename})" if error.filename else ""

@@ -77,8 +77,7 @@ class SweepDisplay:
 def fitting(texts: Sequence[str], room: int) -> str:
     """The texts that find room, the first ones first, joined by commas.
 
-    Args:
-      texts: the second may lose letters from its middle: the end of a run's name says on how many devices it runs.
+    The second may lose letters from its middle: the end of a run's name says on how many devices it runs.
     """
     shown = list(texts)
     while len(shown) > 2 and len(", ".join(shown)) > room:

@@ -58,7 +58,6 @@ class Estimator:
         return self._num_cores * (1 if self._workers_share else options["num_workers"])
 
     def total_s(self, options: Iterable[Identity]) -> float:
-        """Seconds that these runs will take, one after the other."""
         return sum(map(self.seconds, options))
 
     def basis(self, options: Identity) -> str:
@@ -91,8 +90,7 @@ class Estimator:
 def rough_s(options: Mapping[str, Any], num_cores: int) -> float:
     """Seconds of one run from its matrix products (`flops_a_sample` of its workload), its towers and its trace.
 
-    Args:
-      num_cores: CPU cores that the devices of all its workers share, if they are CPU devices.
+    `num_cores`: that the CPU devices of all its workers share.
     """
     rate = GPU_FLOP_PER_S if options["device"] == "gpu" else CPU_FLOP_PER_S * options["cpu_cores_per_device"]
     batches = options["num_warmup_batches"] + options["num_batches"]

@@ -1,12 +1,10 @@
 """A folder of records: its lock, and which runs of a plan it already holds."""
 
-from __future__ import annotations
-
-import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -38,11 +36,6 @@ class Job:
     def path(self) -> Path:
         return self.folder / f"{self.run.label}.json"
 
-    @property
-    def identity(self) -> Identity:
-        """What its record's config must say."""
-        return self.run.identity
-
 
 @dataclasses.dataclass
 class Survey:
@@ -56,10 +49,8 @@ class Survey:
     unreadable: list[tuple[Path, str]] = dataclasses.field(default_factory=list)
 
 
-@contextlib.contextmanager
-def lock(folder: Path) -> Iterator[Hold]:
-    with hold(folder, LOCK_NAME, "sweep", "choose another --out") as held:
-        yield held
+def lock(folder: Path) -> AbstractContextManager[Hold]:
+    return hold(folder, LOCK_NAME, "sweep", "choose another --out")
 
 
 def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequence[Job] = ()) -> Survey:
@@ -89,7 +80,7 @@ def survey(jobs: Sequence[Job], *, retry_failed: bool, force: bool, before: Sequ
     return result
 
 
-def _best(job: Job, in_place: RunRecord | None, others: _Others) -> tuple[RunRecord | None, str]:
+def _best(job: Job, in_place: RunRecord | None, others: "_Others") -> tuple[RunRecord | None, str]:
     """(the record in a job's place, or one of the same flags elsewhere in the folder; the flags that differ)."""
     if in_place is not None and is_placeholder(in_place):
         return in_place, ""
@@ -153,7 +144,7 @@ class _Others:
     def take(self, job: Job) -> RunRecord | None:
         if job.folder not in self._records:
             self._records[job.folder] = self._read(job.folder, job.run)  # the same options identify all jobs
-        same = self._records[job.folder].get(job.identity)
+        same = self._records[job.folder].get(job.run.identity)
         return same.pop(0) if same else None
 
     def _read(self, folder: Path, like: AnyRun) -> dict[Identity, list[RunRecord]]:

@@ -53,11 +53,7 @@ def sweep(
     launch: str = "",
     program: Sequence[str] = ranks.TRAINER,
 ) -> None:
-    """`rnn_scaling.sweep` of this suite's trainer, without the rows.
-
-    Args:
-      timeout_s: time limit of a run in seconds; 0: none; None: ten times the expected duration, at least five minutes.
-    """
+    """`rnn_scaling.sweep` of this suite's trainer, without the rows; `timeout_s` as --run_timeout."""
     words = _words(options)
     lists = flags.parse(words, configs.OPTIONS, lists=True)
     runs = plan(lists, **machine_size())

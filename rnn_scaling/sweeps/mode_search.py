@@ -132,7 +132,6 @@ class ModeSearch:
         )
 
     def planned(self) -> list[Run]:
-        """The runs of the fewest rounds."""
         return [dataclasses.replace(run, repeat=number) for number in range(1, FEWEST + 1) for run in self.runs]
 
     def _affordable(self, left_s: float, seconds: Seconds) -> list[Run]:
@@ -155,12 +154,7 @@ class ModeSearch:
 def statements(
     ranking: Ranking[str] | None, unit: str, failed: list[str], left_out: list[str], records: Sequence[RunRecord]
 ) -> list[Statement]:
-    """What holds of the candidates.
-
-    Args:
-      ranking: None: no run measured anything.
-      failed, left_out: titles of candidates without a good run, and without any.
-    """
+    """What holds of the candidates; `failed` have no good run, `left_out` none at all; no ranking: no rate."""
     if ranking is None:
         return [Statement("recommend-nothing")]
     rate = ranking.standings[ranking.reference].rate

@@ -1,7 +1,5 @@
 """Two sets of flags -> their runs, in alternating order."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Sequence
@@ -53,11 +51,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
     """Command line -> (options of ab, how runs are made, sides a and b)."""
     own_fields, of_trainer = flags.fields(GROUPS[:2]), flags.fields([TrainerOptions])
     common_axes, words = command_plan.split_axes(words)
-    lines: list[str] = []
-    try:
-        common = flags.parse(words, {**own_fields, **of_trainer, **configs.OPTIONS})
-    except flags.FlagErrors as e:
-        common, lines = e.given, e.lines
+    common, lines = flags.parsed(words, {**own_fields, **of_trainer, **configs.OPTIONS})
     single = {name: common.pop(name) for name in own_fields if name in common}
     sides: list[Setting] = []
     for side in ("a", "b"):
@@ -92,11 +86,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
 
 
 def counterbalanced(a: AnyRun, b: AnyRun, pairs: int, out: Path) -> list[Job]:
-    """A B B A A B B A ...: each side is first equally often, and a steady drift cancels in every four runs.
-
-    Args:
-      out: folder whose folders `a` and `b` get the records.
-    """
+    """A B B A A B B A ..., to folders a and b: each is first equally often, and a drift cancels in every four runs."""
     jobs = []
     for pair in range(1, pairs + 1):
         sides = [("a", a), ("b", b)] if pair % 2 else [("b", b), ("a", a)]

@@ -1,7 +1,5 @@
 """The processes of a run: how they start, on this machine or by a launcher, and which of them failed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -57,11 +55,11 @@ class Starter:
     ) -> Ended:
         """Runs all processes to their ends; errors as in `process.run_together`.
 
-        Args:
-          is_alive: whether the limit starts anew from a line; None: never.
+        `is_alive`: whether the limit starts anew from a line; None: never.
         """
         if self.launch or config.num_processes == 1:
-            return process.run(self._command(config, words), timeout_s, on_line, is_alive)
+            command = [*self._launcher(config), *self.trainer, *words]
+            return process.run(command, timeout_s, on_line, is_alive)
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
@@ -86,9 +84,6 @@ class Starter:
             is_local = config.num_processes > 1 and not self.launch
             program = f"{entry.program()} {_counted(config) if is_local else 'train'}"
         return " ".join([*filter(None, [shlex.join(self._launcher(config))]), program, flags_of_all])
-
-    def _command(self, config: RunConfig, words: Sequence[str]) -> list[str]:
-        return [*self._launcher(config), *self.trainer, *words]
 
     def _launcher(self, config: RunConfig) -> list[str]:
         return [*shlex.split(self.launch), "-n", str(config.num_processes)] if self.launch else []
@@ -224,18 +219,11 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def read(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], list[str], RunConfig]:
     """Command line -> (the command's own options, the trainer's flags of every rank, what runs with them).
 
-    Args:
-      groups: option dataclasses, the first of which is ProcessCounts.
-
-    Raises:
-      FlagErrors: naming everything that is wrong.
+    The first of the groups is ProcessCounts. Raises FlagErrors naming everything that is wrong.
     """
     own_words, trainer_words = split(words)
-    fields, lines = flags.fields(groups), []
-    try:
-        given = flags.parse(own_words, {**OPTIONS, **fields})
-    except flags.FlagErrors as e:
-        given, lines = e.given, e.lines
+    fields = flags.fields(groups)
+    given, lines = flags.parsed(own_words, {**OPTIONS, **fields})
     strays = given.keys() - fields
     lines += [f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --" for name in strays]
     try:
@@ -253,17 +241,10 @@ def checked(
 ) -> tuple[list[str], RunConfig]:
     """The flags of the trainer, the same for every rank, and what runs with them.
 
-    Args:
-      counts: values of the command's own flags --workers and --ps; None: not given.
-
-    Raises:
-      FlagErrors: naming everything that is wrong, after `lines`.
+    `counts`: of the command's own --workers and --ps; None: not given. A FlagErrors names all wrong, after `lines`.
     """
     wrong = list(lines)
-    try:
-        given: Mapping[str, Any] = flags.parse(words, OPTIONS)
-    except flags.FlagErrors as e:
-        given = e.given  # `command_line.checked` reports the errors
+    given, _ = flags.parsed(words, OPTIONS)  # `command_line.checked` reports what is wrong
     mode = given.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
     if mode in registry.VARIABLE_UPDATES and not registry.is_distributed(mode):

@@ -1,7 +1,5 @@
 """recommend: measures the update modes of a model, or searches its largest batch, within a time limit."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -44,7 +42,7 @@ class RecommendOptions:
 GROUPS = (RecommendOptions, ConductOptions)
 
 
-def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions, Advice | None, SweepOutcome]:
+def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions, "Advice | None", SweepOutcome]:
     """Searches what the command line asks for; no advice: the outcome's exit status is why. Raises FlagErrors."""
     (options, how), lists = sweep_options.split(words, GROUPS)
     if options.memory_gib and not options.largest_batch:
@@ -66,7 +64,7 @@ def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions
 
 def _search(
     options: RecommendOptions, how: ConductOptions, lists: Mapping[str, Sequence[Any]], trainer: Sequence[str]
-) -> tuple[ModeSearch | BatchSearch, list[Run], Sequence[str]]:
+) -> tuple["ModeSearch | BatchSearch", list[Run], Sequence[str]]:
     """(the search, its runs as far as they are known before it starts, the trainer); prints what will happen."""
     from rnn_scaling.sweeps import batch_search, mode_search
 

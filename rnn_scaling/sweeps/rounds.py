@@ -24,15 +24,14 @@ def conduct_rounds(
 ) -> SweepOutcome:
     """Asks for runs and makes them, again and again; an interruption keeps what is measured.
 
-    Args:
-      choose: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
+    `choose`: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
     """
     rounds, before, began, ours = SweepOutcome(), list[Made](), time.monotonic(), SuiteTrainer(trainer, how.launch)
     estimator = ours.estimator()
 
     def seconds(run: Run) -> float:
         is_there = (out / f"{run.label}.json").exists()
-        return 0.0 if is_there else estimator.seconds(Job(run, out, run.label).identity)
+        return 0.0 if is_there else estimator.seconds(run.identity)
 
     while runs := choose(rounds.records, began + 60 * minutes - time.monotonic(), seconds):
         jobs = [Job(run, out, run.label) for run in round_order(runs, runs[0].repeat)]
@@ -40,7 +39,7 @@ def conduct_rounds(
         rounds.records |= done.records
         made = [(job, done.records[job.label]) for job in jobs if job.label in done.records]
         for job, result in made:
-            estimator.learn(job.identity, result)
+            estimator.learn(job.run.identity, result)
         before += made
         if done.exit_status is not None:
             rounds.exit_status = done.exit_status

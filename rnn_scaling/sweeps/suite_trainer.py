@@ -19,8 +19,6 @@ from rnn_scaling.sweeps.runs import Trainer
 
 
 class SuiteTrainer(Trainer[Run]):
-    """Makes runs of `plan`."""
-
     def __init__(self, command: Sequence[str] = TRAINER, launch: str = "") -> None:
         """launch: a launcher with its flags, which starts the processes; empty: they start on this machine."""
         self._starter = Starter(command, launch)

@@ -1,7 +1,5 @@
 """sweep: every combination of some flags' values, in rounds until the answer is precise enough."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys
@@ -35,6 +33,7 @@ class SweepOptions:
     repeats: int = option(
         0, f"runs of each combination; 0: {FEWEST} to {MOST}, until the answer is precise", minimum=0, maximum=1000
     )
+    history: Path | None = option(None, "folder of a history that gets the results too (docs/history.md)", shown="DIR")
     certify: bool = option(
         False, "first compare each configuration with serial training, and show the verdict next to its speed"
     )
@@ -47,13 +46,13 @@ GROUPS = (SweepOptions, ConductOptions, TrainerOptions)
 class Made:
     out: Path
     outcome: SweepOutcome
+    history: Path | None = None
     exit_status: int | None = None  # None: every run is finished
     certified: SweepOutcome | None = None  # the verification of each configuration; None: not requested
     configurations: Sequence[AnyRun] = ()
     rounds: int = 0
 
     def attach_certificates(self) -> None:
-        """Writes each verdict into the records of its configuration."""
         if self.certified is None:
             return
         try:
@@ -80,7 +79,7 @@ def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) 
     """Makes the runs of a command line. Raises FlagErrors naming everything that is wrong."""
     axes, other_words = command_plan.split_axes(words)
     (options, how, command_options), lists = sweep_options.split(other_words, GROUPS)
-    made = Made(Path(options.out), SweepOutcome())
+    made = Made(Path(options.out), SweepOutcome(), options.history)
     runs: Sequence[AnyRun]
     trainer: Trainer[Any]
     if command_options.trainer:

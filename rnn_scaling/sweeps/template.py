@@ -1,6 +1,5 @@
 """The command of a user's trainer: words with places, as {num_devices}, for the values of a run. Pure."""
 
-import dataclasses
 import math
 import re
 import shlex
@@ -12,35 +11,29 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([A-Za-z_]\w*)\}|[{}]")
 LITERAL = {"{{": "{", "}}": "}"}
 
 
-@dataclasses.dataclass(frozen=True)
-class Template:
-    """A text and its words, which have places."""
-
-    text: str
-    words: tuple[str, ...]
-
-    def filled(self, values: Mapping[str, str]) -> list[str]:
-        """The words of one run; a word that is only a place is left out if its value is empty."""
-        filled = [(word, fill(word, values)) for word in self.words]
-        return [text for word, text in filled if text or not word]
-
-    @property
-    def program(self) -> str:
-        """Its name: the script or module, else the program."""
-        scripts = [Path(word).stem for word in self.words if word.endswith(".py")]
-        modules = [after for word, after in zip(self.words, self.words[1:]) if word == "-m"]
-        return [*scripts, *modules, Path(self.words[0]).name][0]
-
-
-def parse(text: str) -> Template:
-    """The template of a text. Raises ValueError, saying what the text must be."""
+def checked(text: str) -> str:
+    """The value of --trainer. Raises ValueError, saying what the text must be."""
     words = words_of(text)
     if not words:
         raise ValueError("a command")
     list(places(text))  # raises
     if not list(places(words[0])):
         require_here(words[0])
-    return Template(text, tuple(words))
+    return text
+
+
+def filled(text: str, values: Mapping[str, str]) -> list[str]:
+    """The words of one run; a word that is only a place is left out if its value is empty."""
+    filled_words = [(word, fill(word, values)) for word in words_of(text)]
+    return [filled_word for word, filled_word in filled_words if filled_word or not word]
+
+
+def program(text: str) -> str:
+    """The name of a command: its script or module, else its program."""
+    words = words_of(text)
+    scripts = [Path(word).stem for word in words if word.endswith(".py")]
+    modules = [after for word, after in zip(words, words[1:]) if word == "-m"]
+    return [*scripts, *modules, Path(words[0]).name][0]
 
 
 def words_of(text: str) -> list[str]:
@@ -55,11 +48,6 @@ def require_here(program: str) -> None:
     """Raises ValueError unless this machine has the program."""
     if shutil.which(program) is None:
         raise ValueError(f"an installed command; {program} was not found")
-
-
-def checked(text: str) -> str:
-    """The value of --trainer; errors as in `parse`."""
-    return parse(text).text
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

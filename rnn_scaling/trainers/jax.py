@@ -159,11 +159,9 @@ def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Arr
 
 
 def with_scans(layers: Layers, x: jax.Array, states: Sequence[State]) -> tuple[jax.Array, list[State]]:
-    """Layers of one or two directions -> outputs [T, B, U * directions], and the cells' last states.
+    """Layers of one or two directions of x [T, B, D] -> outputs [T, B, U * directions], and the cells' last states.
 
-    Args:
-      layers: kernel [D+U, 4U] and bias [4U] of each direction of each layer, gates i, j, f, o.
-      x: [T, B, D].
+    layers: kernel [D+U, 4U] and bias [4U] of each direction of each layer, gates i, j, f, o.
     """
     last: list[State] = []
     for cells in layers:

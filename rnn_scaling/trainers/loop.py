@@ -87,11 +87,7 @@ def run(framework: FrameworkTrainer, work: Work) -> int:
 
 
 def check(step: Step, work: Work, towers: range) -> None:
-    """Compares the losses of the first steps of `work.as_reference()` with their references.
-
-    Raises:
-      RefusedError: naming the step, both its losses and the first one.
-    """
+    """Compares the first losses of `work.as_reference()` with ours. Raises RefusedError naming the step and both."""
     losses = []
     for number, expected in enumerate(work.losses(towers)):
         loss = step()

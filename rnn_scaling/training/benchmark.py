@@ -30,13 +30,9 @@ from rnn_scaling.training.towers import TrainStep
 
 
 def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWatch | None = None) -> TrainStep | None:
-    """Runs `config` from TensorFlow's set-up to the last batch; `state` holds what there is to record, at any time.
+    """Runs `config` from TensorFlow's set-up to the last batch; returns the step that ran, None where others run it.
 
-    Args:
-      start_watch: of a run that somebody watches; what it sees becomes the state's `certificate`.
-
-    Returns:
-      The step that was run; None where others run it.
+    `state` holds what there is to record, at any time; what `start_watch` begins to watch becomes its `certificate`.
 
     Raises:
       NotFiniteError: if the loss of a batch is infinite or not a number.
@@ -68,8 +64,12 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         state.certificate = watch.end() if watch else None
         state.keep_memory(peak_device_bytes(engine))
     else:
-        for name in (clusters.BUILT, clusters.WARM, clusters.MEASURED):
-            cluster.barrier(name)
+        state.find_counters()
+        cluster.barrier(clusters.BUILT)
+        cluster.barrier(clusters.WARM)
+        state.energy.start()
+        cluster.barrier(clusters.MEASURED)
+        state.energy.stop()
     state.enter("teardown")
     cluster.report(state, finished=True)
     cluster.barrier(clusters.TOLD)
@@ -94,7 +94,6 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
 
 
 def _resume(step: TrainStep, state: RunState, saver: Saver) -> None:
-    """Goes on from a checkpoint where there is one."""
     if state.checkpoint is None:
         return
     state.enter("resume")
@@ -131,11 +130,7 @@ def _announce(config: RunConfig, resolved: dict[str, Any]) -> None:
 
 
 def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> TrainStep:
-    """The training step of a run.
-
-    Args:
-      state: of the run, where the step describes itself; None: not needed.
-    """
+    """The training step of a run, which describes itself in the run's state unless that is None."""
     model, trains = config.model, config.model.trains
     workload = workloads.load(model.model).build(
         model if trains else dataclasses.replace(model, dropout=0.0), engine.device_type
@@ -191,11 +186,7 @@ def _parameters(workload: Workload, states: Sequence[VariableState]) -> dict[str
 
 
 def build_update(config: RunConfig, engine: Engine, workload: Workload, weights: Path | None = None) -> VariableUpdate:
-    """The workload's variables under the chosen update mode; other arguments as in `feed_of`.
-
-    Args:
-      weights: a checkpoint with their values; None: they have their initial ones.
-    """
+    """The workload's variables under the chosen update mode, with the values of the checkpoint `weights` if given."""
     training = config.training
     values = trained_values(weights, workload.variables) if weights else first_values(workload.variables, training.seed)
     rule = UpdateRule(
@@ -210,7 +201,6 @@ def build_update(config: RunConfig, engine: Engine, workload: Workload, weights:
 
 
 def feed_of(config: RunConfig, engine: Engine, workload: Workload, first_step: int = 0) -> Feed:
-    """What the towers want of a data source."""
     batch_sizes, devices, split = config.tower_batch_sizes(), engine.devices, config.training.global_batch_size > 0
     if registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch:
         batch_sizes, devices, split = (sum(batch_sizes),), (engine.host,), False
@@ -239,9 +229,8 @@ def _train(
 ) -> None:
     """Warm-up and measured batches that were not done before; with several processes from one barrier to the next.
 
-    Bookkeeping and the display between two readings of the clock are part of the batch and
-    costs less than benchmarks/overhead.py can see; a look at the times, or to write them for TensorBoard, which costs
-    milliseconds, is not, nor is a checkpoint.
+    Bookkeeping and the display are part of a batch and cost less than benchmarks/overhead.py can see. A look at the
+    times, writing them for TensorBoard (milliseconds) and a checkpoint are not.
     """
     ending = Ending(config, state)
     cluster.barrier(clusters.BUILT)  # the load while others still build says nothing of the batches
@@ -259,8 +248,9 @@ def _train(
         timer.start()
         while not (reason := ending.reason(resume)):
             batch = len(timer.step_s)
-            if batch == warmup and cluster.size > 1:
+            if batch == warmup:
                 cluster.barrier(clusters.WARM)
+                state.energy.start()
                 resume()
             result = step()
             loss, items = result.loss, int(result.items.sum())
@@ -276,6 +266,7 @@ def _train(
             if saver.due(batch + 1):
                 saver.save(step)
                 resume()
+        state.energy.stop()
         state.ended_by = reason
         ending.tell(reason)
         cluster.barrier(clusters.MEASURED)

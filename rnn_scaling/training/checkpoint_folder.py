@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnn_scaling.data.corpus import stamp
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_text
 from rnn_scaling.records import lock
@@ -51,19 +52,12 @@ class CheckpointError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What a rank had done when its run was saved.
-
-    Attributes:
-      folder: of its files.
-      batches: that were done, warm-up included.
-      columns: of each batch, as `RunState.batches_since` gives them.
-      resumed: how the run was resumed before, as a record's `batches.resumed`.
-    """
+    """What a rank had done when its run was saved."""
 
     folder: Path
-    batches: int
-    columns: Mapping[str, Any]
-    resumed: Sequence[Mapping[str, Any]]
+    batches: int  # that were done, warm-up included
+    columns: Mapping[str, Any]  # of each batch, as `RunState.batches_since` gives them
+    resumed: Sequence[Mapping[str, Any]]  # how the run was resumed before, as a record's `batches.resumed`
 
 
 def folder_of(directory: str, batches: int) -> Path:
@@ -94,8 +88,7 @@ def most_batches(measure: MeasureOptions) -> int:
 def held(directory: str) -> Iterator[None]:
     """Keeps other runs out of a folder until this process ends in any way; the folder is made if missing.
 
-    Raises:
-      CheckpointError: if another run saves there, or nothing can be written there.
+    Raises CheckpointError if another run saves there, or nothing can be written there.
     """
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
@@ -110,8 +103,7 @@ def held(directory: str) -> Iterator[None]:
 def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: int = 0) -> Checkpoint | None:
     """A rank's part of the last checkpoint of a folder; None where there is none. Rank 0 removes unfinished ones.
 
-    Raises:
-      CheckpointError: if it is damaged, of a run of other options or data, or beyond the last batch of this one.
+    Raises CheckpointError if it is damaged, of a run of other options or data, or beyond the last batch of this one.
     """
     folders, unfinished = _folders(Path(directory))
     for folder in unfinished if rank == 0 else ():
@@ -130,8 +122,7 @@ def newest(directory: str, config: RunConfig, files: Sequence[str] = (), rank: i
 def trained(directory: str, config: RunConfig) -> Path:
     """The last checkpoint of a folder, for a run that uses its network and does not train; nothing is written.
 
-    Raises:
-      CheckpointError: if there is none, or it is damaged, or of another network or vocabulary.
+    Raises CheckpointError if there is none, or it is damaged, or of another network or vocabulary.
     """
     folders, _ = _folders(Path(directory))
     if not folders:
@@ -203,7 +194,7 @@ def _check_length(directory: str, batches: int, config: RunConfig) -> None:
 
 def _check_data(directory: str, batches: int, files: Sequence[str], data: Mapping[str, Any]) -> None:
     for path in sorted({*files, *data}):
-        now = _stamp(path) if path in files else None
+        now = stamp(path) if path in files else None
         if data.get(path) != now:
             read = f"read {path} before it {'changed' if now else 'was removed'}" if path in data else f"lacked {path}"
             raise CheckpointError(
@@ -222,17 +213,16 @@ def damaged(folder: Path, error: Exception) -> CheckpointError:
 def publish(folder: Path, config: RunConfig, ranks: Sequence[Mapping[str, Any]], files: Sequence[str] = ()) -> None:
     """Makes a folder with the variables of all ranks a checkpoint, and removes those before the newest KEPT.
 
+    Raises OSError if it cannot be written; the checkpoint before is still there.
+
     Args:
       ranks: of each rank its columns as `told`, and `resumed`, as a `Checkpoint` has them.
       files: that the run reads its data from.
-
-    Raises:
-      OSError: if it cannot be written; the checkpoint before is still there.
     """
     saved = {
         "schema": SCHEMA,
         "config": config.flat(),
-        "data": {path: _stamp(path) for path in files},
+        "data": {path: stamp(path) for path in files},
         "vocabularies": _vocabularies(config),
         "files": {path.name: path.stat().st_size for path in folder.iterdir()},
         "ranks": ranks,
@@ -267,14 +257,6 @@ def _vocabularies(config: RunConfig) -> dict[str, int]:
             if path := getattr(config.data, name):
                 checksums[name] = zlib.crc32(input_files.read_bytes(path))
     return checksums
-
-
-def _stamp(path: str) -> list[int] | None:
-    """Bytes of a file and when it was changed, in ns; None where that cannot be had."""
-    with contextlib.suppress(OSError, ValueError):
-        status = os.stat(path)
-        return [status.st_size, status.st_mtime_ns]
-    return None
 
 
 def _flush(path: Path) -> None:

@@ -69,8 +69,7 @@ def _is_variable(captured: Any) -> bool:
 def trained_values(folder: Path, specs: Sequence[VariableSpec]) -> dict[str, np.ndarray]:
     """The values of a network's variables in a checkpoint of any update mode; where towers differ, the first one's.
 
-    Raises:
-      CheckpointError: if it cannot be read, or lacks one, or has one of another shape.
+    Raises CheckpointError if it cannot be read, or lacks one, or has one of another shape.
     """
     parts: dict[str, dict[int, np.ndarray]] = {}
     try:
@@ -92,8 +91,6 @@ def _joined(spec: VariableSpec, parts: Mapping[int, np.ndarray]) -> np.ndarray:
 
 
 class Saver:
-    """Saves a run every so many batches, and resumes it."""
-
     def __init__(self, config: RunConfig, state: RunState, files: Sequence[str], cluster: Alone | None = None) -> None:
         self._config, self._state, self._files, self._cluster = config, state, files, cluster or Alone()
         self._directory = config.output.checkpoint_dir if config.model.trains else ""
@@ -101,7 +98,6 @@ class Saver:
         self._saved = self._tried = state.checkpoint.batches if state.checkpoint else 0
 
     def due(self, done: int) -> bool:
-        """Whether to save after so many batches."""
         return bool(self._directory) and done % self._every == 0
 
     def save(self, step: TrainStep) -> None:
@@ -137,11 +133,7 @@ class Saver:
         return problem
 
     def agree(self) -> None:
-        """Makes sure that all ranks look at one folder, and go on from the same batch.
-
-        Raises:
-          CheckpointError: at rank 0, if they do not.
-        """
+        """Makes sure that all ranks see one folder and go on from one batch; CheckpointError at rank 0 if not."""
         if not self._directory or self._cluster.size == 1:
             return
         done = self._state.checkpoint.batches if self._state.checkpoint else 0
@@ -154,12 +146,9 @@ class Saver:
                 )
 
     def resume(self, step: TrainStep) -> None:
-        """Brings the step to where the checkpoint was saved, its graphs made and its threads warm.
+        """Brings the step to where the checkpoint was saved, graphs made and threads warm; else a CheckpointError.
 
         The last batches before it run once more, as a warm-up that counts nowhere; then the variables are read.
-
-        Raises:
-          CheckpointError: if they cannot be.
         """
         checkpoint = self._state.checkpoint
         if checkpoint is None:

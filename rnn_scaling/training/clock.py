@@ -23,7 +23,6 @@ class StepTimer:
         self.step_loss: list[float] = []
 
     def start(self) -> None:
-        """Reads the clock before the first step."""
         self._last = self._clock()
 
     def resume(self) -> None:

@@ -55,8 +55,6 @@ def build(
 
 
 class Half(Compression):
-    """Half precision, in which the all-reduce adds too."""
-
     def __init__(self, dtype: tf.DType, devices: Sequence[str], group: CollectiveGroup | None) -> None:
         self._dtype, self._devices, self._group = dtype, list(devices), group
         self._scales = dtype == tf.float16  # bfloat16 has the range of float32
@@ -145,7 +143,6 @@ class Quantised(Compression):
         return unpack_rows(rows, width)
 
     def _gather(self, packed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """All towers' rows on each tower's device."""
         if self._group is not None:
             return self._group.gather(packed)
         return on_each(self._devices, lambda: tf.concat(packed, axis=0))

@@ -4,28 +4,31 @@ A gradient is a dense tensor or, for an embedding, IndexedSlices: rows `[R, ...]
 variable `[V, ...]`; an index may come several times, and such rows add up.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import tensorflow as tf
+
+from rnn_scaling.data.pipeline import on_each
 
 Gradient: TypeAlias = "tf.Tensor | tf.IndexedSlices"
 Unpack = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]
 Reduce = Callable[[Sequence[tf.Tensor]], list[tf.Tensor]]  # one tensor a tower -> their sum on each tower's device
 
 
-def on_each(devices: Sequence[str], make: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
-    """What `make` gives on each device, of that device's element of every column."""
-    made = []
-    for device, *elements in zip(devices, *columns, strict=True):
-        with tf.device(device):
-            made.append(make(*elements))
-    return made
-
-
 def place(tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """Tensor i on device i; a tensor that is there already is not copied."""
     return on_each(devices, tf.identity, tensors)
+
+
+def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
+    """One tensor a tower -> their sum on each tower's device; `add` gets two or more, each on its device."""
+
+    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        placed = place(tensors, devices)
+        return placed if len(placed) == 1 else add(placed)
+
+    return reduce
 
 
 def num_bytes(tensor: tf.Tensor | tf.Variable) -> int:
@@ -73,11 +76,8 @@ def clip_scale(global_norm: tf.Tensor, max_norm: float) -> tf.Tensor:
 def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Unpack]:
     """All gradients as one vector, cut in at most `pieces` parts whose sizes differ by at most one element.
 
-    Args:
-      grads: dense, of one dtype and static shapes.
-
-    Returns:
-      The parts, and the function which turns (reduced) parts into gradients of the original shapes.
+    Returns the parts, and the function that makes gradients of (reduced) parts. `grads`: dense, of one dtype and static
+    shapes.
     """
     if not grads:
         return [], list
@@ -98,12 +98,7 @@ def pack_small(grads: Sequence[tf.Tensor], max_bytes: int, max_group: int) -> tu
     """Joins gradients of one dtype and at most `max_bytes`, in their order, in vectors of at most `max_group` of them.
 
     A pack stands where its first gradient stood; one that is larger, or alone, stays as it is. 0 bytes: all stay.
-
-    Args:
-      grads: dense, of static shapes.
-
-    Returns:
-      As of `repack`.
+    Result and `grads` as of `repack`, of any dtypes.
     """
     groups = _group_small(grads, max_bytes, max_group)
     shapes = [grad.shape for grad in grads]

@@ -3,8 +3,6 @@
 Name scopes: input, tower_<i>/input, tower_<i>/forward.
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import tensorflow as tf

@@ -76,9 +76,7 @@ class Optimizer:
     ) -> Any:
         """Updates the variable and its slots in place, on the variable's device; returns the operation that does it.
 
-        Args:
-          scale: scalar that multiplies the gradient, such as `gradients.clip_scale`'s; None: 1.
-          step: int64 scalar, the updates done so far: 0 for the first.
+        `scale` multiplies the gradient, as `gradients.clip_scale`'s (None: 1); `step`: updates done so far, int64.
         """
         with tf.device(variable.device):
             rate = self.learning_rate.last

@@ -58,7 +58,6 @@ def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -
 
 
 def _devices(config: RunConfig) -> str:
-    """What the towers run on, in words."""
     devices = config.devices
     kind, real = devices.device.upper(), visible_gpus() if devices.device == "gpu" else 1
     logical = "logical " if devices.num_devices > real else ""

@@ -52,14 +52,10 @@ class RankMeeting:
         self._member.barrier(name, self._timeout_s)
 
     def end(self, report: Mapping[str, Any], error: str) -> tuple[tuple[Rank, ...], str]:
-        """Ends this rank's part: with all others, or at once if it has failed.
+        """Ends this rank's part: with all others, or at once if it has failed, as `error` says.
 
-        Args:
-          report: its `batches` and `details`, as the fields of a `records.workers.Rank`.
-          error: why it ended; empty if it is done.
-
-        Returns:
-          At rank 0 the ranks that have reported, and why the run of another has failed.
+        Returns at rank 0 the ranks that have reported, and why the run of another has failed. `report`: this rank's
+        `batches` and `details`, as the fields of a `records.workers.Rank`.
         """
         member = self._member
         if member is None or not self._peers:  # it has not joined
@@ -104,15 +100,5 @@ class RankMeeting:
         raise ClusterError(f"rank 0 did not come within {self._timeout_s:g} s")
 
     def _launch(self, meeting: str, job: str, token: str) -> Launch:
-        return Launch(
-            self._rank,
-            self._num_ranks,
-            launcher="",
-            meeting=meeting,
-            host=socket.gethostname(),
-            local_rank=0,
-            local_size=1,
-            job=job,
-            token=token,
-            timeout_option="timeout_s",
-        )
+        host = socket.gethostname()
+        return Launch(self._rank, self._num_ranks, "", meeting, host, job=job, token=token, timeout_option="timeout_s")

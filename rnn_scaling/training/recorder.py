@@ -1,7 +1,5 @@
 """Times the steps of any training loop and leaves a run record, which report, compare and audit read like our own."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os
@@ -28,7 +26,6 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Workers, sharing_a_core, without_each_other
 from rnn_scaling.settings.naming import TRAINER
 from rnn_scaling.training import acceptance
-from rnn_scaling.training.clock import StepTimer
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
 from rnn_scaling.training.recording import Recording, killed
@@ -100,6 +97,7 @@ class Recorder:
         # The unfinished record; our trainers fill its `resolved` and `parameters`.
         self.recording = Recording(flat, unit, resolved, clock, started)
         self.recording.flops_per_item = flops_per_item
+        self._timer = self.recording.timer
         launched_rank, size, self._launcher = 0, 1, ""
         if num_ranks != 1 and None in (rank, num_ranks):
             launched_rank, size, self._launcher = launch.place(os.environ, socket.gethostname())
@@ -122,7 +120,7 @@ class Recorder:
         if self._rank == 0:
             record.write(self._unfinished(), self._path)
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> "Recorder":
         self.start()
         return self
 
@@ -143,6 +141,8 @@ class Recorder:
                 raise
         self.recording.enter("batches")
         self.recording.watch_machine(self._rank == 0, load.sample_with_descendants)
+        if not self._timer.warmup_steps:
+            self.recording.energy.start()
         self._timer.start()
 
     def resume(self) -> None:
@@ -172,8 +172,10 @@ class Recorder:
         self._items += count
         if self._display is not None:
             self._display.batch(seconds, count, loss)
-        if self._ranks is not None and len(timer.step_s) == timer.warmup_steps:
-            self._ranks.barrier(f"after {timer.warmup_steps} steps")
+        if len(timer.step_s) == timer.warmup_steps:
+            if self._ranks is not None:
+                self._ranks.barrier(f"after {timer.warmup_steps} steps")
+            self.recording.energy.start()
             timer.resume()
         return seconds
 
@@ -251,7 +253,7 @@ class Recorder:
         error = error or (ClusterError(failure) if failure else None)
         workers = Workers(launcher=self._launcher or None, window=common_window.WINDOW, ranks=ranks)
         if 0 in sharing_a_core(workers):
-            self.recording.watched(None)  # it took the other ranks for load
+            self.recording.load = None  # it took the other ranks for load
         return without_each_other(workers), error
 
     def _tell(self, error: RunError | None) -> None:
@@ -260,10 +262,6 @@ class Recorder:
             entry.warn(f"{self._path}: {error.message}")
         cautions = [self._unwaited, self.recording.load_caution()]
         entry.warn(*(caution for caution in cautions if caution and error is None))
-
-    @property
-    def _timer(self) -> StepTimer:
-        return self.recording.timer
 
     def _record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
         result = self.recording.record(status, error, workers)

@@ -11,15 +11,16 @@ from rnn_scaling.analysis import common_window
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
+from rnn_scaling.machine.energy import EnergyMeter
 from rnn_scaling.machine.environment import read_environment
-from rnn_scaling.machine.gpus import query_gpus
+from rnn_scaling.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
-from rnn_scaling.records.parts import Batches, Memory, Parameters, Phases, RunError
+from rnn_scaling.records.parts import Batches, Energy, Memory, Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import WORKER, Workers
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
@@ -53,9 +54,10 @@ class Recording:
         self._carried_s = 0.0  # of the batches that processes before this one did
         self._environment: Environment | None = None
         self._memory: Memory | None = None
-        self._load: Load | None = None
+        self.load: Load | None = None  # what others did to the run's cores; None: that is not known
         self._meter: LoadMeter | None = None
         self._sampler: ClockSampler | None = None
+        self.energy = EnergyMeter()  # to be started when the warm-up has ended, outside of the clock
 
     def enter(self, phase: str) -> None:
         """Ends the present phase and begins `phase`."""
@@ -64,30 +66,34 @@ class Recording:
     def watch_machine(self, with_clocks: bool = True, sample: Sample | None = None) -> None:
         """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
 
-        sample: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
+        `sample`: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:
             devices = [""] * min(self.flat["num_devices"], MOST_DEVICES)  # unknown for a user's program
             self._sampler = clock_sampler.start({"devices": devices, **self.resolved})
+        self.find_counters()
+
+    def find_counters(self) -> None:
+        """Finds the energy counters of this process's devices; of several processes, which divide GPUs, all it sees."""
+        gpus = gpu_ids() if self.resolved.get("device_type") == "GPU" else []
+        is_alone = max(self.clients, self.flat.get("num_workers") or 1) == 1
+        self.energy.find(gpus[: self.flat["num_devices"]] if is_alone else gpus)
 
     def stop_watching(self) -> None:
         """Ends that, and says where devices that should be equal were not, or were held down."""
+        self.energy.stop()
         if self._meter is not None:
-            self.watched(self._meter.read())
+            self.load = self._meter.read()
         if self._sampler is None:
             return
         self._sampler.stop()
         for caution in clock_cautions(self._clocks()):
             entry.warn(caution.text)
 
-    def watched(self, load: Load | None) -> None:
-        """Keeps what others did to the run's cores; None: that is not known."""
-        self._load = load
-
     def load_caution(self) -> str:
         """What others did to the run's cores, where it matters; empty where not."""
-        load, cores = self._load, len(self.resolved.get("cpu_affinity", []))
+        load, cores = self.load, len(self.resolved.get("cpu_affinity", []))
         if load is None or of_one_device(load.others, cores, self.flat["num_devices"]) <= NOTICEABLE:
             return ""
         return f"other processes used {load.others:.0%} of this run's cores while it ran; {self.unit}/s may be low"
@@ -111,8 +117,9 @@ class Recording:
         return {
             "cpu_affinity": self.resolved.get("cpu_affinity"),
             "phases": encode(self._phases(self.timer.step_s)),
-            "load_others": self._load.others if self._load else None,
+            "load_others": self.load.others if self.load else None,
             "peak_process_bytes": self._memory.peak_process_bytes if self._memory else None,
+            "energy": self.energy.read(),
         }
 
     def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
@@ -136,13 +143,14 @@ class Recording:
                 self._environment,
                 # Asking the driver takes seconds that an interrupted run does not have.
                 gpus_after=tuple(query_gpus()) if self._environment.gpus and status == "ok" else (),
-                load=build(RecordedLoad, dataclasses.asdict(self._load)) if self._load else None,
+                load=build(RecordedLoad, dataclasses.asdict(self.load)) if self.load else None,
                 clocks=self._clocks(),
                 missing=frozenset(),
             ),
             unit=self.unit,
             flops_per_item=self.flops_per_item,
             workers=workers,
+            energy=build(Energy, used) if (used := self.energy.read()) else None,
         )
 
     def _batches(self, workers: Workers | None) -> Batches:

@@ -1,7 +1,5 @@
 """One copy of the variables and its update (slots, clipping, loss scale): what every update mode is built from."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -49,16 +47,13 @@ class VariableUpdate(abc.ABC):
 
     synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
     devices: list[str]  # of the towers
-    updaters: Sequence[Updater]  # of each copy of the variables
+    updaters: Sequence["Updater"]  # of each copy of the variables
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
 
-        Args:
-          items: that each tower's loss is a sum over, float32 scalars on the host.
-
-        Returns:
-          For each tower the items of all towers, of other processes too, that it shares its update with.
+        The items of all towers, of other processes too, that it shares its update with. `items`: that each tower's loss
+        is a sum over, float32 scalars on the host.
         """
         return [tf.add_n(list(items))] * len(items)
 
@@ -220,6 +215,12 @@ class Replicas(VariableUpdate):
     def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather(self.copies[tower][name], ids)
 
+    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
+        """Updates each copy with its own gradients."""
+        for index, (updater, grads) in enumerate(zip(self.updaters, tower_gradients, strict=True)):
+            with tf.name_scope(f"update/tower_{index}/"):
+                updater.apply(grads)
+
     def replicas(self) -> list[dict[str, tf.Tensor]]:
         return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
 
@@ -247,7 +248,7 @@ class DeferredGradients:
                     self._dense[spec.name] = tf.Variable(tf.zeros(spec.shape), trainable=False)
 
     @classmethod
-    def of(cls, specs: Specs, devices: Sequence[str], options: UpdateOptions) -> list[DeferredGradients]:
+    def of(cls, specs: Specs, devices: Sequence[str], options: UpdateOptions) -> list["DeferredGradients"]:
         """One for each tower where --variable_consistency asks for it, else none."""
         return [cls(specs, device) for device in devices if options.variable_consistency == "relaxed"]
 

@@ -58,7 +58,7 @@ class ScheduledStep(TrainStep):
     def end(self) -> int:
         """Begins no further steps and waits for those that run; not for one that hangs on a lost worker.
 
-        Returns how many updates the servers counted beyond one a step, of workers that died in one which another ran.
+        The surplus is of workers that died in a step which another ran.
         """
         with self._lock:
             self._is_ending = True
@@ -111,11 +111,7 @@ class ScheduledStep(TrainStep):
 
 
 def _fetched(step: Any, timeout_s: float) -> Sequence[float]:
-    """The result of a step. If its worker dies between the step and the fetch, another runs the step again.
-
-    Raises:
-      tf.errors.OpError: if it takes longer, or the step fails.
-    """
+    """The result of a step, which another worker runs again if its own dies before the fetch; OpError if it fails."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

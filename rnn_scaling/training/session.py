@@ -46,8 +46,6 @@ LookInside = Callable[[RunConfig, Any, RunState], None]
 
 
 class Session:
-    """The run in a thread of its own, so that this one can answer Ctrl-C while a step is busy on the devices."""
-
     def __init__(
         self,
         config: RunConfig,
@@ -182,7 +180,6 @@ class Session:
         return self._is_others_fault
 
     def _tell(self, result: record.RunRecord) -> None:
-        """What a finished run says of itself."""
         if caution := self._state.load_caution():
             entry.warn(caution)
         if result.steady_state:
@@ -267,7 +264,7 @@ class Session:
         if sharing:
             self._state.resolved["oversubscribed"] = True
         if self._cluster.rank in sharing:
-            self._state.watched(None)  # it took the other ranks for load
+            self._state.load = None  # it took the other ranks for load
         return self._state.record(status, error, workers)
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -319,7 +316,6 @@ def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
 
 
 def _may_be_others_fault(error: Exception) -> bool:
-    """Whether an error can come of another process's end."""
     kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
     messages = ("Collective ops is aborted", "Horovod has been shut down")
     return type(error).__name__ in kinds or any(message in str(error) for message in messages)

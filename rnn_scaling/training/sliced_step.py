@@ -44,7 +44,6 @@ class Slices:
 
     @property
     def parts(self) -> tuple[SlicedPart, ...]:
-        """What becomes of each part of the batch."""
         fields = zip(self._batch._fields, self._batch)
         sizes = {name: gradients.num_bytes(part) if part.shape.is_fully_defined() else None for name, part in fields}
         return tuple(SlicedPart(name=name, bytes=sizes[name], read=read) for name, read in self._read.items())
@@ -82,8 +81,6 @@ class Sums(NamedTuple):
 
 
 class SlicedStep(TrainStep):
-    """Callable as a `TrainStep`."""
-
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         workload, config = self._workload, self._config
         batch_sizes = config.tower_batch_sizes()

@@ -75,18 +75,11 @@ class _FirstCall:
 
 
 class TrainStep:
-    """Callable: runs one step, waits until every device has finished it and says what was processed.
+    """Callable: runs one step, waits until every device has finished it and says what was processed."""
 
-    Attributes:
-      goes_on: whether steps run between two calls, too; then no pause between them may be left out of the clock.
-      done: one step at a time, also if a call waits for the steps of several workers.
-      cut: how the towers' batches are cut from a global one, once the step is traced; None: each has one of its own.
-      num_lost: tells how many workers have died, to a step that outlives them.
-    """
-
-    goes_on = False
-    done: Sequence[Done] = ()
-    cut: Cut | None = None
+    goes_on = False  # whether steps run between two calls, too; no pause between them may be left out of the clock
+    done: Sequence[Done] = ()  # one step at a time, also if a call waits for the steps of several workers
+    cut: Cut | None = None  # how towers' batches are cut from a global one, once traced; None: each has its own
 
     def __init__(
         self, workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig
@@ -104,7 +97,7 @@ class TrainStep:
             for number, device in enumerate(engine.devices)
         ]
         self.tower_gradients: tuple[Gradients, ...] = ()  # symbolic, one entry a tower, once the step is traced
-        self.num_lost: Callable[[], int] = lambda: 0
+        self.num_lost: Callable[[], int] = lambda: 0  # workers that have died, for a step that outlives them
 
     def __call__(self) -> StepResult:
         begun = time.time()  # tf.timestamp's clock
@@ -115,7 +108,6 @@ class TrainStep:
         return StepResult(loss_sum, loss_items, items, positions, ready_s, *correct)
 
     def go_to(self, number: int) -> None:
-        """Makes this the number of the next step."""
         self._step.assign(number)
 
     def end(self) -> int:
@@ -136,7 +128,6 @@ class TrainStep:
         return [] if self._first_call is None else self._first_call.graphs
 
     def variable_states(self) -> list[VariableState]:
-        """Every variable that the step updates, with its slots."""
         return self._update.variable_states()
 
     def moving(self) -> list[dict[str, tf.Variable]]:
@@ -178,11 +169,7 @@ class TrainStep:
                 return tf.timestamp()
 
     def _denominators(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
-        """What each tower divides its summed loss by, so that the exchange of gradients is a plain sum.
-
-        Args:
-          batches: `[tower][micro-batch]`.
-        """
+        """The `VariableUpdate.total_items` of batches `[tower][micro-batch]`."""
         with tf.device(self.engine.host):  # where cuDNN, too, wants lengths
             return self._update.total_items(
                 [tf.add_n(list(map(self._workload.loss_items, tower_batches))) for tower_batches in batches]
@@ -193,8 +180,7 @@ class TrainStep:
     ) -> tuple[Outcome, Gradients]:
         """What a tower's micro-batches give together, one computed after the other with the same weights.
 
-        Args:
-          steps: the numbers of the micro-batches, since the first one of the run.
+        `steps`: the numbers of the micro-batches, since the first one of the run.
         """
         inputs: TowerInputs | None = None
         outcomes: list[Outcome] = []
@@ -234,18 +220,18 @@ class TrainStep:
     def _differentiate(
         self, index: int, inputs: TowerInputs, result: tf.Tensor, d_result: tf.Tensor | None = None
     ) -> Gradients:
-        """Gradients of a tower's variables.
+        """Gradients of a tower's variables, of a `result` that is scaled as `inputs` says.
 
-        Args:
-          result: what it computed, scaled as `inputs` says.
-          d_result: the loss's gradient of it; None: it is the loss.
+        `d_result`: the loss's gradient of it; None: it is the loss.
         """
         with tf.name_scope(f"tower_{index}/backward/"):
             # tf.gradients and not a GradientTape: the tape names its operators outside of this scope.
             variables = {**inputs.weights, **inputs.rows}
             grads = dict(zip(variables, tf.gradients(result, list(variables.values()), d_result)))
             for name, ids in inputs.ids.items():
-                grads[name] = _slices(grads[name], ids, self._embedding_rows[name])
+                width = grads[name].shape[-1]
+                rows, indices = tf.reshape(grads[name], [-1, width]), tf.reshape(ids, [-1])
+                grads[name] = tf.IndexedSlices(rows, indices, tf.constant([self._embedding_rows[name], width]))
             if inputs.loss_scale is not None:
                 grads = {name: _divide(gradient, inputs.loss_scale) for name, gradient in grads.items()}
         return grads
@@ -254,7 +240,6 @@ class TrainStep:
         return {name: variable.read_value() for name, variable in self._moving[index].items()}
 
     def _keep_moving(self, towers: Sequence[Mapping[str, tf.Tensor]]) -> None:
-        """Gives every tower's averages their next values."""
         for variables, values in zip(self._moving, towers):
             for name, value in values.items():
                 variables[name].assign(value)
@@ -265,12 +250,6 @@ class TrainStep:
             floats = tf.cast(outcome.loss_sum, tf.float64), counts.loss_items, counts.items
             correct = [] if outcome.correct is None else [tf.cast(outcome.correct, tf.float64)]
             return tf.stack([*floats, tf.cast(counts.positions, tf.float64), *correct])
-
-
-def _slices(values: tf.Tensor, ids: tf.Tensor, num_rows: int) -> tf.IndexedSlices:
-    size = values.shape[-1]
-    flat = tf.reshape(values, [-1, size])
-    return tf.IndexedSlices(flat, tf.reshape(ids, [-1]), tf.constant([num_rows, size]))
 
 
 def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

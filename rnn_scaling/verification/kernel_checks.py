@@ -119,9 +119,6 @@ def _sums(name: str, devices: Sequence[str], values: Sequence[np.ndarray]) -> li
 
     @tf.function(autograph=False)
     def step() -> list[list[tf.Tensor]]:
-        summed = []
-        for numbers in values:
-            summed.append(reduce(gradients.on_each(devices, tf.constant, numbers)))
-        return summed
+        return [reduce(gradients.on_each(devices, tf.constant, numbers)) for numbers in values]
 
     return [[tower.numpy() for tower in towers] for towers in step()]

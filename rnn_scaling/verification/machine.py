@@ -13,9 +13,7 @@ from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.records.certificate import Certificate, Check
 from rnn_scaling.records.step_names import BACKWARD, FORWARD
 from rnn_scaling.reports.wording import sentence
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.training.engines.local import Engine
-from rnn_scaling.training.towers import StepResult, TrainStep
+from rnn_scaling.training.towers import TrainStep
 from rnn_scaling.verification import kernel_checks
 from rnn_scaling.verification.certifier import Certifier
 
@@ -29,20 +27,13 @@ HEAVY = (
 )
 
 
-class MachineCheck:
-    """A watch as `Certifier`, and at the end the machine's checks; the step must have collected its graphs."""
-
-    def __init__(self, config: RunConfig, engine: Engine, step: TrainStep) -> None:
-        self._certifier = Certifier(config, engine, step)
-        self._engine, self._step = engine, step
-
-    def batch(self, result: StepResult) -> None:
-        self._certifier.batch(result)
+class MachineCheck(Certifier):
+    """A `Certifier`, and at the end the machine's checks; the step must have collected its graphs."""
 
     def end(self) -> Certificate:
         """The certificate, with what came of each check."""
-        certificate = self._certifier.end()
-        checks = (*certificate.checks, *self._checks())
+        certificate = super().end()
+        checks = (*certificate.checks, *self._machine_checks())
         wrong = [check for check in checks[len(certificate.checks) :] if check.holds is False]
         if not wrong:
             return dataclasses.replace(certificate, checks=checks)
@@ -56,7 +47,7 @@ class MachineCheck:
             checks=checks,
         )
 
-    def _checks(self) -> Iterator[Check]:
+    def _machine_checks(self) -> Iterator[Check]:
         entry.note("checking kernels, all-reduces, placement and the clock")
         engine = self._engine
         yield from kernel_checks.kernels_on(engine.devices[0], engine.device_type)
@@ -94,7 +85,7 @@ class MachineCheck:
         seconds, core_s = _timed(self._step)
         try:
             partitions = observe.partitions(self._step)
-            traced = tracing.measure(self._step, STEPS, "")
+            traced = tracing.trace(self._step, STEPS)
             steps = xplane.read(traced.space, operators.nodes_of(partitions), operators.exchanged(partitions)).steps
         except xplane.TraceError as e:
             yield Check(name="clock", holds=None, text=str(e))

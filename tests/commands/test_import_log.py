@@ -167,7 +167,7 @@ def test_rows_are_bounded(monkeypatch):
 
     monkeypatch.setattr(common, "MAX_ROWS", 3)
     log = horovod_synthetic.parse((log_samples.HOROVOD_SYNTHETIC * 9).splitlines(keepends=True), "x")
-    assert len(log.tables[0].rows) == 4 and "more than 3 results" in log.problems[0].reason
+    assert len(log.rows) == 4 and "more than 3 results" in log.problems[0].reason
 
 
 def test_an_error_names_file_and_line():

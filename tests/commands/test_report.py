@@ -15,7 +15,7 @@ from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from rnn_scaling.records.own_files import REPORT_SCHEMA, is_own
 from rnn_scaling.reports import table
-from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.pictures import curves, figures
 from tests.support.paths import ROOT
 from tests.support.scaling_runs import run, series, timed, write_folder
@@ -56,7 +56,7 @@ def test_foreign_files_stay_unless_forced(tmp_path, capsys):
 def undrawn(monkeypatch):
     """Page and pictures, which take a third of a second, are left out: what is read is the point."""
     monkeypatch.setattr(curves, "render", lambda summary: b"picture")
-    monkeypatch.setattr(document, "render", lambda summary: b"page")
+    monkeypatch.setattr(scaling, "render", lambda summary: b"page")
     monkeypatch.setattr(figures, "standalone", lambda figure: b"picture")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rnn_scaling.commands import sweep
 from rnn_scaling.processes import process
-from rnn_scaling.records import record
+from rnn_scaling.records import history, record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.reports import report_files
 from rnn_scaling.sweeps import sweep as matrix
@@ -375,3 +375,10 @@ def test_progress_is_plain_lines_without_a_terminal(tmp_path, capsys):
     assert lines[4] == "--retry_failed repeats failed runs"
     assert go(tmp_path, *THREE_RUNS, "--repeats=2") == 1
     assert capsys.readouterr().err.splitlines()[0] == "3 of 6 runs were already finished"
+
+
+def test_results_go_to_a_history_after_the_report(tmp_path):
+    assert go(tmp_path, *SMALL, "--num_devices=1", f"--history={tmp_path}/h") == 0
+    assert go(tmp_path, *SMALL, "--num_devices=1", f"--history={tmp_path}/h") == 0
+    [entry] = history.read(tmp_path / "h").entries
+    assert len(entry.configurations) == 1

@@ -49,15 +49,14 @@ def parse(name, text):
     ],
 )
 def test_the_rate_of_a_log(name, text, rate, half):
-    (table,) = parse(name, text).tables
-    (row,) = table.rows
+    (row,) = parse(name, text).rows
     assert row.rate.value == pytest.approx(rate) and row.rate.half_ulp == pytest.approx(half, rel=1e-3)
 
 
 def test_bars_of_validation_and_of_sanity_checks_do_not_count():
-    found = parse("tqdm", log_samples.raw("tqdm")).tables[0].rows[0]
+    found = parse("tqdm", log_samples.raw("tqdm")).rows[0]
     assert found.extra["steps"].value == 40, "the second epoch; a validation has 5"
-    assert parse("lightning", log_samples.raw("lightning_tqdm")).tables[0].rows[0].extra["steps"].value == 18
+    assert parse("lightning", log_samples.raw("lightning_tqdm")).rows[0].extra["steps"].value == 18
 
 
 @pytest.mark.parametrize("name", ["tqdm", "keras", "lightning_tqdm"])
@@ -71,8 +70,8 @@ def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_sh
     (tmp_path / "log.txt").write_text("\n".join(lines) + "\n")
     format = name.partition("_")[0]
     shown = one_run.read(tmp_path / "log.txt", Terms(format, items_per_step=8.0, timing=Timing(arrivals)))
-    table = parse(format, log_samples.raw(name)).tables[0]
-    assert shown.clock == "" and shown.rate == pytest.approx(8 * table.rows[0].rate.value)
+    (row,) = parse(format, log_samples.raw(name)).rows
+    assert shown.clock == "" and shown.rate == pytest.approx(8 * row.rate.value)
     assert "bursts" in shown.notes[-1], "and why its own clock did not do"
     evenly = [0.1 * k for k in range(len(lines))]
     timed = one_run.read(tmp_path / "log.txt", Terms("auto", items_per_step=8.0, timing=Timing(evenly)))

@@ -25,7 +25,7 @@ def parse(module, text, source="x.log"):
 
 
 def rows(text):
-    return parse(tf_cnn_benchmarks, text).tables[0].rows
+    return parse(tf_cnn_benchmarks, text).rows
 
 
 def tf_cnn(gpus, rate, update="replicated", more="", batch=64, model="vgg16"):
@@ -74,7 +74,7 @@ def test_real_logs_of_tf_cnn_benchmarks():
     assert row.series.startswith("vgg16, parameter_server, parameters on cpu, NCHW")
     assert (row.devices, row.rate.value, row.batch_size.value) == (2, 146.38, 32)
     log = parse(tf_cnn_benchmarks, real_logs.TF_CNN_ASYNC)
-    assert "Sync False" in log.tables[0].rows[0].series and "one worker's" in log.problems[0].reason
+    assert "Sync False" in log.rows[0].series and "one worker's" in log.problems[0].reason
     (row,) = rows(real_logs.TF_CNN_KUBEFLOW + "INFO|2017-12-19T01:12:17|/opt/launcher.py|27| total images/sec: 5.26\n")
     assert (row.devices, row.batch_size.value) == (1, 32) and "on CPUs" in row.series
 
@@ -146,7 +146,7 @@ def test_horovods_cpus_are_no_baseline_of_gpus():
     logs = "".join(
         text.format(kind, n, rate, kind, n, kind, n * rate) for kind, n, rate in (("CPU", 1, 5.0), ("GPU", 4, 90.0))
     )
-    cpus, gpus = baselines.derive(parse(horovod_synthetic, logs).tables[0].rows)
+    cpus, gpus = baselines.derive(parse(horovod_synthetic, logs).rows)
     assert (cpus.speedup, gpus.speedup) == (1.0, None)
 
 
@@ -168,7 +168,7 @@ def test_a_run_on_one_device_of_the_same_mode_comes_first():
 )
 def test_what_a_missing_baseline_differs_in_is_named(one, differs):
     log = parse(tf_cnn_benchmarks, one + tf_cnn(4, 380))
-    (said,) = baselines.remarks(log.tables[0].rows)
+    (said,) = baselines.remarks(log.rows)
     assert differs in said and "vgg16" in said
     assert "same settings" not in rendering.render_markdown([log])
 
@@ -181,22 +181,22 @@ def test_the_same_settings_are_never_claimed():
 
 def test_gnmts_train_lines_are_steps_without_the_warm_up():
     log = parse(gnmt, real_logs.GNMT_MLPERF)
-    (row,) = log.tables[0].rows
+    (row,) = log.rows
     kept = [(0.105, 98044), (0.208, 111645), (0.106, 97865), (0.060, 89681), (0.213, 111036), (0.107, 95043)]
     one = sum(s * rate for s, rate in kept) / sum(s for s, _ in kept)
     assert row.devices == 8 and row.rate.value == pytest.approx(8 * one) and row.rate_unit == "tokens/s"
     assert (row.extra["steps shown"].value, row.extra["left out as warm-up"].value) == (6, 3)
     assert 800562 in [number.value for number in row.extra.values()]
-    assert log.tables[1].rows == ((0, 0, 1938, 7, 0.137, 101699.0, None), (3, 0, 1938, 2, 0.143, 100060.0, 800562.0))
+    assert log.tables[0].rows == ((0, 0, 1938, 7, 0.137, 101699.0, None), (3, 0, 1938, 2, 0.143, 100060.0, 800562.0))
     assert not log.problems and not log.remarks
 
 
 def test_gnmts_ranks_come_from_its_total_where_batch_sizes_do_not_say():
     log = parse(gnmt, real_logs.GNMT.partition("\n")[2])
-    assert log.tables[0].rows[0].devices == 8  # 800562 / 100060
+    assert log.rows[0].devices == 8  # 800562 / 100060
     steps = "0: TRAIN [{}][{}/30] Time 0.5 (0.5) Data 0.1 (0.1) Tok/s {} (5) Loss/tok 9.1 (9.3)\n"
     text = "".join(steps.format(epoch, step, 100 + epoch) for epoch in (0, 1, 2) for step in (0, 10, 20))
-    (row,) = parse(gnmt, text).tables[0].rows  # the first 50 steps are the first epoch and most of the second
+    (row,) = parse(gnmt, text).rows  # the first 50 steps are the first epoch and most of the second
     assert (row.rate.value, row.extra["steps shown"].value, row.extra["left out as warm-up"].value) == (
         pytest.approx((101 + 2 * 102) / 3), 3, 6,
     )  # fmt: skip
@@ -205,14 +205,14 @@ def test_gnmts_ranks_come_from_its_total_where_batch_sizes_do_not_say():
     assert "warm-up (50 steps)" in short.problems[0].reason
     lone = "\n".join(line for line in real_logs.GNMT.splitlines()[1:] if "Performance" not in line)
     log = parse(gnmt, lone)
-    assert log.tables[0].rows[0].devices is None and "one rank's" in log.problems[0].reason
+    assert log.rows[0].devices is None and "one rank's" in log.problems[0].reason
 
 
 def test_gnmts_ranks_that_all_print_are_added():
     line = "{}: TRAIN [0][{}/500] Time 0.5 (0.6) Data 0.1 (0.1) Tok/s {} (4900) Loss/tok 9.1 (9.3)\n"
     steps = (0, 60, 70, 80, 90, 100)
     text = "".join(line.format(rank, step, 5000 + 100 * rank) for step in steps for rank in range(4))
-    (row,) = parse(gnmt, text).tables[0].rows
+    (row,) = parse(gnmt, text).rows
     assert (row.devices, row.rate.value) == (4, pytest.approx(5000 + 5100 + 5200 + 5300))
     slow = text.replace(
         "2: TRAIN [0][80/500] Time 0.5 (0.6) Data 0.1 (0.1) Tok/s 5200",
@@ -226,7 +226,7 @@ def test_gnmts_ranks_that_all_print_are_added():
 def test_gnmts_second_run_in_a_log_is_a_row_of_its_own_and_a_bad_line_no_step():
     text = real_logs.GNMT + "0: TRAIN [0][10/1938]\tTime nan (0.1) Tok/s 5 (5)\n0: TRAIN [0][" + real_logs.GNMT
     log = parse(gnmt, text)
-    assert len(log.tables[0].rows) == 2 and len(log.problems) == 1 and log.problems[0].more == 1
+    assert len(log.rows) == 2 and len(log.problems) == 1 and log.problems[0].more == 1
     diverged = parse(gnmt, real_logs.GNMT.replace("Loss/tok 8.5645", "Loss/tok nan"))
     assert "diverged" in diverged.problems[0].reason
 

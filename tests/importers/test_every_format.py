@@ -25,10 +25,9 @@ def parse(name, text):
         assert str(e).startswith("x.log:") and "\n" not in str(e) and e.line >= 1
         return str(e)
     assert isinstance(log, ImportedLog) and log.format == name
-    assert any(table.rows for table in log.tables)
+    assert log.rows or any(table.rows for table in log.tables)
     for table in log.tables:
-        for row in getattr(table, "rows", ()):
-            assert not isinstance(row, tuple) or len(row) == len(table.columns)
+        assert all(len(row) == len(table.columns) for row in table.rows)
     return log
 
 

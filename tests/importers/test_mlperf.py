@@ -32,8 +32,7 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
         logs, errors = any_format.read_all(paths)
         assert not errors
         log = next(log for log in logs if log.format == "mlperf")
-        rates, runs = log.tables
-        return rates.rows[0].devices, runs.column("Accelerators")[0], log.notes[-1]
+        return log.rows[0].devices, log.tables[0].column("Accelerators")[0], log.notes[-1]
 
     assert devices(path)[:2] == (None, None) and "systems/NAME.json" in devices(path)[2]
     system.parent.mkdir()
@@ -54,12 +53,12 @@ def test_mlperfs_devices_come_from_the_systems_description(tmp_path):
     no_platform = "".join(line for line in real_logs.GNMT_MLPERF.splitlines(True) if "submission_platform" not in line)
     path.write_text(no_platform)
     (log,) = (log for log in any_format.read_all([path])[0] if log.format == "mlperf")
-    assert log.tables[0].rows[0].series.endswith("gnmt, dgx1_ngc20.06_pytorch")  # no repeat of another system's runs
+    assert log.rows[0].series.endswith("gnmt, dgx1_ngc20.06_pytorch")  # no repeat of another system's runs
     system.unlink()
     own = real_logs.GNMT_MLPERF + log_samples.MLPERF  # what the log itself says stays
     path.write_text(own)
     logs, _ = any_format.read_all([path, elsewhere], "mlperf")
-    assert [row.devices for log in logs for row in log.tables[0].rows] == [None, 16]  # --format=mlperf reads no system
+    assert [row.devices for log in logs for row in log.rows] == [None, 16]  # --format=mlperf reads no system
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"number_of_nodes": "2", "accelerators_per_node": "0"}', '{"a": '])
@@ -109,8 +108,8 @@ def test_mlperfs_rate_is_the_mean_of_reports_under_one_name():
     keyed = [("run_start", None), *reports, ("tracked_stats", {"throughput": 110, "loss": 2}), ("run_stop", None)]
     events = [{"time_ms": 1000 * i, "key": key, "value": value} for i, (key, value) in enumerate(keyed)]
     events[-1]["metadata"] = {"status": "success"}
-    rates, runs = parse(mlperf, "".join(f":::MLLOG {json.dumps(event)}\n" for event in events)).tables
-    assert rates.rows[0].rate.value == 105 and runs.column("Throughput reports") == (2,)
+    log = parse(mlperf, "".join(f":::MLLOG {json.dumps(event)}\n" for event in events))
+    assert log.rows[0].rate.value == 105 and log.tables[0].column("Throughput reports") == (2,)
 
 
 def test_mlperf_of_older_releases():
@@ -126,5 +125,5 @@ def test_mlperf_of_older_releases():
     )
     for text, status, seconds in ((v06, "success", 60.5), (v05 % "true", "success", 60.0)):
         assert mlperf.detect(text)
-        assert parse(mlperf, text).tables[1].rows[0][2:4] == (status, pytest.approx(seconds))
+        assert parse(mlperf, text).tables[0].rows[0][2:4] == (status, pytest.approx(seconds))
     assert parse(mlperf, v05 % "false").tables[0].rows[0][2] == "no score (aborted)"

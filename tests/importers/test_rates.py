@@ -19,7 +19,7 @@ def parse(module, text):
 
 
 def rows(module, text):
-    return parse(module, text).tables[0].rows
+    return parse(module, text).rows
 
 
 def values(row):
@@ -57,7 +57,7 @@ def test_tf_cnn_benchmarks():
 )
 def test_a_total_that_every_rank_repeats_is_one_total(tag):
     log = parse(tf_cnn_benchmarks, log_samples.tf_cnn_horovod(8, 150.0, tag))
-    (row,) = log.tables[0].rows
+    (row,) = log.rows
     assert (row.devices, row.rate.value, row.batch_size.value) == (8, 1200.0, 64)
     assert any("8 ranks printed a total" in note and "counted once" in note for note in log.notes)
     assert not log.problems
@@ -78,7 +78,7 @@ def test_repeats_of_a_run_stay_apart():
     assert [row.rate.value for row in rows(tf_cnn_benchmarks, tagged)] == [300.0, 300.0]
     one_process = log_samples.TF_CNN + log_samples.TF_CNN
     log = parse(tf_cnn_benchmarks, one_process)
-    assert [row.rate.value for row in log.tables[0].rows] == [403.77, 403.77]
+    assert [row.rate.value for row in log.rows] == [403.77, 403.77]
     assert any("not added" in note for note in log.notes)
 
 
@@ -92,7 +92,7 @@ def test_ranks_that_disagree_are_not_one_run():
 def test_a_run_cut_short_keeps_its_steps_rate():
     text = log_samples.TF_CNN.partition("-----")[0] + log_samples.TF_CNN
     log = parse(tf_cnn_benchmarks, text)
-    assert [row.rate.value for row in log.tables[0].rows] == [404.1, 403.77]
+    assert [row.rate.value for row in log.rows] == [404.1, 403.77]
     (problem,) = log.problems
     assert problem.line == 23 and "cut short" in problem.reason and "steps 1 to 20" in problem.reason
 
@@ -101,7 +101,7 @@ def test_a_worker_cut_short_has_no_rate():
     """A step line of one of several processes is that worker's rate, not the run's."""
     text = log_samples.tf_cnn_horovod(4, 100.0).partition("total images")[0]
     log = parse(tf_cnn_benchmarks, text)
-    assert {row.rate for row in log.tables[0].rows} == {None}
+    assert {row.rate for row in log.rows} == {None}
     assert "one worker's" in log.problems[0].reason
 
 
@@ -121,7 +121,7 @@ def test_tf_cnn_numbers_that_cannot_be(old, new, reason):
     good = log_samples.TF_CNN.replace("resnet50", "vgg16")
     log = parse(tf_cnn_benchmarks, log_samples.TF_CNN.replace(old, new) + good)
     assert any(reason in problem.reason for problem in log.problems)
-    assert log.tables[0].rows[-1].series.startswith("vgg16") and log.tables[0].rows[-1].rate.value == 403.77
+    assert log.rows[-1].series.startswith("vgg16") and log.rows[-1].rate.value == 403.77
 
 
 def test_horovod_synthetic():
@@ -143,7 +143,7 @@ def test_horovod_synthetic():
 def test_horovod_cut_short_has_the_mean_of_its_iterations():
     text = log_samples.horovod_synthetic(8).partition("Img/sec")[0]
     log = parse(horovod_synthetic, text)
-    (row,) = log.tables[0].rows
+    (row,) = log.rows
     assert row.rate.value == pytest.approx(800.0) and row.rate.low < 799.7  # printed to 0.1, times 8
     assert row.extra["1.96 std of iterations (images/s)"].value == pytest.approx(1.96 * 8)
     assert log.problems[0].line == 7 and "8 * the mean of 2 iterations" in log.problems[0].reason
@@ -160,7 +160,7 @@ def test_horovod_totals_of_several_ranks_are_one():
     text = log_samples.horovod_synthetic(2)
     tagged = "".join(f"[1,{rank}]<stdout>:{line}\n" for line in text.splitlines() for rank in (1, 0))
     log = parse(horovod_synthetic, tagged)
-    (row,) = log.tables[0].rows
+    (row,) = log.rows
     assert row.rate.value == 200.0 and row.line == 18  # rank 0's line
     assert any("2 ranks printed a total" in note for note in log.notes)
     both = text + text.splitlines(keepends=True)[-1]  # a script whose ranks all print, without tags
@@ -176,12 +176,12 @@ def test_horovod_without_devices(number):
     text = log_samples.HOROVOD_SYNTHETIC.replace("on 4 GPU(s)", f"on {number} GPU(s)")
     log = parse(horovod_synthetic, text + log_samples.horovod_synthetic(2))
     assert any("number of devices" in problem.reason and problem.line == 9 for problem in log.problems)
-    assert [row.devices for row in log.tables[0].rows] == [2]
+    assert [row.devices for row in log.rows] == [2]
 
 
 def test_mlperf():
-    rates, runs = parse(mlperf, log_samples.MLPERF).tables
-    assert values(rates.rows[0]) == {
+    log = parse(mlperf, log_samples.MLPERF)
+    assert values(log.rows[0]) == {
         "source": "x.log",
         "line": 9,
         "series": "gnmt, NODE",
@@ -195,15 +195,15 @@ def test_mlperf():
         "last quality": (24.2, 1),
     }
     shown = ("gnmt", "2xNODE", "success", 100.5, 4.0, 16, 2048, 100000.0, 2.0, 24.2, 1100.0, 2, 42)
-    assert runs.rows == (shown,)
+    assert log.tables[0].rows == (shown,)
 
 
 def test_mlperf_runs_without_success_have_no_rate():
     aborted = log_samples.MLPERF.replace('"success"', '"aborted"')
     killed = "\n".join(line for line in log_samples.MLPERF.splitlines() if "run_stop" not in line) + "\n"
     log = parse(mlperf, aborted + log_samples.MLPERF + killed)
-    rates, runs = log.tables
-    assert len(rates.rows) == 1
+    (runs,) = log.tables
+    assert len(log.rows) == 1
     assert [row[2] for row in runs.rows] == ["no score (aborted)", "success", "no score (no run_stop)"]
     reasons = [problem.reason for problem in log.problems]
     assert any("no score" in reason and "'aborted'" in reason for reason in reasons)
@@ -213,7 +213,7 @@ def test_mlperf_runs_without_success_have_no_rate():
 def test_mlperf_lines_of_every_rank_are_one_run():
     text = "".join(f"{rank}: {line}\n" for line in log_samples.MLPERF.splitlines() for rank in range(3))
     log = parse(mlperf, text)
-    assert [row[2:5] for row in log.tables[1].rows] == [("success", 100.5, 4.0)]
+    assert [row[2:5] for row in log.tables[0].rows] == [("success", 100.5, 4.0)]
     assert any("4 lines of run_start and run_stop " in note for note in log.notes)
 
 
@@ -234,7 +234,7 @@ def test_mlperf_bad_lines_leave_the_rest(line, reason):
     lines.insert(12, line)
     log = parse(mlperf, "\n".join(lines) + "\n")
     assert [reason in problem.reason for problem in log.problems] == [True]
-    assert log.tables[0].rows[0].rate.value == 1100.0
+    assert log.rows[0].rate.value == 1100.0
 
 
 def test_seed_trainer():
@@ -266,7 +266,7 @@ def test_seed_trainer_bad_rows_leave_the_rest(row, reason):
     log = parse(seed_trainer, log_samples.SEED_TRAINER.replace("|2|384|28.461|107938.535|1.00|", row))
     (problem,) = log.problems
     assert problem.line == 7 and reason in problem.reason and "row left out" in problem.reason
-    assert [row.devices for row in log.tables[0].rows] == [1]
+    assert [row.devices for row in log.rows] == [1]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_the_profilers_own_level_leaves_kernels_out_and_ours_does_not(probe):
 
     small = probe(2, encoder_type="dynamic_rnn", variable_update="replicated")
     (all_of_them,) = small.every(1)
-    light = xplane.read(tracing.measure(small.step, 2, "").space, small.nodes).steps[0]
+    light = xplane.read(tracing.trace(small.step, 2).space, small.nodes).steps[0]
     kinds = by_type(light)
     assert len(light.kernels) < len(all_of_them.kernels) / 2
     assert all(by_type(all_of_them)[kind] and not kinds[kind] for kind in CONTROL_FLOW)  # never thought expensive

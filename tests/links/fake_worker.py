@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import sys
 import time
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from rnn_scaling.links import gemm
 from rnn_scaling.links.gemm import Gemm, Product
-from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series, to_json
+from rnn_scaling.links.processes import WorkerOutcome
+from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series
 
 
 def run(words: Sequence[str]) -> None:
@@ -32,15 +34,15 @@ def run(words: Sequence[str]) -> None:
     if fault.startswith("error"):
         sys.exit(fault)
     if request["what"] == "compute" and fault != "crash":
-        result.write_text(json.dumps({"series": [], "products": [gemm.to_json(each) for each in products(request)]}))
+        result.write_bytes(pickle.dumps(WorkerOutcome(products=tuple(products(request)))))
         return
     wrong = 5 if fault == "wrong" else None if fault == "hang" else 0
     points = tuple(Point(n, (1e-5 + 1e-9 * n,) * 3, 1, wrong) for n in request.get("sizes", ()))
     kind = ALL_REDUCE if request["what"] == "all_reduce" else MEMORY
     traffic = 0 if request["what"] == "cpu_copies" else 1
     series = Series(kind, name, points, traffic, request["num_devices"] if kind == ALL_REDUCE else 0)
-    facts = {"gradient_bytes": {"small": 3000}} if name == "nothing" else {}
-    result.write_text(json.dumps({"series": [to_json(series)], **facts}))
+    gradient_bytes = (("small", 3000),) if name == "nothing" else ()
+    result.write_bytes(pickle.dumps(WorkerOutcome((series,), gradient_bytes=gradient_bytes)))
     if fault == "crash":
         os.abort()
     if fault == "hang":

@@ -20,7 +20,7 @@ def test_a_rate_is_of_all_devices_and_the_best_is_by_its_median():
     assert (made.rate(slow).median, made.rate(slow).low) == (3 * 1024 / 2, 3 * 1024 / 3)  # 2 m k n; longer is slower
     assert made.rate(slow).high == 3 * 1024 / 1.5
     assert made.best == made.rate(fast) and made.best.median == 3 * 4096
-    assert gemm.from_json(json.loads(json.dumps(gemm.to_json(made)))) == made
+    assert json.loads(json.dumps(gemm.to_json(made)))["best_flops_per_second"] == 3 * 4096
 
 
 def test_devices_and_shapes_in_words():

@@ -42,7 +42,7 @@ def test_every_algorithm_gives_the_exact_sum_at_every_size(devices, name):
 def test_wrong_elements_are_counted(tf, devices):
     def wrong_by(change):
         case = reduce.build(lambda tensors: change([tf.add_n(tensors) for _ in tensors], tensors), devices, 4 * 1000)
-        return reduce.count_wrong(case.run())
+        return reduce.count_wrong(reduce.run(case))
 
     assert wrong_by(lambda sums, _: sums) == 0
     assert wrong_by(lambda sums, inputs: [*sums[:3], inputs[3]]) == 1000  # one rank kept its own
@@ -89,7 +89,7 @@ def test_a_call_returns_after_every_rank_has_its_sum(tf, devices):
     case = reduce.build(slow_reduce, devices, 64)
     for _ in range(2):
         finished.clear()
-        case.run()
+        reduce.run(case)
         assert sorted(finished) == [0, 1, 2, 3]
 
 
@@ -104,12 +104,12 @@ def test_waits_for_an_element_of_every_rank():
         def numpy(self):
             fetched.append(self.rank)
 
-    case = reduce.ReduceCase(4, lambda: (["a", "b", "c"], [Element(rank) for rank in range(3)]))
-    assert case.run() == ["a", "b", "c"] and fetched == [0, 1, 2]
+    elements = [Element(rank) for rank in range(3)]
+    assert reduce.run(lambda: (["a", "b", "c"], elements)) == ["a", "b", "c"] and fetched == [0, 1, 2]
 
 
 def test_the_elements_that_are_waited_for_are_the_results_own(devices):
-    results, last = reduce.build(add, devices, 400).function()
+    results, last = reduce.build(add, devices, 400)()
     assert [float(element) for element in last] == [float(result[-1]) for result in results]
     assert [element.device for element in last] == [result.device for result in results]
 
@@ -123,22 +123,22 @@ def test_nothing_is_folded_and_inputs_stay(tf, devices):
         return add(tensors)
 
     case = reduce.build(spy, devices, 4096)
-    first = [result.numpy() for result in case.run()]
+    first = [result.numpy() for result in reduce.run(case)]
     for _ in range(3):
-        again = [result.numpy() for result in case.run()]
-    assert all(np.array_equal(a, b) for a, b in zip(first, again)) and reduce.count_wrong(case.run()) == 0
+        again = [result.numpy() for result in reduce.run(case)]
+    assert all(np.array_equal(a, b) for a, b in zip(first, again)) and reduce.count_wrong(reduce.run(case)) == 0
     assert {tensor.op.inputs[0].op.type for tensor in read} == {"ReadVariableOp"}
-    graph = case.function.get_concrete_function().graph
+    graph = case.get_concrete_function().graph
     assert not [op for op in graph.get_operations() if op.type == "Const" and op.outputs[0].shape.num_elements() > 100]
-    inputs = case.function.get_concrete_function().variables
+    inputs = case.get_concrete_function().variables
     assert len(inputs) == 4
     inputs[2].assign(inputs[2] + 1.0)
-    assert reduce.count_wrong(case.run()) == 4 * 1024
+    assert reduce.count_wrong(reduce.run(case)) == 4 * 1024
 
 
 def test_ranks_that_get_one_buffer_are_told(tf, devices):
-    shared = reduce.build(lambda tensors: [tf.add_n(tensors)] * 4, devices, 400).run()
-    own = reduce.build(lambda tensors: [tf.add_n(tensors) + float(i) for i in range(4)], devices, 400).run()
+    shared = reduce.run(reduce.build(lambda tensors: [tf.add_n(tensors)] * 4, devices, 400))
+    own = reduce.run(reduce.build(lambda tensors: [tf.add_n(tensors) + float(i) for i in range(4)], devices, 400))
     assert reduce.share_a_buffer(shared) and not reduce.share_a_buffer(own)
 
 

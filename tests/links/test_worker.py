@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import types
 
 import pytest
@@ -20,18 +21,18 @@ def test_the_worker_of_products(devices, tmp_path, monkeypatch):
     request = {"what": "compute", "rounds": 3, "cores_per_device": 1, "dtypes": ["float32"], "shapes": [[4, 8, 16]]}
     (tmp_path / "request").write_text(json.dumps(request))
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    answer = json.loads((tmp_path / "result").read_text())
-    (made,) = answer["products"]
-    assert answer["series"] == [] and (made["dtype"], made["num_devices"]) == ("float32", 2)
-    assert "50% of the cores" in made["notes"][0] and len(made["products"][0]["seconds"]) == 3
+    outcome = pickle.loads((tmp_path / "result").read_bytes())
+    (made,) = outcome.products
+    assert not outcome.series and (made.dtype, made.num_devices) == ("float32", 2)
+    assert "50% of the cores" in made.notes[0] and len(made.products[0].seconds) == 3
 
 
 def test_the_worker_of_copies(devices, tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_start", lambda request: types.SimpleNamespace(devices=devices))
     (tmp_path / "request").write_text(json.dumps({"what": "cpu_copies", "sizes": [4, 64], "rounds": 3}))
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    (found,) = json.loads((tmp_path / "result").read_text())["series"]
-    assert found["name"] == "logical CPU 0 to logical CPU 1" and "copies nothing" in found["notes"][0]
+    (found,) = pickle.loads((tmp_path / "result").read_bytes()).series
+    assert found.name == "logical CPU 0 to logical CPU 1" and "copies nothing" in found.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypat
         json.dumps({"what": "gpu_copies", "sizes": [4, 64], "rounds": 3, "devices": [0, 1], "origin": None})
     )
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
-    assert len(json.loads((tmp_path / "result").read_text())["series"]) == 2 * 7
+    assert len(pickle.loads((tmp_path / "result").read_bytes()).series) == 2 * 7
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
     monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaMalloc"))
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1

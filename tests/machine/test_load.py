@@ -55,7 +55,7 @@ def test_unknown_where_the_system_does_not_tell():
 def test_a_run_warns_of_what_may_have_slowed_one_of_its_devices(num_devices, warned):
     state = RunState(configs.resolve({"num_devices": num_devices}, num_gpus=0, num_cores=2))
     state.resolved["cpu_affinity"] = [*range(num_devices)]
-    state.watched(Load(0.045, 0.0, 9.0))
+    state.load = Load(0.045, 0.0, 9.0)
     assert ("other processes used 4%" in state.load_caution()) == warned
 
 

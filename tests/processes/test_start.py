@@ -34,7 +34,10 @@ def run_sh(tmp_path):
     (venv / "bin").symlink_to(Path(sys.prefix, "bin"))
     for name in ("lib", "pyvenv.cfg"):
         (venv / name).symlink_to(Path(sys.prefix, name))
-    files = [ROOT / name for name in ("requirements.txt", "requirements-dev.txt", "constraints.txt")]
+    files = [
+        ROOT / name
+        for name in ("requirements.txt", "requirements-dev.txt", "requirements-mlperf.txt", "constraints.txt")
+    ]
     version = subprocess.run([sys.executable, "--version"], capture_output=True, text=True).stdout
     (venv / ".installed").write_text("".join(file.read_text() for file in files) + version.strip())
     return clone / "run.sh"

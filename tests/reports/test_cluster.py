@@ -18,7 +18,7 @@ from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.series_titles import by_series
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.reports import cautions, cluster, conclusions, csv_table, json_report, repeat_commands, start_up, table
-from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import sentence
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster as run
@@ -115,7 +115,7 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
 
 def test_every_file_of_the_report_has_workers_ranks_and_phases(tmp_path):
     made = of(folder())
-    text, page = table.text(made), document.render(made).decode()
+    text, page = table.text(made), scaling.render(made).decode()
     for said in ("start-up", "late ranks: 2.", "common window: "):
         assert said in text.lower() and said in page.lower()
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
@@ -214,7 +214,7 @@ def test_what_makes_workers_no_machines_is_a_caution():
     assert not cautions.lines(of([run(1, 1000), run(2, 1900)]))
     facts = {fact.name: fact.text for fact in of([run(1, 1000), made]).facts}
     assert facts["Workers on hosts"].startswith("1 on 1 host (1 run); 2 on 1 host (1")
-    page = document.render(of([run(1, 1000), made])).decode()
+    page = scaling.render(of([run(1, 1000), made])).decode()
     assert "&lt;5 ms&gt;" in page and "<5 ms>" not in page
 
 

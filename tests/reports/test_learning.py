@@ -11,7 +11,7 @@ import pytest
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
 from rnn_scaling.commands import report
 from rnn_scaling.reports import csv_table, json_report, learning, report_files, table
-from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page import scaling
 from tests.analysis.test_learning import run
 from tests.support.scaling_runs import of as made
 from tests.support.scaling_runs import series
@@ -81,7 +81,7 @@ def test_every_view_has_it():
     one, two = csv.DictReader(io.StringIO(csv_table.render(found).decode()))
     assert (one["items_to_target"], one["times_as_soon_as_one_device"]) == ("2000.0", "")
     assert (two["seconds_to_target"], two["times_as_soon_as_one_device"]) == ("13.3333333333", "1.5")
-    page = document.render(found).decode()
+    page = scaling.render(found).decode()
     assert '<h2 id="learning">Learning</h2>' in page and page.count("Accuracy over") >= 2 and "Loss over" in page
     pictures = {name: render for name, render in report_files.files_of(found).items() if "_over_" in name}
     assert list(pictures) == [f"{kind}_over_{x}.svg" for kind in ("accuracy", "loss") for x in ("items", "seconds")]
@@ -91,7 +91,7 @@ def test_every_view_has_it():
 def test_a_folder_without_it_has_nothing_of_it():
     found = made(series())
     assert found.learning is None
-    views = [render(found).decode() for render in (csv_table.render, json_report.render, table.render, document.render)]
+    views = [render(found).decode() for render in (csv_table.render, json_report.render, table.render, scaling.render)]
     assert not [view for view in views if "to_target" in view or "Learning" in view or '"learning"' in view]
     assert not [name for name in report_files.files_of(found) if "_over_" in name]
 

@@ -15,7 +15,7 @@ from rnn_scaling.analysis import metrics, rows
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import conclusions, csv_table, json_report, table
-from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.tensorboard import run_text
 from tests.support.records import changed, make_record
@@ -41,7 +41,7 @@ def test_a_row_of_the_table_is_in_every_view():
     text = table.text(made)
     assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text) and re.search(r"\| +2 \|.*\| +3.2 \|\n", text)
     assert re.search(r"\| +1 \|.*\| +n/a \|\n", text)
-    page = document.render(made).decode()
+    page = scaling.render(made).decode()
     assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
     assert [each.name for each in figures.drawn(made.measured)][-1] == "heat"
     assert "Heat (GW) |" in run_text.markdown(run(2, 1900.0))
@@ -52,7 +52,7 @@ def test_a_row_of_the_table_is_in_every_view():
 def test_a_metric_that_no_row_has_is_in_no_view():
     made = of([run(1, 1000.0)])
     assert not any(b"heat" in render(made).lower() for render in (csv_table.render, json_report.render, table.render))
-    assert b"eat (GW)" not in document.render(made)
+    assert b"eat (GW)" not in scaling.render(made)
 
 
 def told(num_devices, rate, gib=2.0, **parts):
@@ -93,7 +93,8 @@ def test_memory_of_several_processes_is_their_mean_with_its_interval():
 def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
     found = values([told(1, 1000.0), told(1, 1000.0, **part)])
     unknown = {name for name, value in found.items() if value is None and not METRICS[name].of_models}
-    assert unknown == missing | {"accuracy", "sentences_per_second", "step_p95_s", "step_p99_s"}
+    of_machines = {"items_per_money", "money_per_billion_items", "energy_per_item_j"}
+    assert unknown == missing | of_machines | {"accuracy", "sentences_per_second", "step_p95_s", "step_p99_s"}
 
 
 @pytest.mark.parametrize("batches", [1, 2, 19, 20, 99, 100])
@@ -148,7 +149,7 @@ def test_the_unit_of_the_runs_is_in_every_view():
     made = of([tokens(1, 1000.0), tokens(2, 1900.0)])
     assert "tokens_per_second,tokens_per_second_low" in csv_table.render(made).decode().splitlines()[0]
     assert json.loads(json_report.render(made))["series"][0]["rows"][0]["tokens_per_second"]["value"] == 1000.0
-    everything = [table.text(made), document.render(made).decode(), json_report.render(made).decode()]
+    everything = [table.text(made), scaling.render(made).decode(), json_report.render(made).decode()]
     assert all("tokens/s" in text or "tokens_per_second" in text for text in everything)
     definition = "Tokens: words and the end of each sentence without padding"
     assert definition in everything[0]

@@ -10,7 +10,7 @@ import re
 
 from rnn_scaling import registry
 from rnn_scaling.reports import cautions, conclusions, csv_table, json_report, table
-from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import sentence
 from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
 from tests.support.records import changed
@@ -204,7 +204,7 @@ def judge_losses(made):
 
 def judge_constant(made, series):
     """What is said of a device's work stands in every record."""
-    constant = document._series_section(series).notes[0]
+    constant = scaling._series_section(series).notes[0]
     told = [run.config for row in series.rows for run in row.row.records]
     if match := re.search(r"every device processes (\d+) ", constant):
         assert all(config.get("batch_size") == int(match[1]) for config in told), constant

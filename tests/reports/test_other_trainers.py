@@ -26,7 +26,7 @@ from rnn_scaling.reports import (
     report_files,
     table,
 )
-from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import sentence, statements
 from rnn_scaling.reports.wording import sentences
 from rnn_scaling.settings.naming import THEIRS
@@ -64,7 +64,7 @@ def test_their_own_options_tell_series_apart_as_any_option_does():
     assert [line["hidden"] for line in lines] == ["256", "256", "512", "512"] and "lr" not in lines[0]
     rows = [row for each in json.loads(json_report.render(made))["series"] for row in each["rows"]]
     assert rows[-1]["options"]["hidden"] == 512 and rows[-1]["options"]["trainer"] == "mine"
-    assert "mine, hidden=512" in document.render(made).decode() and "### mine, hidden=512" in table.text(made)
+    assert "mine, hidden=512" in scaling.render(made).decode() and "### mine, hidden=512" in table.text(made)
 
 
 def test_their_options_have_columns_beside_ours_of_the_same_name():
@@ -97,10 +97,10 @@ def test_what_they_do_not_tell_is_not_made_up():
 
 
 def test_the_page_does_not_say_how_much_a_device_does_where_its_trainer_does_not():
-    page = document.render(of([theirs(100), theirs(190, 2)])).decode()
+    page = scaling.render(of([theirs(100), theirs(190, 2)])).decode()
     assert "Treated as weak scaling" in page
     assert "every device processes" not in page
-    page = document.render(of([theirs(100, batch_size=7), theirs(190, 2, batch_size=7)])).decode()
+    page = scaling.render(of([theirs(100, batch_size=7), theirs(190, 2, batch_size=7)])).decode()
     assert "every device processes 7 samples" in page
 
 
@@ -159,7 +159,7 @@ def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_so
     advice = ("variable_update=independent", "are missing", "not split")
     for rate in (140, 200, 230):
         made = of([*repeated(100), *repeated(rate, 2)])
-        texts = [conclusions.lead(made), *(view.render(made).decode() for view in (table, json_report, document))]
+        texts = [conclusions.lead(made), *(view.render(made).decode() for view in (table, json_report, scaling))]
         assert not [word for text in texts for word in advice if word in text], rate
     for rate, is_lost in ((140, True), (200, False), (230, False)):
         runs = [timed(n, r, k, variable_update="replicated") for n, r in ((1, 100), (2, rate)) for k in range(3)]
@@ -253,7 +253,7 @@ def test_a_log_without_batches_gives_rates_and_says_what_is_not_known():
     assert series.largest.steady == () and made.unjudged == 0
     assert "intervals of 0" not in text
     assert "have intervals of 0" in table.text(of([of_log(100), of_log(100)]))
-    page = document.render(made).decode()
+    page = scaling.render(made).decode()
     assert "from logs" in page and "When was it steady?" not in page
     assert json.loads(json_report.render(made))["series"][0]["rows"][0]["within_run"] is None
     assert folder_rows.Rows(tuple(made.rows), (), ("",) * 2).to_records()[0]["items_per_second"] == pytest.approx(
@@ -292,7 +292,7 @@ def test_words_of_ours_are_names_of_their_own_in_every_report():
         "mine, its_own, model=its_own, optimizer=adamw",
     ]
     assert "its_own" in conclusions.lead(made)
-    assert all("its_own" in view.render(made).decode() for view in (table, document, csv_table))
+    assert all("its_own" in view.render(made).decode() for view in (table, scaling, csv_table))
     assert comparison.render_text(judged(runs, runs))
 
 

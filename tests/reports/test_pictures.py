@@ -11,7 +11,7 @@ import pytest
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, RATE, SPEEDUP
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.pictures import curves, figures, waterfall
+from rnn_scaling.reports.pictures import curves, figures, losses
 from tests.support.scaling_runs import attributed, of, timed
 
 
@@ -47,7 +47,12 @@ def test_what_grows_with_the_devices_is_drawn_from_0_and_efficiency_is_not():
     assert curves.frame_of(series, EFFICIENCY).low > 80
     drawn = texts(curves.lines(series, EFFICIENCY))
     assert any(text.startswith("devices (vertical axis from 9") for text in drawn)
-    assert any(text.startswith("axis from 9") for text in texts(curves.dots(series, "d")))
+
+
+def test_two_numbers_of_devices_are_dots_and_three_are_lines():
+    for counts, line in (((1, 2), "none"), ((1, 2, 4), "-")):
+        series = of([timed(n, 95 * n, k) for n in counts for k in range(3)]).measured
+        assert {look["linestyle"] for look in curves.looks(series)} == {line}
 
 
 @pytest.fixture
@@ -55,32 +60,30 @@ def loss():
     return next(each for each in of(attributed()).measured if "replicated" in each.title).largest.loss
 
 
-def test_a_waterfall_tells_losses_as_the_tables_do_and_marks_bars_that_do_not_begin_at_0(loss):
-    drawn = texts(waterfall.waterfall(loss, "w"))
-    points = {plus_minus(part.points, 1) for part in loss.told}
-    assert {text.split(" ± ")[0] for text in points} == {"20.0", "10.0"}
-    assert {*points, "200", "140 (70.0 %)", "words/s (axis from 100, not from 0)"} <= set(drawn)
-    assert waterfall.frame_of(loss).low == 100
-    gaps = waterfall.waterfall(loss, "w").count(f"stroke: {figures.PAPER}")
-    assert gaps == 4, "two strokes through each of the two bars that begin at 0"
-    half = of(
-        [
-            timed(n, rate, k, variable_update=mode)
-            for mode in ("independent",)
-            for n, rate in ((1, 100), (2, 60))
-            for k in range(3)
-        ]
-    )
-    lost = half.measured[0].largest.loss
-    assert waterfall.frame_of(lost).low == 0 and figures.PAPER not in waterfall.waterfall(lost, "w")
+def test_a_loss_is_drawn_with_the_numbers_of_the_tables(loss):
+    drawn = texts(losses.losses([("mine", loss)], "l"))
+    assert {"mine", "exchange 20.0", "contention 10.0", plus_minus(loss.loss_points, 1)} <= set(drawn)
 
 
-def test_a_gain_is_below_0_and_green():
+def test_the_bars_of_all_series_have_one_axis(monkeypatch, loss):
+    from matplotlib.axes import Axes
+
+    bars = []
+    monkeypatch.setattr(Axes, "barh", lambda axes, y, width, left, **look: bars.append((y, left, left + width)))
+    losses.losses([("a", loss), ("b", loss)], "l")
+    for row in (0, 1):
+        own = [(left, right) for y, left, right in bars if y == row]
+        assert own[0][0] == 0 and [right for _, right in own[:-1]] == [left for left, _ in own[1:]]
+        assert own[-1][1] == pytest.approx(loss.loss_points.value)
+
+
+def test_a_gain_is_left_of_0():
     rates = {("independent", 1): 100, ("independent", 2): 160, ("replicated", 1): 80, ("replicated", 2): 150}
     made = of([timed(n, rate, k, variable_update=mode) for (mode, n), rate in rates.items() for k in range(3)])
     split = next(each for each in made.measured if "replicated" in each.title).largest.loss
-    svg = waterfall.waterfall(split, "w")
-    assert figures.GAIN in svg and any(text.startswith("\u221213.8") for text in texts(svg))
+    assert any(
+        text == "exchange -13.8" or text == "exchange -13.8" for text in texts(losses.losses([("a", split)], "l"))
+    )
 
 
 @pytest.mark.parametrize("metrics", [1, 2, 3, 4, 5])

@@ -13,7 +13,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.confidence import over_processes
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import csv_table, environment, json_report, report_files, summary, table
-from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page import scaling
 from tests.support.paths import GOLDEN
 from tests.support.records import make_record
 from tests.support.scaling_runs import attributed, of, series, timed
@@ -67,7 +67,7 @@ def test_parts_of_every_number_of_devices_are_shown_where_they_can_be_told():
     text = table.render(of(runs)).decode().split("Points of efficiency lost")[1]
     assert re.search(r"\|\s+2 \| 10\.0 ± .*\|\s+0 \|", text) and re.search(r"\|\s+4 \| 25\.0 ± .*\|\s+0 \|", text)
     assert "the rest:" not in text
-    assert "by number of devices" in document.render(of(runs)).decode()
+    assert "by number of devices" in scaling.render(of(runs)).decode()
 
 
 def test_a_kind_of_report_is_a_row(monkeypatch):

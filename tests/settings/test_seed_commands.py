@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
-from tests.support.forked import TINY, Trainer
+from tests.support.forked import TINY, Trainer, as_built
 
 LAYERS = "--num_encoder_layers=4 --num_decoder_layers=4"
 SERVER = '--prefetch_data_to_device="true" --variable_update="parameter_server"'
@@ -59,7 +59,7 @@ def test_prefetching_without_a_data_source_means_the_hosts(value):
 def test_one_of_them_trains_and_says_what_it_assumes(tmp_path):
     words = [*words_of("parameter server, dynamic rnn"), *TINY, "--direction=bi", "--num_encoder_layers=2"]
     words += ["--num_decoder_layers=2", "--progress=false", f"--result_file={tmp_path}/run.json"]
-    done = Trainer(words, tmp_path, {"HOME": str(tmp_path)}).end()
+    done = Trainer(words, tmp_path, {"HOME": str(tmp_path)}, prepare=(as_built,)).end()
     assert done.returncode == 0, done.stderr
     assert sum("--data_source=host is assumed" in line for line in done.stderr.splitlines()) == 1
     config = record.read(tmp_path / "run.json").config

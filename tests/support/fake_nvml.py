@@ -9,7 +9,7 @@ class FakeNvml:
     """GPUs as dictionaries. What a GPU does not hold it does not tell; `down` counts the calls of nvmlShutdown.
 
     A GPU: name, uuid, and any of sm, memory, max_sm, max_memory (MHz), reasons, old_reasons, power, limit (mW),
-    temperature, utilisation.
+    temperature, utilisation, energy (mJ).
     """
 
     class NVMLError(Exception):
@@ -55,6 +55,9 @@ class FakeNvml:
 
     def nvmlDeviceGetPowerUsage(self, gpu):
         return self._get(gpu, "power")
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, gpu):
+        return self._get(gpu, "energy")
 
     def nvmlDeviceGetEnforcedPowerLimit(self, gpu):
         return self._get(gpu, "limit")

@@ -41,7 +41,7 @@ def every(step: Callable[[], Any], nodes: Mapping[str, Node], num_steps: int) ->
     """Steps with all of their kernels. One more is traced: while it runs, events of the others come to their end."""
     from rnn_scaling.inspection import tracing, xplane
 
-    return xplane.read(tracing.count(step, num_steps + 1).space, nodes).steps[:num_steps]
+    return xplane.read(tracing.trace(step, num_steps + 1, every_kernel=True).space, nodes).steps[:num_steps]
 
 
 def by_type(step: TracedStep) -> Counter[str]:

@@ -142,7 +142,7 @@ def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(tmp_p
 
 
 def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
-    assert go(tmp_path, "--num_devices=1", RATE, "--max_file_mb=1", command="seq 200000") == 1
+    assert go(tmp_path, "--num_devices=1", RATE, "--max_file_mb=1", command="seq -f %0200g 6000") == 1
     (result,) = records(tmp_path).values()
     assert "--max_file_mb=1" in result.error.message and "last output: " in result.error.message
     assert (tmp_path / "out" / "seq-1.log.txt").stat().st_size <= 1e6

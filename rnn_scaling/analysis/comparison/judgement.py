@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.comparison import differences, matching, step_times, verdicts
+from rnn_scaling.analysis.comparison import costs, differences, matching, step_times, verdicts
+from rnn_scaling.analysis.comparison.costs import MachineCost
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, Configuration, InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
 from rnn_scaling.analysis.metrics import CHOICES, LATENCY, METRICS, RATE, STEP_TIME, Metric, common_unit, is_inference
+from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.settings import scale
 
 MISSING = "missing configurations"
@@ -30,6 +32,7 @@ class Question:
     max_regression: float = 0.05  # the largest slow-down that passes, a share
     accepted: frozenset[str] = frozenset()  # plain names of differences that are no obstacle; "all": none is
     across: str = ""  # MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is
+    prices: Sequence[PriceList] = ()  # of each side, where machines have some
 
     def __post_init__(self) -> None:
         if self.metric not in CHOICES:
@@ -88,7 +91,9 @@ class Report:
     only_before: tuple[str, ...] = ()  # series that only the first of these ran
     machines: tuple[str, str] | None = None  # their names, where machines are compared
     machine_ratios: tuple[MachineRatio, ...] = ()
+    machine_costs: tuple[MachineCost, ...] = ()  # where machines.toml has prices
     step_time: str = STEP_TIME  # what the time of a batch is called
+    is_history: bool = False  # the latest entry of a history is compared with those before
 
 
 def some(labels: Sequence[str]) -> str:
@@ -118,8 +123,8 @@ def read(before: Path, after: Path) -> tuple[ComparedRuns, ComparedRuns]:
 def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Report:
     """Matches, judges and finds what makes the runs incomparable; raises InputError if nothing is on both sides."""
     changes, configurations = (matching.match_machines if question.across else matching.match)(before, after)
-    units = (file.record.unit for side in (before, after) for file in side.runs)
-    metric = METRICS[question.metric].named_after(common_unit(units))
+    unit = common_unit(file.record.unit for side in (before, after) for file in side.runs)
+    metric = METRICS[question.metric].named_after(unit)
     common = _in_common(before, after, configurations, metric)
     missing = [c.label for c in configurations if c.after is None]
     labelled = _labelled(common, missing, question)
@@ -145,10 +150,11 @@ def judge(before: ComparedRuns, after: ComparedRuns, question: Question) -> Repo
             for when, side in (("before", before), ("after", after))
         ),
         only_after=tuple(new),
-        exit_status=_exit_status(results, bool(stopping)),
+        exit_status=exit_status_of(results, bool(stopping)),
         only_before=tuple(missing) if question.across else (),
         machines=(_machine_of(common[0].sides[0]), _machine_of(common[0].sides[1])) if question.across else None,
         machine_ratios=tuple(_machine_ratios(common, results)),
+        machine_costs=tuple(costs.of_sides((before, after), common, results, question.prices, unit)),
         step_time=LATENCY if is_inference(file.record for file in (*before.runs, *after.runs)) else STEP_TIME,
     )
 
@@ -243,7 +249,9 @@ def _differences(configurations: Sequence[Configuration]) -> list[LabelledDiffer
     return sorted(labelled, key=lambda f: not f.difference.is_grave)
 
 
-def _exit_status(results: Sequence[verdicts.Result], stopped: bool) -> int:
+def exit_status_of(results: Sequence[verdicts.Result], stopped: bool = False) -> int:
     if any(result.gate == "regression" for result in results):
         return entry.EXIT_FAILED
-    return entry.EXIT_USAGE if stopped or any(result.gate != "ok" for result in results) else entry.EXIT_OK
+    return (
+        entry.EXIT_USAGE if stopped or not results or any(result.gate != "ok" for result in results) else entry.EXIT_OK
+    )

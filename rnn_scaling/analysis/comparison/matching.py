@@ -76,6 +76,7 @@ class Configuration:
     after: Runs | None
     # Of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
     scopes: tuple[str, ...] = ()
+    series: str = ""  # of machines, the label without the devices
 
     @property
     def sides(self) -> list[Runs]:
@@ -112,7 +113,7 @@ def match(before: ComparedRuns, after: ComparedRuns) -> Matched:
     keys = list(dict.fromkeys([*short[0], *short[1]]))
     configurations = [
         Configuration(label, runs[0].get(short[0].get(key, ())), runs[1].get(short[1].get(key, ())))
-        for key, label in zip(keys, _labels(keys))
+        for key, label in zip(keys, labels_of(keys))
     ]
     return _changes(sides, changed), tuple(configurations)
 
@@ -139,7 +140,7 @@ def match_machines(before: ComparedRuns, after: ComparedRuns) -> Matched:
         for key, runs in _with_baselines(groups).items():
             axis = scale.axis(rows.full_config(runs.files[0].record))
             series.setdefault(rows.without(key, {*changed, axis, *OF_MACHINES}), ([], []))[number].append(runs)
-    labels = _labels([rows.without(options, scale.AXES) for options in series])
+    labels = labels_of([rows.without(options, scale.AXES) for options in series])
     changes = _changes(sides, changed - {"device", *scale.AXES})
     return changes, tuple(_on_machines(list(series.values()), labels))
 
@@ -156,7 +157,7 @@ def _on_machines(series: Sequence[tuple[list[Runs], list[Runs]]], labels: Sequen
         scopes.setdefault((max(a), max(b)), []).append(ALL_DEVICES)
         for (in_a, in_b), of_pair in scopes.items():
             devices = f"{in_a} and {in_b} devices" if in_a != in_b else scale.in_words(1, in_a)
-            yield Configuration(f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair))
+            yield Configuration(f"{label}, {devices}", a[in_a], b[in_b], tuple(of_pair), label)
 
 
 def good(files: Iterable[RunFile]) -> list[RunFile]:
@@ -198,7 +199,7 @@ def _by_key(files: Sequence[RunFile]) -> dict[Key, list[RunFile]]:
     for file in files:
         known = (id(file.record.config), file.record.unit)
         if known not in keys:
-            keys[known] = _key(file.record)
+            keys[known] = key_of(file.record)
         groups.setdefault(keys[known], []).append(file)
     return groups
 
@@ -243,7 +244,7 @@ def _parted(key: Key) -> tuple[Key, Key]:
     return key[: len(key) - len(facts)], facts
 
 
-def _key(run: RunRecord) -> Key:
+def key_of(run: RunRecord) -> Key:
     return ((rows.UNIT, repr(run.unit)), *rows.work_key(rows.known_config(run)))
 
 
@@ -254,7 +255,7 @@ def _changed(before: Mapping[Key, Any], after: Mapping[Key, Any]) -> set[str]:
     return {name for name, (a, b) in values.items() if len(a) == 1 and len(b) == 1 and a != b}
 
 
-def _labels(keys: Sequence[Key]) -> list[str]:
+def labels_of(keys: Sequence[Key]) -> list[str]:
     """A name for each: encoder, update mode, devices and workers, and whatever else tells them apart."""
     # "None" stands where an option is not read, and has no value of its own.
     read = [{name: value for name, value in key if value != "None"} for key in keys]

@@ -67,9 +67,7 @@ def quoted(name: str) -> str:
 def opened(file: Path) -> Iterator[TraceDatabase]:
     """The database in `file`; neither the file nor its folder changes.
 
-    Raises:
-      TraceDbError: if it is no SQLite database, or another program writes to it.
-      OSError: if it cannot be read.
+    Raises TraceDbError if it is no SQLite database, or another program writes to it, and OSError if it cannot be read.
     """
     with input_files.open_regular(file, input_files.UNLIMITED) as f:
         head, size = f.read(20), os.fstat(f.fileno()).st_size

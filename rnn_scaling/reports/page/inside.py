@@ -39,7 +39,7 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
     used = {part for _, parts in rows for part in parts.shown}
     terms = Terms([_key(part) for part in PARTS if part in used], "parts")
     reading = Text(sentence(Statement("reading-of-steps")))
-    return PageSection("steps", "A step", "Where a step goes", [reading, terms, *traced] if traced else [])
+    return PageSection("steps", "Where a step goes", [reading, terms, *traced] if traced else [])
 
 
 def _key(part: str) -> Key:
@@ -69,7 +69,7 @@ def counts_section(summary: Summary) -> PageSection:
         *groups, agreement = counts_report.sections(inspection)
         blocks = [Text(sentence(Statement("reading-of-counts"))), Body(agreement)]
         blocks += [Folded(group.title, [Body(group, group.title)], "counts") for group in groups]
-    return PageSection("counts", "Counts", "Operators and kernels of a step", blocks)
+    return PageSection("counts", "Operators and kernels of a step", blocks)
 
 
 def learning_section(summary: Summary) -> PageSection:
@@ -81,7 +81,7 @@ def learning_section(summary: Summary) -> PageSection:
         blocks = [Group("figures", pictures), Legend("Lines of the learning curves", _legend(found, names))]
         blocks += undrawn(len(found.learned), "configurations")
         blocks.append(Body(learning.section(found, summary.row_titles), "Learning"))
-    return PageSection("learning", "Learning", "Learning", blocks)
+    return PageSection("learning", "Learning", blocks)
 
 
 def _curve(found: Learning, names: dict[Row, str], kind: str, over: str) -> Figure:

@@ -13,7 +13,7 @@ from rnn_scaling.reports.sections import Section
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-MOST_FIGURES = 24  # waterfalls, and as many pictures of batch times, and traced rows; tables have the rest
+MOST_FIGURES = 24  # traced rows with pictures, and series with tables of their start-up; table.md has the rest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +33,20 @@ class Items:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A picture with what a reader gets who does not see it; `note`: shown below it, with its title above."""
+    """A picture with what a reader gets who does not see it."""
 
     svg: str
     id: str
     title: str
     description: str
-    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Live:
+    """What the script draws on a screen, and what stands in its place without scripts and in print."""
+
+    view: str  # "chart", "bars" or "runs"
+    blocks: Sequence[Block] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,18 +115,17 @@ class Folded:
     id: str = ""
 
 
-Block = Text | Items | Figure | Legend | Terms | Command | Body | Group | Folded
+Block = Text | Items | Figure | Live | Legend | Terms | Command | Body | Group | Folded
 
 
 @dataclasses.dataclass(frozen=True)
 class PageSection:
-    """A section of the page; `link`: what the navigation calls it."""
+    """A folded section; `style`: "static" where the script replaces it, "live" where only the script fills it."""
 
     id: str
-    link: str
     title: str
     blocks: Sequence[Block]
-    is_printed: bool = True
+    style: str = ""
 
 
 def unbroken(text: str) -> Markup:
@@ -131,11 +137,11 @@ def unbroken(text: str) -> Markup:
     return Markup(re.sub(r"(?<!\S)--[a-z]\w*(?:=[\w.,%]{0,20}\b)?", r'<span class="flag">\g<0></span>', text))  # noqa: S704
 
 
-def figure_of(svg: str, name: str, title: str, description: str, note: str = "") -> Figure:
+def figure_of(svg: str, name: str, title: str, description: str) -> Figure:
     """The picture in the page's colours, named for readers who do not see it."""
     from markupsafe import Markup, escape
 
     names = f'role="img" class="plot" aria-labelledby="{name}-t {name}-d"'
     inside = f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(description)}</desc>'
     svg = re.sub(r"<svg ([^>]*)>", lambda m: f"<svg {names} {m[1]}>{inside}", figures.themed(svg), count=1)
-    return Figure(Markup(svg), name, title, description, note)  # noqa: S704 - made here, with titles escaped
+    return Figure(Markup(svg), name, title, description)  # noqa: S704 - made here, with titles escaped

@@ -19,7 +19,7 @@ WIDEST = 2  # an interval counts in the frame from its number / WIDEST to its nu
 NEAR = 0.5  # lowest / highest from which on an axis from 0 would leave half of the picture empty
 NEAR_GROWING = 0.8  # the same of what grows with the devices: how much it grows is seen on an axis from 0
 BESIDE = 3  # panels
-LABEL = 52  # letters of a series' title in a picture
+FEW = 2  # numbers of devices up to which a line between dots would say nothing
 LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
 
 
@@ -122,13 +122,21 @@ def render(summary: Summary) -> bytes:
         return figures.as_file(figure)
 
 
+def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
+    """Colour, marker and line of each series; dots without lines where they were measured on few numbers of devices."""
+    counts = {row.row.num_devices for member in series for row in member.rows if row.row.rate}
+    line = {"linestyle": "none"} if len(counts) <= FEW else {}
+    return [{**look, **line} for look in figures.looks(series)]
+
+
 def _draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ideal: str = figures.MUTED) -> None:
     """Draws one metric over the number of devices, of MOST_LINES series at most."""
     counts, edges = _counts(series, metric), frame_of(series, metric)
     if metric.ideal is not None and counts:
         axes.plot(counts, _ideal(metric, counts), color=ideal, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
-    for k, (member, look) in enumerate(zip(series, figures.looks(series))):
-        _draw_line(axes, member, metric, look, 0.02 * (k - (len(series) - 1) / 2), edges)
+    step = 0.05 if len(counts) <= FEW else 0.02
+    for k, (member, look) in enumerate(zip(series, looks(series))):
+        _draw_line(axes, member, metric, look, step * (k - (len(series) - 1) / 2), edges)
     if edges.cuts:
         style: dict[str, Any] = {"linestyle": "none", "marker": "^", "markersize": 4}
         axes.plot([], [], color=ideal, label="interval goes on beyond the frame", **style)
@@ -137,71 +145,11 @@ def _draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ide
     _ticks(axes, counts)
 
 
-def dots(series: Sequence[SeriesSummary], name: str) -> str:
-    """The efficiency of each series on its most devices, one below the other, with 95 % intervals; the ideal dashed."""
-    few = series[: figures.MOST_LINES]
-    edges = dots_frame(few)
-    with figures.style():
-        figure, axes = figures.blank(4.2, 0.75 + 0.36 * len(few))
-        axes.axvline(100, color=figures.MUTED, linewidth=1, linestyle=(0, (2, 2)))
-        for y, (member, look) in enumerate(zip(few, figures.looks(few))):
-            _draw_dot(axes, member, y, look, edges)
-        axes.set(xlim=(edges.low, edges.high), ylim=(len(few) - 0.4, -0.85), yticks=[])
-        axes.set(title=dots_title(few), xlabel=edges.start)
-        axes.spines["left"].set_visible(False)
-        figures.set_margins(figure, left=0.08, right=0.16, top=0.3, bottom=0.42)
-        return figures.as_svg(figure, name)
-
-
-def dots_title(series: Sequence[SeriesSummary]) -> str:
-    """What `dots` shows, with the number of devices where it is one."""
-    counts = {member.largest.devices for member in series if member.largest}
-    where = counts.pop() if len(counts) == 1 else "the most devices of each"
-    return EFFICIENCY.caption.replace(EFFICIENCY.title, f"{EFFICIENCY.title} on {where}")
-
-
-def dots_frame(series: Sequence[SeriesSummary]) -> Frame:
-    """The horizontal axis of `dots`."""
-    values = [member.largest.efficiency for member in series[: figures.MOST_LINES] if member.largest]
-    return frame([value for value in values if value], 1, [100.0])
-
-
-def _draw_dot(axes: Axes, series: SeriesSummary, y: int, look: dict[str, Any], edges: Frame) -> None:
-    row = series.largest
-    if row is None or row.efficiency is None:
-        raise ValueError("expected a series with an efficiency")
-    value, colour = row.efficiency, look["color"]
-    axes.axhline(y, color=figures.GRID, linewidth=0.6, zorder=0.5)
-    axes.plot([value.value], [y], color=colour, marker=look["marker"], markersize=5.5)
-    if value.half_width and value.ends:
-        draw_interval(axes, value.ends, y, colour, edges, linewidth=1.6, solid_capstyle="butt")
-    title = series.title if len(series.title) <= LABEL else f"{series.title[: LABEL - 1]}…"
-    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 8}
-    axes.annotate(title, (0, y), xytext=(0, 5), ha="left", va="bottom", **place)
-
-
-def draw_interval(axes: Axes, ends: Sequence[float], y: float, colour: str, edges: Frame, **line: Any) -> None:
-    """A horizontal interval; an arrow at an end that lies beyond the frame."""
-    drawn = edges.inside(ends)
-    axes.plot(drawn, [y, y], color=colour, **line)
-    for end, at, cut in zip(ends, drawn, "<>"):
-        axes.plot([at], [y], color=colour, marker="|" if end == at else cut, markersize=5, clip_on=False)
-
-
 def work_points(series: Sequence[SeriesSummary]) -> list[tuple[SeriesSummary, float, Interval]]:
     """(model, GFLOP per exchanged MB, efficiency in per cent) of the models that have both, on their most devices."""
     rows = [(member, row, row.row.metric(WORK_PER_EXCHANGE)) for member in series if (row := member.largest)]
     factor = WORK_PER_EXCHANGE.factor
     return [(member, factor * ratio.value, row.efficiency) for member, row, ratio in rows if ratio and row.efficiency]
-
-
-def work(series: Sequence[SeriesSummary], name: str) -> str:
-    """The efficiency of each model over its work per exchanged MB."""
-    with figures.style():
-        figure, axes = figures.blank(4.2, 3.0)
-        _draw_work(axes, series)
-        figures.set_margins(figure, left=0.62, right=0.12, top=0.32, bottom=0.45)
-        return figures.as_svg(figure, name)
 
 
 def _draw_work(axes: Axes, series: Sequence[SeriesSummary], ideal: str = figures.MUTED) -> None:

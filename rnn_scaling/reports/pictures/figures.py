@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, GRID, LOSS, GAIN, REST = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f", "#101112"
-PAPER = "#131415"
+INK, MUTED, GRID, REST = "#010203", "#040506", "#070809", "#101112"
 # Okabe-Ito: distinct for colour-blind readers and in print; encoders differ by marker and line too.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D")
@@ -33,10 +32,7 @@ THEME = {  # sentinel -> (CSS variable of the page, colour of a file that stands
     INK: ("ink", "#1a1d21"),
     MUTED: ("muted", "#5b636d"),
     GRID: ("rule", "#d9dde2"),
-    LOSS: ("loss", "#D55E00"),
-    GAIN: ("gain", "#009E73"),
     REST: ("rest", "#8a929c"),
-    PAPER: ("paper", "#ffffff"),
     **{colour.lower(): (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
 }
 MOST_LINES = 12

@@ -17,6 +17,9 @@ TEMPLATES = {
     "scaling": "{subject}:",
     "fastest": "{subject} is the fastest of {series:count series|series} on {devices}: {rate:interval 1} {unit}/s.",
     "fastest-unclear": "Which of {series:count series|series} is fastest on {devices} is not clear: {tied:rates}.",
+    "lowest-cost": (
+        "The lowest cost of a billion {unit} on {machine} is {cost:interval 2} {currency} ({subject}, {devices})."
+    ),
     "most-common-devices": "Some series have more devices; {devices} is the most that all have.",
     "others-slower": "{others:count other series|other series} {others:is|are} slower.",
     "slowed-by-load": "Other processes slowed {slowed:rates}.",

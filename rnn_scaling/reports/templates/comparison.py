@@ -38,6 +38,20 @@ TEMPLATES = {
     ),
     "machine-tie-series": "{subject}, the difference is within the noise in {series} of {total} series.",
     "machine-unknown-series": "{subject}, {series} of {total} series cannot be judged.",
+    # What machines cost.
+    "machines-series": "Of {series} series, the cost is that of the fastest, {subject}.",
+    "machines-series-differ": "In {others} of {series} series another machine is the cheapest.",
+    "machines-without-interval": "One run of a machine shows no cheapest machine: repeat the runs (--repeats=5).",
+    "machines-cheapest": (
+        "{subject} is the cheapest: a billion {unit} cost {cost:interval 2} {currency}, on {second} "
+        "{second_cost:interval 2} {currency}."
+    ),
+    "machines-break-even": (
+        "{subject} stays cheaper than {second} as long as it costs less than {price:interval 3} {currency} per hour."
+    ),
+    "machines-cheapest-unclear": "No clear winner in cost: {tied:list} are within the noise of each other.",
+    "machines-fastest": "{subject} is the fastest: {rate:interval 1} {unit}/s, {ratio:interval 2} times {second}.",
+    "machines-fastest-unclear": "No clear winner in speed: {tied:list} are within the noise of each other.",
     # What it rests on.
     "interval-kind": "±: {subject}.",
     "paired-test": "Change and p: Student's t test of the logarithm over pairs of runs; each run is a process.",

@@ -7,35 +7,37 @@ TEMPLATES = {
     "steady-runs": "{steady} of {runs:count run} became steady.",
     "steady-move": "Counted from there, no rate would move by more than {move:.1f} %.",
     "steady-too-short": "{short:count run} {short:was|were} too short to judge.",
-    "steady-run": (
-        "{subject}, steady from batch {start}. The headline, which skips {warmup:count batch|batches}, would move by "
-        "{move:+.1f} %."
-    ),
-    "loss-interval": "± is half of the 95 % confidence interval: {subject}.",
-    "picture-of-loss": (
-        "Ideal {ideal} {unit}/s; points of efficiency lost: {parts}; measured {measured} {unit}/s, {share:.1f} % of "
-        "the ideal. {frame}"
-    ),
-    "picture-of-batches": (
-        "{subject}: {batches} batches of {least:,.1f} to {most:,.1f} ms, median {median:,.1f} ms; {state}"
-    ),
     "picture-of-parts": "The parts of each tower's mean step, in milliseconds. {concurrency}",
     "picture-of-step": "Traced step {step} of {steps} from its start to its end, a bar for each tower.",
-    "pictures-show-some": "The pictures show the first {subject}; the tables have {more} more.",
+    "pictures-show-some": "The pictures show {shown} {subject}; the tables have {more} more.",
     # What the pictures and tables of a section are.
+    "page-intervals": "± is half of the 95 % confidence interval: {subject}.",
+    "page-mixed": "Weak and strong scaling answer different questions; this page never compares them.",
     "reading-of-losses": (
-        "From n times the speed of one device down to the speed of n devices. The number of each part is its loss in "
-        "points of efficiency. The parts and “the rest” add up to the whole loss; the rest is within {noise}."
+        "Each bar is the efficiency that one series loses on its most devices, divided into parts. The parts and “the "
+        "rest” add up to the whole loss; the rest is within {noise}. Gains are left of 0."
     ),
+    "reading-of-rates": (
+        "{subject}/s is the number of {subject} in the measured batches, divided by the seconds of the same batches."
+    ),
+    "reading-of-speedup": (
+        "Speedup is {subject}/s on n devices over {subject}/s on one; efficiency is speedup over n. Both need a run of "
+        "the same configuration on one device; otherwise they are n/a."
+    ),
+    "reading-of-intervals": (
+        "± is half of a 95 % confidence interval over processes (Student's t of the logarithms). Intervals that are "
+        "clearly asymmetric print as [low, high]. Rows on the same number of devices share the scatter of their runs. "
+        "Without repeated runs there is no interval."
+    ),
+    "reading-of-parts": (
+        "A part whose interval contains 0 is not distinguishable from 0. A part that needs a missing run is left out."
+    ),
+    "reading-of-files": "table.csv and report.json, next to this page, have the numbers with all digits.",
     "reading-of-steps": (
         "From a trace of a few steps after the measured steps. At each instant a tower is in exactly one part, the "
         "first in this list that applies, so the parts sum to the step."
     ),
     "reading-of-counts": "Counted in the graphs that run and in a trace of every kernel.",
-    "reading-of-times": (
-        "Every dot is a batch. The headline skips the batches left of the dashed line. The shaded part is steady, "
-        "judged by the times themselves. Triangles are batches above the frame."
-    ),
     "reading-of-padding": (
         "Padding is computed but contains no {unit}. A step ends when the tower with the most positions ends."
     ),

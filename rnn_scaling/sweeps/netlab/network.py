@@ -74,8 +74,7 @@ class NetworkNode:
 def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNode, ...]]:
     """The nodes of a network; after the block no namespace of it is left, and no process in one.
 
-    Raises:
-      Refusal: naming what the kernel lacks or this process may not do.
+    Raises Refusal naming what the kernel lacks or this process may not do.
     """
     process = alive.this_process()
     if process is None:

@@ -1,7 +1,5 @@
 """One run in a network made for it: leftovers are removed, the links are measured, each rank gets a node."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import sys
@@ -12,7 +10,7 @@ from rnn_scaling.cluster.launch import NETWORK
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.models.config import option
 from rnn_scaling.processes import process
-from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps import early_checks, ranks
 from rnn_scaling.sweeps.netlab import calibrate, network
 from rnn_scaling.sweeps.netlab.network import NetworkLink, NetworkNode
 
@@ -77,9 +75,7 @@ def run(words: Sequence[str], trainer: Sequence[str]) -> int:
         raise entry.Refusal(*lines)
     if removed := network.remove_leftovers():
         print(f"removed {len(removed)} network namespaces of a run that was killed", file=sys.stderr)
-    is_on_cpus, num_cores = config.devices.device == "cpu", len(available_cores())
-    if is_on_cpus and (needed := config.num_towers * config.devices.cpu_cores_per_device) > num_cores:
-        entry.warn(f"the workers need {needed} cores but this machine has {num_cores}: they share them")
+    entry.warn(*early_checks.crowding([config], len(available_cores())))
     with network.network([name.replace(" ", "") for name in ranks.names(config)], link) as nodes:
         try:
             described = _measured(link, nodes)

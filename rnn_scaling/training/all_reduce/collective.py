@@ -65,8 +65,6 @@ def build(devices: Sequence[str], shards: int, group: CollectiveGroup | None = N
     Keys are unique in the process: each list of devices is a group, each traced reduction an instance. Processes that
     trace the same steps count them alike.
     """
-    if shards != 1:
-        raise ValueError(f"expected 1 shard for collective, got {shards}")
     members = group or CollectiveGroup(tuple(devices), len(devices))
 
     def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

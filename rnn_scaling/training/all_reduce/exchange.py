@@ -23,7 +23,8 @@ def reduce_dense(
 
     Args:
       tower_grads: `[tower][gradient]`; towers agree in number, dtypes and static shapes.
-      segments: which algorithm takes a tensor of which size; a pack counts as one tensor.
+      segments: which algorithm takes a tensor of which size, all possible by `all_reduce_spec.problems`; a pack counts
+        as one tensor.
       repacking: exchange all gradients in this many equal pieces; 0: off.
       agg_max_bytes, agg_max_group: pack gradients of at most this many bytes (0: none), at most so many in a pack.
 
@@ -39,7 +40,10 @@ def reduce_dense(
         return gradients.pack_small(grads, agg_max_bytes, agg_max_group)
 
     packs, unpacks = zip(*gradients.on_each(devices, pack, tower_grads))
-    reduces = {(s.algorithm, s.shards): _build(s, devices, group) for s in segments}
+    spanning = [] if group is None else [group]
+    reduces = {
+        (s.algorithm, s.shards): load(ALL_REDUCES, s.algorithm).build(devices, s.shards, *spanning) for s in segments
+    }
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
     # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
     for tensors in reversed(list(zip(*packs, strict=True))):
@@ -47,12 +51,3 @@ def reduce_dense(
         for tower, tensor in enumerate(reduces[segment.algorithm, segment.shards](tensors)):
             summed[tower].insert(0, tensor)
     return gradients.on_each(devices, lambda unpack, packed: unpack(packed), unpacks, summed)
-
-
-def _build(segment: SpecSegment, devices: Sequence[str], group: CollectiveGroup | None) -> gradients.Reduce:
-    module = load(ALL_REDUCES, segment.algorithm)
-    if group is None:
-        return module.build(devices, segment.shards)
-    if not ALL_REDUCES[segment.algorithm].spans_workers:
-        raise ValueError(f"expected an all-reduce that spans workers, got {segment.algorithm}")
-    return module.build(devices, segment.shards, group)

@@ -6,24 +6,18 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute import cross_device_utils
 
-from rnn_scaling.training.gradients import Reduce, place
+from rnn_scaling.training.gradients import Reduce, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
     """One tensor a tower -> their sum on each tower's device; made for two groups of GPUs with fast links inside.
 
     Whole tensors are added, on devices that take turns. TensorFlow's `aggregate_gradients_using_hierarchical_copy`
-    would silently leave the last of an odd number of towers out of the sum.
+    would silently leave the last of an odd number of towers out of the sum: the registry's `ranks` refuse these.
     """
-    if (len(devices) > 1 and len(devices) % 2) or shards != 1:
-        got = f"got {len(devices)} and {shards}"
-        raise ValueError(f"expected an even number of devices and 1 shard for hierarchical, {got}")
     turns = itertools.count()
 
-    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        placed = place(tensors, devices)
-        if len(placed) == 1:
-            return placed
+    def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         order = _order(len(devices), next(turns))
         grads_and_vars = [[(placed[tower], None)] for tower in order]
         summed = cross_device_utils.aggregate_gradients_using_hierarchical_copy(
@@ -32,7 +26,7 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
         by_tower = {tower: summed[position][0][0] for position, tower in enumerate(order)}
         return [by_tower[tower] for tower in range(len(devices))]
 
-    return reduce
+    return reduce_with(devices, add)
 
 
 def _order(num_devices: int, turn: int) -> list[int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, place
+from rnn_scaling.training.gradients import Reduce, place, reduce_with
 
 
 def build(devices: Sequence[str], shards: int, gather_devices: Sequence[str] = ()) -> Reduce:
@@ -24,12 +24,9 @@ def build(devices: Sequence[str], shards: int, gather_devices: Sequence[str] = (
         given_bytes[index] += max(1, num_bytes)
         return gather_devices[index]
 
-    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        placed = place(tensors, devices)
-        if len(placed) == 1:
-            return placed
-        shard_bytes = tensors[0].shape.num_elements() * tensors[0].dtype.size // shards
+    def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        shard_bytes = placed[0].shape.num_elements() * placed[0].dtype.size // shards
         gather = [next_device(shard_bytes) for _ in range(shards)]
         return place(tf_all_reduce.build_shuffle_all_reduce(placed, gather, tf.add_n), devices)
 
-    return reduce
+    return reduce_with(devices, add)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, on_each, place
+from rnn_scaling.training.gradients import Reduce, on_each, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
@@ -13,13 +13,8 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
 
     Source: TensorFlow's `build_recursive_hd_all_reduce`, after Thakur, Rabenseifner and Gropp, 2005.
     """
-    if len(devices) & (len(devices) - 1) or shards != 1:
-        raise ValueError(f"expected a power of two devices and 1 shard for rechd, got {len(devices)} and {shards}")
 
-    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        placed = place(tensors, devices)
-        if len(placed) == 1:
-            return placed
+    def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         shape, size = placed[0].shape, placed[0].shape.num_elements()
         flat = on_each(devices, lambda tensor: tf.reshape(tensor, [-1]), placed)
         if padding := -size % len(devices):  # each of the log2(n) halvings must come out even
@@ -27,4 +22,4 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
         summed = tf_all_reduce.build_recursive_hd_all_reduce(flat, tf.add)
         return on_each(devices, lambda tensor: tf.reshape(tensor[:size] if padding else tensor, shape), summed)
 
-    return reduce
+    return reduce_with(devices, add)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from tensorflow.python.distribute.v1 import all_reduce as tf_all_reduce
 
-from rnn_scaling.training.gradients import Reduce, place
+from rnn_scaling.training.gradients import Reduce, place, reduce_with
 
 
 def build(devices: Sequence[str], shards: int) -> Reduce:
@@ -13,14 +13,9 @@ def build(devices: Sequence[str], shards: int) -> Reduce:
 
     `shards` rings run at once, each in a rotated order over its share of the tensor; at most one a device.
     """
-    if shards > len(devices):
-        raise ValueError(f"expected shards <= {len(devices)} devices for xring, got {shards}")
     order = list(range(len(devices)))
 
-    def reduce(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        placed = place(tensors, devices)
-        if len(placed) == 1:
-            return placed
+    def add(placed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return place(tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add), devices)
 
-    return reduce
+    return reduce_with(devices, add)

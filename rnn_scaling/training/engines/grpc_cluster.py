@@ -20,9 +20,7 @@ _running: list[Any] = []  # servers; each ends with its object
 def start(request: Request) -> Engine:
     """Sets this process up: the first worker gets the devices of all workers, any other process serves and gets none.
 
-    Raises:
-      DeviceError: as in `local.start`, or if this process cannot listen at its address.
-      tf.errors.OpError: if another process cannot be reached.
+    Raises DeviceError as `local.start`, or if this process cannot listen; OpError if another cannot be reached.
     """
     place = request.place
     if place is None:

@@ -19,7 +19,6 @@ JOB = "worker"
 
 
 def start(request: Request) -> Engine:
-    """Sets up this worker's devices and connects it with the others."""
     engine = local.start(request)
     place, hvd = request.place, load()
     hosts = [ports.split(address)[0] for address in place.addresses[JOB]] if place else [ports.LOOPBACK]
@@ -43,11 +42,7 @@ def start(request: Request) -> Engine:
 
 
 def load() -> ModuleType:
-    """horovod.tensorflow. It needs Keras, whose import a run forbids otherwise.
-
-    Raises:
-      DeviceError: if it cannot be loaded, as when it was built for another TensorFlow.
-    """
+    """horovod.tensorflow, which needs Keras; DeviceError if it does not load, as if built for another TensorFlow."""
     if "keras" in sys.modules and sys.modules["keras"] is None:
         del sys.modules["keras"]
     try:

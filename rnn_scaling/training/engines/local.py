@@ -48,8 +48,6 @@ class Engine:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What an engine is asked for."""
-
     device: str  # "cpu" or "gpu"
     num_devices: int  # towers of this process
     inter_op_threads: int = 0  # that dispatch operators
@@ -61,9 +59,8 @@ class Request:
 def start(request: Request) -> Engine:
     """Sets up TensorFlow's devices and thread pools; to be called before any other TensorFlow operation.
 
-    Raises:
-      DeviceError: if TensorFlow finds no GPU although one was asked for, towers would spread unevenly over the GPUs,
-        or nvidia-smi does not tell how much memory they may divide.
+    Raises DeviceError if TensorFlow finds no GPU although one was asked for, towers would spread unevenly over the
+    GPUs, or nvidia-smi does not tell how much memory they may divide.
     """
     configure(request)
     place = request.place  # of a worker that exchanges nothing with the others, or not by TensorFlow
@@ -84,11 +81,7 @@ def configure(request: Request) -> None:
 
 
 def describe(request: Request, task: str, rank: int, size: int) -> Engine:
-    """The engine that TensorFlow, which starts now, makes of this process after `configure`.
-
-    Raises:
-      DeviceError: if it has other devices than were asked for.
-    """
+    """The engine of this process after `configure`, which starts TensorFlow; DeviceError if its devices are others."""
     wanted, device_type = request.num_devices, request.device.upper()
     names = _names(task, device_type)[:wanted]
     if len(names) < wanted:

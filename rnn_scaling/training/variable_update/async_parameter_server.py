@@ -16,8 +16,6 @@ from rnn_scaling.training.variable_update.parameter_server import ParameterServe
 
 
 class AsyncParameterServer(ParameterServer):
-    """The parameter server's update for one step of one worker."""
-
     staleness: tf.Tensor  # int64, of the traced step: updates of others that were counted since it read the counter
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:

@@ -12,8 +12,6 @@ from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule,
 
 
 class Horovod(Replicas):
-    """Copies that stay equal because each is updated with the gradients of all workers' towers, summed."""
-
     synchronous = True
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
@@ -29,9 +27,7 @@ class Horovod(Replicas):
             # An operation each, last first, as backpropagation yields them: Horovod joins those that are ready.
             names = reversed(list(tower_gradients[0]))
             summed = {name: self._sum(name, [grads[name] for grads in tower_gradients]) for name in names}
-        for index, updater in enumerate(self.updaters):
-            with tf.name_scope(f"update/tower_{index}/"):
-                updater.apply(summed)
+        super().apply([summed] * len(self.updaters))
 
     def _sum(self, name: str, grads: Sequence[gradients.Gradient]) -> gradients.Gradient:
         """The sum over the towers of all workers: dense, or the rows of all."""

@@ -4,21 +4,14 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.training.replica import Gradients, Replicas
+from rnn_scaling.training.replica import Replicas
 
 
 class Independent(Replicas):
-    """Each tower updates its own copy with its own gradients."""
-
     synchronous = False
 
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return list(items)
-
-    def apply(self, tower_gradients: Sequence[Gradients]) -> None:
-        for index, grads in enumerate(tower_gradients):
-            with tf.name_scope(f"update/tower_{index}/"):
-                self.updaters[index].apply(grads)
 
 
 build = Independent

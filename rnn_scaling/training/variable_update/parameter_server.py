@@ -61,8 +61,6 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
 
 
 class ParameterServer(VariableUpdate):
-    """One copy of the variables in parts, each part with its device."""
-
     synchronous = True
     _applied: Sequence[Any] = ()  # what must have run until the variables are updated
 

@@ -20,8 +20,6 @@ from rnn_scaling.training.replica import DeferredGradients, Gradients, Replicas,
 
 
 class Replicated(Replicas):
-    """Copies that stay equal because each is updated with the same summed gradients."""
-
     synchronous = True
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
@@ -44,9 +42,7 @@ class Replicated(Replicas):
             if self._deferred:
                 tower_gradients = [d.swap(grads) for d, grads in zip(self._deferred, tower_gradients)]
             exchanged = self._exchange(tower_gradients)
-        for index, grads in enumerate(exchanged):
-            with tf.name_scope(f"update/tower_{index}/"):
-                self.updaters[index].apply(grads)
+        super().apply(exchanged)
 
     def all_reduce(self) -> list[dict[str, Any]]:
         return [dataclasses.asdict(segment) for segment in self._segments]

@@ -104,10 +104,8 @@ def layers(
 ) -> tuple[Array, list[State]]:
     """Layers one after the other -> (outputs [T, B, U * directions], the last state of each cell, layer by layer).
 
-    Args:
-      config: has a unit_type and a forget_bias.
-      cells: `[layer][direction]`: forward, and where there are two backward.
-      states: of each cell before the first step; None: zeros.
+    config: has a unit_type and a forget_bias. cells: `[layer][direction]`: forward, and where there are two backward.
+    states: of each cell before the first step; None: zeros.
     """
     last: list[State] = []
     for layer in cells:

@@ -1,0 +1,88 @@
+"""What the same series costs on several machines: which is cheapest, which is fastest, at what price that changes."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+from rnn_scaling.analysis.comparison.matching import ALL_DEVICES, ComparedRuns, Configuration, good
+from rnn_scaling.analysis.comparison.verdicts import TOO_FEW, Result
+from rnn_scaling.analysis.confidence import Interval, ratio
+from rnn_scaling.analysis.machines import nodes
+from rnn_scaling.analysis.metrics import BILLION
+from rnn_scaling.analysis.prices import PriceList
+from rnn_scaling.analysis.significance import is_above
+from rnn_scaling.analysis.statements import Statement, interval_values
+
+
+@dataclasses.dataclass(frozen=True)
+class MachineCost:
+    """One series on one machine, with all devices that its runs use."""
+
+    series: str
+    folder: str
+    machine: str  # its name in machines.toml
+    currency: str
+    unit: str  # of the items
+    price: float  # of an hour of one node
+    nodes: int
+    devices: int
+    rate: Interval  # items/s
+    cost: Interval  # of a billion items
+
+
+def of_sides(
+    sides: Sequence[ComparedRuns],
+    common: Sequence[Configuration],
+    results: Sequence[Result],
+    prices: Sequence[PriceList],
+    unit: str,
+) -> Iterator[MachineCost]:
+    """Of each series that can be compared, both sides where their machines have prices."""
+    for configuration, result in zip(common, results):
+        if ALL_DEVICES not in configuration.scopes or result.reason not in ("", TOO_FEW):
+            continue
+        for side, runs, rate, listed in zip(sides, configuration.sides, (result.before, result.after), prices):
+            run = good(runs.files)[0].record
+            priced, count = listed.of(run), nodes(run)
+            if rate and priced and priced.price_per_hour:
+                cost = rate.inverse(BILLION / 3600 * priced.price_per_hour * count)
+                of_machine = (priced.name, priced.currency, unit, priced.price_per_hour, count)
+                yield MachineCost(configuration.series, str(side.path), *of_machine, runs.num_devices, rate, cost)
+
+
+def statements(costs: Sequence[MachineCost]) -> list[Statement]:
+    """Of the fastest series that all machines ran; and in how many others another machine is the cheapest."""
+    names = {cost.folder: cost.machine for cost in costs}
+    of_series: dict[str, list[MachineCost]] = {}
+    for cost in costs:
+        name = f"{cost.machine} ({cost.folder})" if [*names.values()].count(cost.machine) > 1 else cost.machine
+        of_series.setdefault(cost.series, []).append(dataclasses.replace(cost, machine=name))
+    whole = [members for members in of_series.values() if len(members) == len(names) > 1]
+    if not whole:
+        return []
+    shown = max(whole, key=lambda members: max(cost.rate.value for cost in members))
+    made = [Statement("machines-series", shown[0].series, {"series": len(whole)})] if len(whole) > 1 else []
+    if any(cost.rate.ends is None for cost in shown):
+        return [*made, Statement("machines-without-interval")]
+    cheapest = [min(members, key=lambda cost: cost.cost.value).folder for members in whole]
+    if others := len(whole) - cheapest.count(cheapest[whole.index(shown)]):
+        made.append(Statement("machines-series-differ", values={"others": others, "series": len(whole)}))
+    first, second, tied = _ranked(shown, lambda cost: cost.cost.inverse())
+    money = {"currency": first.currency, "second": second.machine, "unit": first.unit, "tied": tied}
+    values = {**money, "cost": interval_values(first.cost), "second_cost": interval_values(second.cost)}
+    made.append(Statement(f"machines-cheapest{'-unclear' * bool(tied)}", first.machine, values))
+    if not tied:
+        price = ratio(first.rate, second.rate).scaled(second.price * second.nodes / first.nodes)
+        made.append(Statement("machines-break-even", first.machine, {**money, "price": interval_values(price)}))
+    first, second, tied = _ranked(shown, lambda cost: cost.rate)
+    speed = {"rate": interval_values(first.rate), "ratio": interval_values(ratio(first.rate, second.rate))}
+    values = {**speed, "second": second.machine, "unit": first.unit, "tied": tied}
+    return [*made, Statement(f"machines-fastest{'-unclear' * bool(tied)}", first.machine, values)]
+
+
+def _ranked(
+    costs: Sequence[MachineCost], worth: Callable[[MachineCost], Interval]
+) -> tuple[MachineCost, MachineCost, list[str]]:
+    """The best and the second machine, and the names of those that may be the best, where these are several."""
+    first, *others = sorted(costs, key=lambda cost: -worth(cost).value)
+    tied = [cost.machine for cost in others if not is_above(worth(first), worth(cost), len(costs))]
+    return first, others[0], [first.machine, *tied] if tied else []

@@ -1,0 +1,157 @@
+"""Entries of a history -> a curve for each configuration and machine, with its steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnn_scaling.analysis import rows
+from rnn_scaling.analysis.comparison import matching
+from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters
+from rnn_scaling.analysis.history.steps import Levels, levels
+from rnn_scaling.machine import commits
+from rnn_scaling.records.history import Configuration, Entry, Machine
+from rnn_scaling.records.record import RunRecord
+
+UNKNOWN, SAME, ONE, SEVERAL = "unknown", "same", "one", "several"  # what a step's range of commits holds
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """What one entry says of a curve; place: of the entry in the history."""
+
+    place: int
+    entry: Entry
+    configuration: Configuration
+    rate: Interval
+
+    def metric(self, name: str) -> float | None:
+        """The mean over the processes; None where one does not know it."""
+        values = self.configuration.metrics.get(name, ())
+        known = [value for value in values if value is not None]
+        return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A change of level between two entries that follow each other."""
+
+    change: Interval  # the rate after / before
+    before: Entry
+    after: Entry
+    commits: int | None  # in the range; None: the repository does not hold both ends
+    versions: Mapping[str, tuple[str, str]]  # that changed with it
+
+    @property
+    def range(self) -> str:
+        """What its range of commits holds: one, several, none but the same, or unknown."""
+        if self.before.source[:2] == self.after.source[:2] and self.before.commit:
+            return SAME
+        return UNKNOWN if not self.commits else ONE if self.commits == 1 else SEVERAL
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Curve:
+    """One configuration on one machine."""
+
+    title: str
+    machine: str
+    points: tuple[Point, ...]
+    levels: Levels
+    process_deviation: float  # of log rates of processes of one entry
+
+    @property
+    def unit(self) -> str:
+        return self.points[-1].configuration.unit
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self.points[-1].configuration.options
+
+    @property
+    def entry_deviation(self) -> float:
+        """By how much entries scatter beyond what their processes explain."""
+        return math.sqrt(max(self.levels.error()[0] ** 2 - self.levels.least_variance, 0.0))
+
+    @functools.cached_property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(map(self._step, range(len(self.levels.cuts))))
+
+    def _step(self, i: int) -> Step:
+        edges = [0, *self.levels.cuts, len(self.points)]
+        before, after = (self.points[edges[i + 1] + k].entry for k in (-1, 0))
+        count = commits.between(before.commit.hash, after.commit.hash) if before.commit and after.commit else None
+        names = [
+            name
+            for name in {**before.versions, **after.versions}
+            if before.versions.get(name) != after.versions.get(name)
+        ]
+        versions = {name: (before.versions.get(name, "none"), after.versions.get(name, "none")) for name in names}
+        change = self.levels.change((edges[i], edges[i + 1]), (edges[i + 1], edges[i + 2]))
+        return Step(change, before, after, count, versions)
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeline:
+    """A history in its order."""
+
+    entries: tuple[Entry, ...]
+    curves: tuple[Curve, ...]
+
+
+def timeline(entries: Sequence[Entry]) -> Timeline:
+    """The curves of a history, in the order of its entries."""
+    in_order = ordered(entries)
+    groups: dict[tuple, list[tuple[int, Configuration]]] = {}
+    for place, entry in enumerate(in_order):
+        for configuration in entry.configurations:
+            key = (_key(configuration), tuple(sorted(configuration.facts.items())))
+            groups.setdefault((key, entry.machine.name, _machine_key(entry.machine)), []).append((place, configuration))
+    labels = dict(zip(groups, matching.labels_of([key for (key, _), _, _ in groups])))
+    names = list(dict.fromkeys(machine for _, machine, _ in groups))
+    curves = []
+    for group, members in sorted(groups.items(), key=lambda item: names.index(item[0][1])):
+        (_, facts), machine, _ = group
+        words = [labels[group], *(f"{name} {text}" for name, text in facts), *([machine] if len(names) > 1 else [])]
+        curves.append(_curve(", ".join(words), machine, in_order, members, len(groups)))
+    return Timeline(tuple(in_order), tuple(curves))
+
+
+def ordered(entries: Sequence[Entry]) -> list[Entry]:
+    """Parents before children where git knows the commits, else by date of the commit, then by time of measuring."""
+    known = commits.known([entry.commit.hash for entry in entries if entry.commit])
+    dates, latest = {}, ""
+    for name, fact in sorted(known.items(), key=lambda item: item[1].place):
+        latest = max(latest, fact.date)  # a child may have an older date than its parent
+        dates[name] = (latest, fact.place)
+
+    def when(entry: Entry) -> tuple[str, int, str]:
+        measured = entry.measured or ""
+        if entry.commit is None:
+            return measured, -1, measured
+        return *dates.get(entry.commit.hash, (entry.commit.date or measured, -1)), measured
+
+    return sorted(entries, key=when)
+
+
+def _key(configuration: Configuration) -> rows.Key:
+    return matching.key_of(RunRecord("ok", None, dict(configuration.options), unit=configuration.unit))
+
+
+def _machine_key(machine: Machine) -> tuple:
+    return machine.cpu, machine.cores, tuple(machine.gpus)
+
+
+def _curve(
+    title: str, machine: str, entries: Sequence[Entry], members: Sequence[tuple[int, Configuration]], num_curves: int
+) -> Curve:
+    rates = [configuration.rates for _, configuration in members]
+    scatters = shared_scatters(rates)
+    pooled = next((scatter.pool or scatter for scatter in scatters if scatter), Scatter(0.0, 0))
+    means = [over_processes(of_entry, scatter) for of_entry, scatter in zip(rates, scatters)]
+    points = [Point(place, entries[place], of_entry, mean) for (place, of_entry), mean in zip(members, means)]
+    found = levels([math.log(mean.value) for mean in means], [*map(len, rates)], pooled.deviation, num_curves)
+    return Curve(title, machine, tuple(points), found, pooled.deviation)

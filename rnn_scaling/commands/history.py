@@ -1,0 +1,168 @@
+"""python -m rnn_scaling history add|import|show|check: results kept per commit, and where the rate changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rnn_scaling import entry
+from rnn_scaling.models.config import option
+from rnn_scaling.settings import flags
+
+if TYPE_CHECKING:
+    from rnn_scaling.analysis.history.curves import Timeline
+
+FOLDER = Path("history")
+USAGE = """\
+Keeps results per commit, date and machine in a folder that git can hold, and shows where the rate changed.
+
+    ./run.sh history add results/mine --label="new loop"
+    ./run.sh history import results          the same for all subfolders
+    ./run.sh history show                    table, steps, history.html, .csv, .json, .png
+    ./run.sh history check --max_regression=5%
+
+`add` writes one small file for each commit and machine and never changes one. A run that is there already is not added
+again. `./run.sh sweep --history=DIR` adds its results after the report. docs/history.md has the design, the search for
+steps and its error rates.
+
+Exit status of check: 0 a slow-down beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge, or wrong
+use. The others: 0 done, 1 a file cannot be written, 2 nothing to add or to show, or wrong use."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AddOptions:
+    """Add: what is kept; import has the same."""
+
+    results: tuple[Path, ...] = flags.positional("folder of run records", shown="RESULTS", several=True)
+    history: Path = option(FOLDER, "folder of the history")
+    label: str = option("", "a few words that the entries keep")
+    commit: str = option("", "what was measured, if the records do not say: a hash, a branch or HEAD")
+
+
+@dataclasses.dataclass(frozen=True)
+class ShowOptions:
+    """Show."""
+
+    folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
+    output: Path | None = option(None, "folder for the files (default: DIR)", shown="DIR")
+    commit_url: str = option("", "what the address of a commit begins with (default: that of the git remote)")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckOptions:
+    """Check."""
+
+    folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
+    max_regression: float = option(
+        0.05, "the largest slow-down that passes, as 5% or 0.05", parse=flags.share, shown="SHARE"
+    )
+    format: str = option("text", "for the terminal, for a job's summary, or JSON", choices=("text", "markdown", "json"))
+
+
+GROUPS = {"add": AddOptions, "import": AddOptions, "show": ShowOptions, "check": CheckOptions}
+
+
+@entry.command
+def main(words: Sequence[str]) -> int:
+    flags.answer(words[:1], USAGE, [AddOptions, ShowOptions, CheckOptions], "history")
+    name = words[0] if words else ""
+    if name not in GROUPS:
+        raise entry.Refusal(f"expected history {'|'.join(GROUPS)}, got {name or 'nothing'}; --help explains")
+    options = flags.read(words[1:], USAGE, GROUPS[name], f"history {name}")
+    if name == "show":
+        return _show(options)
+    if name == "check":
+        return _check(options)
+    if missing := [f"{folder}: no such folder" for folder in options.results if not folder.is_dir()]:
+        raise entry.Refusal(*missing)
+    folders = options.results
+    if name == "import":
+        folders = [Path(place) for folder in folders for place, _, _ in sorted(os.walk(folder))]
+    return add(folders, options.history, options.label, options.commit)
+
+
+def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = "") -> int:
+    """Adds the runs of these folders to a history; returns the exit status."""
+    from rnn_scaling.analysis.history import entries
+    from rnn_scaling.analysis.statements import Statement
+    from rnn_scaling.machine import commits
+    from rnn_scaling.records import folder as folders
+    from rnn_scaling.records import history
+    from rnn_scaling.reports.wording import sentence
+
+    measured = commits.resolved(commit) if commit else None
+    if commit and not measured:
+        raise entry.Refusal(f"--commit={commit} is no commit of the git repository in this folder; give a hash or HEAD")
+    records = [folders.read(place) for place in results]
+    entry.warn(*(f"{line}; left out" for content in records for line in content.left_out))
+    made = [
+        new for content in records for new in entries.entries([run.record for run in content.runs], label, measured)
+    ]
+    if not made:
+        raise entry.Refusal(
+            f"{', '.join(map(str, results[:5]))}: no run that measured something; history import reads subfolders"
+        )
+    seen = history.read(folder).seen if folder.is_dir() else set()
+    lines = []
+    for whole in made:
+        new, path = history.unseen(whole, seen), folder
+        try:
+            path = history.write(new, folder) if new else folder
+        except OSError as e:
+            raise entry.Refusal(f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED) from None
+        runs = sum(len(part.rates) for part in (new or whole).configurations)
+        values = {"runs": runs, "path": str(path), "commit": whole.name}
+        lines.append(Statement("history-added" if new else "history-known", values=values))
+        lines += [Statement("history-no-commit")] if new and not new.commit else []
+    print("\n".join(map(sentence, lines)))
+    return entry.EXIT_OK
+
+
+def _show(options: ShowOptions) -> int:
+    from rnn_scaling.files import terminal
+    from rnn_scaling.machine import commits
+    from rnn_scaling.reports import history as report
+    from rnn_scaling.reports import report_files
+    from rnn_scaling.reports.page import history as page
+    from rnn_scaling.reports.pictures import history_curves
+
+    address = options.commit_url or commits.page()
+    if options.commit_url and not address.startswith(("http://", "https://")):
+        raise entry.Refusal(f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/")
+    shown, target = _timeline(options.folder), options.output or options.folder
+    name = options.folder.resolve().name
+    files = {"csv": report.to_csv, "json": report.to_json, "png": history_curves.render}
+    renders = {f"history.{kind}": functools.partial(render, shown) for kind, render in files.items()}
+    renders["history.html"] = functools.partial(page.render, shown, name, address)
+    report_files.write(renders, target, force=False)
+    terminal.tell(f"{report.text(shown)}\n{target / 'history.html'} has the curves.\n")
+    return entry.EXIT_OK
+
+
+def _check(options: CheckOptions) -> int:
+    from rnn_scaling.analysis.history import check
+    from rnn_scaling.files import terminal
+    from rnn_scaling.reports import comparison
+
+    report = check.check(str(options.folder), _timeline(options.folder), options.max_regression)
+    text = f"{comparison.RENDER[options.format](report)}\n"
+    terminal.tell(text) if options.format == "text" else print(text, end="")
+    return report.exit_status
+
+
+def _timeline(folder: Path) -> Timeline:
+    from rnn_scaling.analysis.history import curves
+    from rnn_scaling.records import history
+
+    again = f"{entry.program()} history add RESULTS --history={folder} adds one"
+    if not folder.is_dir():
+        raise entry.Refusal(f"{folder}: no such folder; {again}")
+    found = history.read(folder)
+    entry.warn(*(f"{line}; left out" for line in found.left_out))
+    if not found.entries:
+        raise entry.Refusal(f"{folder}: no entry of a history{' that can be read' if found.left_out else ''}; {again}")
+    return curves.timeline(found.entries)

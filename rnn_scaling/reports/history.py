@@ -1,0 +1,151 @@
+"""A history -> the table and the steps for a terminal, CSV and JSON."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.analysis.history.curves import Curve, Point, Step, Timeline
+from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.files import csv_cells, input_files
+from rnn_scaling.files.markdown import escaped
+from rnn_scaling.records.own_files import REPORT_SCHEMA
+from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
+from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
+from rnn_scaling.reports.wording import sentences
+
+SCHEMA = "rnn_scaling.history_report/1"
+BARS = "▁▂▃▄▅▆▇█"
+MOST_BARS = 16
+ENOUGH = 16  # entries from which on a step of 5 % is found: docs/history.md
+
+
+def lead(shown: Timeline) -> list[Statement]:
+    """What the history holds."""
+    entries = shown.entries
+    days = sorted(entry.measured[:10] for entry in entries if entry.measured) or ["unknown"]
+    values = {
+        "entries": len(entries),
+        "commits": len({entry.source[:2] for entry in entries if entry.commit}),
+        "machines": len({entry.machine.name for entry in entries}),
+        "first": days[0],
+        "last": days[-1],
+        "steps": sum(len(curve.steps) for curve in shown.curves),
+        "curves": len(shown.curves),
+    }
+    return [Statement("history-size", values=values)]
+
+
+def step_statements(curve: Curve, step: Step) -> list[Statement]:
+    """How much a curve changed, with which commits, and which versions changed too."""
+    ends = step.change.ends or (step.change.value,) * 2
+    commit = step.after.commit
+    values = {
+        **dict(zip(("change", "low", "high"), (100 * (ratio - 1) for ratio in (step.change.value, *ends)))),
+        "before": step.before.name,
+        "after": step.after.name,
+        "commits": step.commits,
+        "title": (commit and commit.subject) or "subject unknown",
+    }
+    made = [Statement(f"history-step-{step.range}", curve.title, values)]
+    versions = [f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()]
+    return [*made, *([Statement("history-versions", values={"versions": versions})] if versions else [])]
+
+
+def paragraphs(shown: Timeline) -> list[list[Statement]]:
+    """What the history holds, a paragraph for each step, and what the search for them rests on."""
+    longest = max(shown.curves, key=lambda curve: len(curve.points))
+    remarks = []
+    if len(longest.points) > 2:
+        scatter = {"process": longest.process_deviation, "entry": longest.entry_deviation}
+        remarks.append(Statement("history-scatter", longest.title, scatter))
+    if len(longest.points) < ENOUGH:
+        remarks.append(Statement("history-few", values={"enough": ENOUGH, "entries": len(longest.points)}))
+    steps = [step_statements(curve, step) for curve in shown.curves for step in curve.steps]
+    return [lead(shown), *steps, *([remarks] if remarks else [])]
+
+
+def table(shown: Timeline) -> Grid:
+    """A line for each curve."""
+    unit = common_unit(curve.unit for curve in shown.curves)
+    columns: Columns = {
+        "Configuration": lambda curve: curve.title,
+        "Entries": lambda curve: str(len(curve.points)),
+        "First": lambda curve: rate(curve.points[0]),
+        f"Latest ({unit}/s)": lambda curve: rate(curve.points[-1]),
+        "Steps": lambda curve: ", ".join(f"{100 * (step.change.value - 1):+.1f} %" for step in curve.steps) or "-",
+        "Course": lambda curve: sparkline([point.rate.value for point in curve.points]),
+    }
+    return grid_of("", columns, shown.curves)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The latest values as bars from the lowest to the highest."""
+    few = values[-MOST_BARS:]
+    low, width = min(few), max(few) - min(few)
+    return "".join(BARS[round((len(BARS) - 1) * (value - low) / width) if width else 0] for value in few)
+
+
+def rate(point: Point) -> str:
+    return plus_minus(point.rate, RATE.digits)
+
+
+def text(shown: Timeline) -> str:
+    """For the terminal."""
+    lines = [markdown([Section("", (table(shown),))]), *map(sentences, paragraphs(shown)), ""]
+    return escaped("\n".join(lines))
+
+
+def points(shown: Timeline) -> list[dict[str, Any]]:
+    """A flat mapping for each entry of each curve."""
+    return [_flat(curve, k, point) for curve in shown.curves for k, point in enumerate(curve.points)]
+
+
+def _flat(curve: Curve, k: int, point: Point) -> dict[str, Any]:
+    commit, interval = point.entry.commit, interval_data(point.rate) or {}
+    return {
+        "configuration": curve.title,
+        "machine": curve.machine,
+        "entry": point.place,
+        **{name: getattr(commit, name, None) for name in ("hash", "modified", "date", "subject")},
+        "measured": point.entry.measured,
+        "label": point.entry.label,
+        "unit": curve.unit,
+        "processes": len(point.configuration.rates),
+        "items_per_second": interval["value"],
+        "low": interval["low"],
+        "high": interval["high"],
+        "step": k in curve.levels.cuts,
+        **{name: value for name in METRICS if (value := point.metric(name)) is not None},
+    }
+
+
+def to_json(shown: Timeline) -> bytes:
+    """Everything, for a program."""
+    said = [statement.data() for paragraph in paragraphs(shown) for statement in paragraph]
+    content = {"schema": SCHEMA, "statements": said, "curves": [*map(_curve, shown.curves)], "points": points(shown)}
+    return input_files.json_text(content).encode()
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    steps: list[dict[str, Any]] = [
+        {
+            **{"first": cut, "found": found, "change": interval_data(step.change), "range": step.range},
+            **{"before": step.before.name, "after": step.after.name, "commits": step.commits},
+            "versions": step.versions,
+        }
+        for step, cut, found in zip(curve.steps, curve.levels.cuts, curve.levels.found)
+    ]
+    deviations = {"process": rounded(curve.process_deviation), "entry": rounded(curve.entry_deviation)}
+    return {"configuration": curve.title, "options": curve.options, "standard_deviations": deviations, "steps": steps}
+
+
+def to_csv(shown: Timeline) -> bytes:
+    """A line for each entry of each curve."""
+    lines, stream = points(shown), io.StringIO()
+    writer = csv.DictWriter(stream, ["schema", *dict.fromkeys(name for line in lines for name in line)])
+    writer.writeheader()
+    for line in lines:
+        writer.writerow({name: csv_cells.cell(value) for name, value in {"schema": REPORT_SCHEMA, **line}.items()})
+    return stream.getvalue().encode()

@@ -1,0 +1,67 @@
+"""Cost and speed of several machines: a table, a picture and a page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnn_scaling.analysis.comparison.costs import MachineCost, statements
+from rnn_scaling.analysis.metrics import COST, RATE, Metric
+from rnn_scaling.reports import report_files
+from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.page import document, explorer
+from rnn_scaling.reports.page.parts import Live, figure_of
+from rnn_scaling.reports.pictures import figures, machines
+from rnn_scaling.reports.sections import Columns, Section, grid_of
+from rnn_scaling.reports.wording import sentences
+
+
+def section(costs: Sequence[MachineCost]) -> Section:
+    """A line for each machine and series; the prices of all have one currency."""
+    rate, cost = _metrics(costs)
+    columns: Columns = {
+        "Machine (runs)": lambda each: f"{each.machine} ({each.folder})",
+        "Series": lambda each: each.series,
+        "Devices": lambda each: str(each.devices),
+        rate.title.capitalize(): lambda each: plus_minus(each.rate, rate.digits),
+        f"{cost.unit} per hour": lambda each: f"{each.nodes} x {each.price:g}" if each.nodes > 1 else f"{each.price:g}",
+        cost.column: lambda each: plus_minus(each.cost, cost.digits),
+    }
+    if len({each.series for each in costs}) == 1:
+        del columns["Series"]
+    return Section("cost with all devices", (grid_of("", columns, costs),))
+
+
+def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
+    """Writes machines.png and machines.html. A Refusal if one cannot be written."""
+    files = {"machines.png": lambda: _picture(costs), "machines.html": lambda: _page(costs)}
+    report_files.write(files, target, force)
+
+
+def _metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
+    return RATE.named_after(costs[0].unit), COST.named_after(costs[0].unit, costs[0].currency)
+
+
+def _picture(costs: Sequence[MachineCost]) -> bytes:
+    rate, cost = _metrics(costs)
+    with figures.style(is_fixed=True):
+        return figures.as_file(machines.draw(costs, (rate.title, cost.column), is_fixed=True))
+
+
+def _page(costs: Sequence[MachineCost]) -> bytes:
+    """A line of the chart for each machine; its axis is the speed, or the price."""
+    (grid,), (rate, cost), lead = section(costs).grids, _metrics(costs), sentences(statements(costs))
+    points: dict[str, list[explorer.Point]] = {}
+    for each in costs:
+        values = {cost.name: each.cost, rate.name: each.rate}
+        places = {rate.name: each.rate.value, "price": each.nodes * each.price}
+        ends = {name: [value.value, value.low, value.high] for name, value in values.items()}
+        points.setdefault(each.machine, []).append(explorer.Point(places, ends, label=f"{each.series}, {each.folder}"))
+    data = explorer.Explorer(
+        [explorer.Metric(cost.name, cost.title, cost.unit, cost.digits)],
+        [explorer.Axis(rate.name, rate.title, "metric"), explorer.Axis("price", f"{cost.unit} per hour")],
+        [explorer.Line(name, {}, places) for name, places in points.items()],
+    )
+    with figures.style():
+        svg = figures.as_svg(machines.draw(costs, (rate.title, cost.column)), "machines")
+    overview = document.Overview(grid.head, [("", [("#main", line) for line in grid.lines])], "What each machine costs")
+    first = [Live("chart", [figure_of(svg, "machines", machines.TITLE, lead)])]
+    return document.page("Cost and speed of machines", [*points], lead, overview, data, (), first=first)

@@ -1,0 +1,103 @@
+"""The page of a history: curves over commits and days, with the steps that were found."""
+
+from collections.abc import Iterator
+
+from rnn_scaling.analysis.history.curves import Curve, Point, Timeline
+from rnn_scaling.analysis.metrics import METRICS, RATE
+from rnn_scaling.reports import history as report
+from rnn_scaling.reports.page import document, explorer
+from rnn_scaling.reports.page.parts import Body, Figure, Items, Live, PageSection
+from rnn_scaling.reports.pictures import history_curves
+from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.wording import sentences
+
+RELATIVE = explorer.Metric("relative", "rate relative to the first entry", "%", 1)
+COMMIT, DAY = "commit", "measured"
+
+
+def render(shown: Timeline, name: str, commit_url: str) -> bytes:
+    """The page as UTF-8; commit_url: what the address of a commit begins with, "" if there is none."""
+    grid, paragraphs = report.table(shown), report.paragraphs(shown)
+    machines = dict.fromkeys(entry.machine.name for entry in shown.entries)
+    title, told = "Rate over the entries", list(map(sentences, paragraphs))
+    steps = told[1 : 1 + sum(len(curve.steps) for curve in shown.curves)]
+    entries = Grid("Entries", ["Entry", "Subject", "Measured", "Machine", "Label"], _entries(shown), (1, 2, 3, 4))
+    return document.page(
+        f"History of {name}",
+        list(machines),
+        " ".join(told[:1] + steps[:1]),
+        document.Overview(grid.head[:-1], [("", [("#steps", line[:-1]) for line in grid.lines])], "The curves"),
+        _data(shown, commit_url),
+        [
+            PageSection("steps", f"Steps ({len(steps)})", [Items(steps or told[:1])]),
+            PageSection("entries", f"Entries ({len(shown.entries)})", [Body(Section("", (entries,)))]),
+        ],
+        first=[Live("chart", [Figure(history_curves.svg(shown), "fig-history", title, " ".join(told))])],
+        notes=told[1 + len(steps) :],
+    )
+
+
+def _entries(shown: Timeline) -> list[list[str]]:
+    return [
+        [
+            name,
+            entry.commit.subject or "" if entry.commit else "",
+            entry.measured or "",
+            entry.machine.name,
+            entry.label,
+        ]
+        for name, entry in zip(_names(shown), shown.entries)
+    ]
+
+
+def _names(shown: Timeline) -> list[str]:
+    """Of each entry, its commit; a second entry of one commit is told apart."""
+    names = [entry.name for entry in shown.entries]
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [f"{name} ({count})" if count > 1 else name for name, count in zip(names, counts)]
+
+
+def _data(shown: Timeline, commit_url: str) -> explorer.Explorer:
+    names = _names(shown)
+    used = {name for curve in shown.curves for point in curve.points for name in point.configuration.metrics}
+    others = [metric for name, metric in METRICS.items() if name in used]
+    metrics = [RELATIVE, *(explorer.Metric(m.name, m.title, m.unit, m.digits) for m in [RATE, *others])]
+    axes = [explorer.Axis(COMMIT, "commit", "order", names)]
+    if all(entry.measured for entry in shown.entries):
+        axes.append(explorer.Axis(DAY, "day of measuring", "time"))
+    lines = [
+        explorer.Line(
+            curve.title,
+            {"machine": curve.machine, **{name: str(value) for name, value in curve.options.items()}},
+            [_point(curve, point, names, commit_url) for point in curve.points],
+        )
+        for curve in shown.curves
+    ]
+    return explorer.Explorer(metrics, axes, lines, marks=[*_marks(shown, names)])
+
+
+def _point(curve: Curve, point: Point, names: list[str], commit_url: str) -> explorer.Point:
+    rate, commit, first = point.rate, point.entry.commit, curve.points[0].rate.value
+    ends = [rate.value, rate.low, rate.high]
+    values = {RATE.name: ends, RELATIVE.name: [end and 100 * end / first for end in ends]}
+    for name in point.configuration.metrics:
+        if (mean := point.metric(name)) is not None and name in METRICS:
+            values[name] = [mean * METRICS[name].factor, None, None]
+    told = [names[point.place], commit.subject if commit else None, point.entry.label]
+    address = f"{commit_url}{commit.hash}" if commit and commit_url else ""
+    x: dict[str, float | str] = {COMMIT: names[point.place], DAY: point.entry.measured or ""}
+    return explorer.Point(x, values, label=", ".join(filter(None, told)), href=address)
+
+
+def _marks(shown: Timeline, names: list[str]) -> Iterator[explorer.Mark]:
+    """Steps, and where the machine is another one."""
+    marks = [
+        (curve.points[cut].place, f"{100 * (step.change.value - 1):+.1f} %")
+        for curve in shown.curves
+        for step, cut in zip(curve.steps, curve.levels.cuts)
+    ]
+    machines = [entry.machine.name for entry in shown.entries]
+    marks += [(k, name) for k, name in enumerate(machines) if k and name != machines[k - 1]]
+    for place, text in dict.fromkeys(marks):
+        yield explorer.Mark(COMMIT, names[place], text)
+        yield explorer.Mark(DAY, shown.entries[place].measured or "", text)

@@ -1,0 +1,174 @@
+"""A Summary as the data of the interactive page: series over devices, the parts of their losses, every run."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnn_scaling import entry
+from rnn_scaling.analysis import metrics as table
+from rnn_scaling.analysis.attribution import MEANING, REST
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.rows import Row, process_rates, shown
+from rnn_scaling.files import input_files
+from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import environment
+from rnn_scaling.reports.page.explorer import Axis, Explorer, Line, Metric, Point, Run
+from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
+from rnn_scaling.settings.conditions import NOT_COMPARED
+from rnn_scaling.settings.spelling import command
+
+DEVICES = "devices"
+MOST_STEPS = 200_000  # numbers of all runs together
+LEAST_STEPS = 100  # numbers of a run
+MOST_LOG = 8000  # characters of a run's log, from its end
+PARTS = (*MEANING, REST)
+
+
+def explorer(summary: Summary) -> Explorer:
+    """Each group of comparable series is one picture; efficiency is shown first where there is any."""
+    metrics = shown(summary.rows)
+    scaled = any(row.num_devices > 1 and row.metric(table.EFFICIENCY) for row in summary.rows)
+    first = table.EFFICIENCY.name if scaled else metrics[0].name
+    metrics.sort(key=lambda metric: metric.name != first)
+    places = _places(summary)
+    axes = {name: name.replace("_", " ") for name in summary.options if _is_axis(summary, name)}
+    groups = figures.groups(summary)
+    lines = [
+        _line(member, name if len(groups) > 1 else "", metrics, list(axes), places)
+        for name, series in groups
+        for member in series
+    ]
+    known = {name for line in lines for point in line.points for name in point.values}
+    parts = [Metric(name, f"lost to {name}" if name != REST else "rest of the loss", "points", 1) for name in PARTS]
+    runs, most = [], max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
+    for series, row, record, file in _runs(summary):
+        runs.append(_run(summary, series, row, record, file, metrics, most))
+    return Explorer(
+        [
+            *(Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics),
+            *(part for part in parts if part.name in known),
+        ],
+        [Axis(DEVICES, "devices"), *(Axis(name, title) for name, title in axes.items())],
+        lines,
+        runs,
+        parts=PARTS,
+    )
+
+
+def _runs(summary: Summary) -> Iterator[tuple[SeriesSummary, RowSummary, RunRecord, str]]:
+    for series in summary.series:
+        for row in series.rows:
+            for record, file in zip(row.row.records, row.files):
+                yield series, row, record, file
+
+
+def _places(summary: Summary) -> dict[RowSummary, list[int]]:
+    """The places of each row's runs among all."""
+    places: dict[RowSummary, list[int]] = {}
+    for k, (_, row, *_) in enumerate(_runs(summary)):
+        places.setdefault(row, []).append(k)
+    return places
+
+
+def _is_axis(summary: Summary, name: str) -> bool:
+    """Whether rows differ in the number that this option is; devices are an axis of their own."""
+    values = {row.told(name) for row in summary.rows} - {None}
+    return (
+        len(values) > 1 and name not in ("num_devices", "num_workers") and all(type(v) in (int, float) for v in values)
+    )
+
+
+def _ideal(metric: table.Metric) -> str:
+    return "" if metric.ideal is None else "one" if metric.ideal(2) == 1 else "n"
+
+
+def _line(
+    series: SeriesSummary,
+    group: str,
+    metrics: Sequence[table.Metric],
+    axes: list[str],
+    places: dict[RowSummary, list[int]],
+) -> Line:
+    points = []
+    for row in series.rows:
+        values = {metric.name: _ends(metric.printed(row.row.metric(metric))) for metric in metrics}
+        values |= {part.name: _ends(part.points) for part in (row.loss.shown if row.loss else ())}
+        x = {DEVICES: row.row.num_devices, **{name: row.row.told(name) for name in axes}}
+        known = {name: value for name, value in values.items() if value}
+        points.append(Point({name: at for name, at in x.items() if at is not None}, known, places[row], row.devices))
+    return Line(series.title, {}, points, group)
+
+
+def _ends(interval: Interval | None) -> list[float | None]:
+    """The value and its ends; [] where it is not known."""
+    return [] if interval is None else [_short(interval.value), *map(_short, interval.ends or (None, None))]
+
+
+def _short(value: float | None, digits: int = 6) -> float | None:
+    return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
+
+
+def _run(
+    summary: Summary,
+    series: SeriesSummary,
+    row: RowSummary,
+    record: RunRecord,
+    file: str,
+    metrics: Sequence[table.Metric],
+    most: int,
+) -> Run:
+    steady = next((run for run in row.steady if run.record is record), None)
+    step_ms, bucket = _thinned(record.batches.seconds, most)
+    facts = {name: str(value) for name, value in environment.facts_of(record).items() if value not in (None, "")}
+    facts |= {"Started": record.environment.started or "", "Batch times": steady.state.text if steady else ""}
+    error = f"{record.error.type}: {record.error.message}" if record.error else ""
+    return Run(
+        name=file,
+        title=f"{series.title}, {row.devices}",
+        options={
+            name: str(value)
+            for name, value in row.row.known.items()
+            if value not in (None, "") and name not in NOT_COMPARED
+        },
+        status=record.status,
+        values=_values(row.row, record, metrics),
+        step_ms=step_ms,
+        bucket=bucket,
+        warmup=record.batches.warmup,
+        steady=steady.state.start if steady else None,
+        phases={name: seconds for name, value in record.phases.parts.items() if (seconds := _short(value, 4))},
+        facts={name: text for name, text in facts.items() if text},
+        log="\n".join(filter(None, [entry.printable(error, lines=True), _log(summary, file)])),
+        command=command(record.config) if row.row.is_ours else str(record.config.get("trainer_command") or ""),
+    )
+
+
+def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dict[str, float]:
+    """The metrics of one run, in the unit that is printed."""
+    if record not in row.good:
+        return {}
+    rate = Interval(process_rates([record])[0])
+    measured = table.Measured((record,), row.num_devices, rate, row.baseline.rate if row.baseline else None)
+    values = {metric.name: metric.printed(metric.compute(measured)) for metric in metrics}
+    return {name: short for name, value in values.items() if value and (short := _short(value.value)) is not None}
+
+
+def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
+    """Milliseconds of each step; of more than `most`, the least and the most of each bucket of so many steps."""
+    milliseconds: list[Any] = [_short(1000 * value, 4) for value in seconds]
+    if len(milliseconds) <= most:
+        return milliseconds, 0
+    size = math.ceil(2 * len(milliseconds) / most)
+    buckets = [milliseconds[i : i + size] for i in range(0, len(milliseconds), size)]
+    return [end for bucket in buckets for end in (min(bucket), max(bucket))], size
+
+
+def _log(summary: Summary, file: str) -> str:
+    """The end of the output that a sweep keeps next to the record of another program's run."""
+    try:
+        text = input_files.read_bytes(Path(summary.name) / f"{Path(file).stem}.log.txt").decode(errors="replace")
+    except OSError:
+        return ""
+    return entry.printable(text[-MOST_LOG:], lines=True)

@@ -1,0 +1,84 @@
+"use strict";
+// What is chosen stands in the address as #key=value&key=value, so that a link, a reload and "back" show it again.
+// A fragment without "=" is a place on the page and leaves the choices as they are.
+const state = new Map();
+const watchers = [];
+
+function readState() {
+  const text = location.hash.slice(1);
+  if (text && !text.includes("=")) return;
+  state.clear();
+  for (const [key, value] of new URLSearchParams(text)) state.set(key, value);
+  for (const watch of watchers) watch();
+}
+
+// The address with these changes; "" removes a key.
+function address(changes) {
+  const wanted = new URLSearchParams([...state]);
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === "") wanted.delete(key);
+    else wanted.set(key, value);
+  }
+  return `#${wanted}`;
+}
+
+// isStep: "back" undoes it.
+function choose(changes, isStep = true) {
+  history[isStep ? "pushState" : "replaceState"](null, "", address(changes));
+  readState();
+}
+
+// Calls `change` now and whenever the choices that `read` returns have changed.
+function watch(read, change) {
+  let before;
+  const look = () => {
+    const now = JSON.stringify(read());
+    if (now !== before) {
+      before = now;
+      change();
+    }
+  };
+  watchers.push(look);
+  look();
+}
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") made.addEventListener(name, value);
+    else if (value !== false && value !== undefined) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children);
+  return made;
+}
+
+const status = document.getElementById("status");
+const tell = (text) => { status.textContent = text; };
+
+// Four significant digits, and `digits` decimals at most.
+function shown(value, digits) {
+  const decimals = Math.max(0, Math.min(digits, 3 - Math.floor(Math.log10(Math.abs(value) || 1))));
+  return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
+}
+
+function commandBlock(line, about) {
+  const button = element("button", { type: "button", class: "copy", "aria-label": `Copy the command: ${about}` }, "Copy");
+  const block = element("div", { class: "command" }, element("code", {}, line), button);
+  button.addEventListener("click", () => copy(button));
+  return block;
+}
+
+async function copy(button) {
+  const code = button.previousElementSibling;
+  let text = "Copied";
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+  } catch {
+    // Without the right to use the clipboard the text is selected, ready for Ctrl+C.
+    getSelection().selectAllChildren(code);
+    text = "Selected";
+  }
+  button.textContent = text;
+  tell(`${text}.`);
+  setTimeout(() => { button.textContent = "Copy"; tell(""); }, 2000);
+}

@@ -1,0 +1,301 @@
+// The chart of a metric over an axis, and the bars of parts. Points are links, so that Tab and screen readers reach them.
+const data = JSON.parse(document.getElementById("data").textContent);
+const MOST_LINES = 24;
+const FEW = 2; // places on an axis up to which a line says no more than dots
+const SYMBOLS = ["circle", "square", "triangle", "diamond"];
+const PATHS = ["M6 2a4 4 0 1 0 .01 0z", "M2.5 2.5h7v7h-7z", "M6 2l4.5 8h-9z", "M6 1l5 5-5 5-5-5z"];
+const colourOf = (line) => `var(--s${line.place % 6})`;
+const shapeOf = (line) => Math.floor(line.place / 6) % SYMBOLS.length;
+const hrefOf = (point) => (point.runs.length ? address({ run: data.runs[point.runs[0]].name }) : point.href);
+const unitOf = (metric) => (metric.unit && metric.unit !== metric.title ? ` ${metric.unit}` : "");
+const captionOf = (metric) => metric.title[0].toUpperCase() + metric.title.slice(1) + (unitOf(metric) && `,${unitOf(metric)}`);
+
+// What the address chooses of the data; the first of everything where it says nothing.
+function chosen() {
+  const groups = [...new Set(data.lines.map((line) => line.group))];
+  const group = groups.includes(state.get("group")) ? state.get("group") : groups[0];
+  const lines = data.lines.map((line, place) => ({ ...line, place })).filter((line) => line.group === group);
+  const has = (line, read) => line.points.some((point) => read(point) !== undefined);
+  const metrics = data.metrics.filter(({ name }) => lines.some((line) => has(line, (point) => point.values[name])));
+  const metric = metrics.find(({ name }) => name === state.get("metric")) ?? metrics[0];
+  const places = data.axes.filter(({ name }) => lines.some((line) => has(line, (point) => point.x[name])));
+  const axes = [...places, ...metrics.map(({ name, title, unit }) => ({ name, title, unit, kind: "metric" }))];
+  const axis = axes.find(({ name }) => name === state.get("axis")) ?? axes[0];
+  const words = (state.get("series") ?? "").toLowerCase().split(/\s+/);
+  const off = new Set((state.get("off") ?? "").split("."));
+  const listed = lines.filter((line) => words.every((word) => line.title.toLowerCase().includes(word)));
+  const on = listed.filter((line) => !off.has(String(line.place)));
+  return { groups, group, lines, metrics, metric, axes, axis, off, listed, on, drawn: on.slice(0, MOST_LINES) };
+}
+
+const xOf = (point, axis) => {
+  const at = axis.kind === "metric" ? point.values[axis.name]?.[0] : point.x[axis.name];
+  return axis.kind === "time" && at !== undefined ? new Date(at) : at;
+};
+
+function pointsOf(line, metric, axis) {
+  return line.points
+    .map((point) => ({ point, line, x: xOf(point, axis), value: point.values[metric.name] }))
+    .filter(({ x, value }) => x !== undefined && value !== undefined)
+    .map((each) => ({ ...each, y: each.value[0], low: each.value[1] ?? undefined, high: each.value[2] ?? undefined }));
+}
+
+// What a point says on hover, focus and touch.
+function wordsOf({ point, line }, metric) {
+  const [value, low, high] = point.values[metric.name];
+  const digits = metric.digits + (low === null ? 0 : 1);
+  const names = point.runs.map((run) => data.runs[run].name);
+  return [
+    [line.title, point.label].filter(Boolean).join(", "),
+    `${metric.title}: ${shown(value, digits)}${unitOf(metric)}`,
+    low === null || low === high ? "" : `95 % interval: ${shown(low, digits)} to ${shown(high, digits)}`,
+    names.length ? `${names.length === 1 ? "run" : `${names.length} runs`}: ${names.slice(0, 3).join(", ")}${names.length > 3 ? ", ..." : ""}` : "",
+  ].filter(Boolean);
+}
+
+// The frame of the vertical axis: from 0 unless all numbers are near each other.
+function frame(points, ideals, isGrowing) {
+  const ends = points.flatMap(({ y, low, high }) => [y, Math.max(low ?? y, y / 2), Math.min(high ?? y, 2 * y)]);
+  const [least, most] = d3.extent([...ends, ...ideals]);
+  const from = least >= 0 && least < (isGrowing ? 0.8 : 0.5) * most ? 0 : least;
+  const room = 0.06 * (most - from) || 0.02 * Math.abs(most) || 1;
+  return [from === 0 ? 0 : from - room, most + room];
+}
+
+// Invisible marks above the others: large enough for a finger, each a link with a name.
+const links = (points, x, y, options = {}) =>
+  Plot.dot(points, { x, y, r: 11, fill: "transparent", stroke: "transparent", href: (each) => hrefOf(each.point) || "#main", ariaLabel: "label", ...options });
+
+function rowsPlot({ drawn, metric, axis }, width) {
+  const points = drawn.flatMap((line) => pointsOf(line, metric, axis));
+  const places = [...new Set(points.map(({ x }) => x))].sort(d3.ascending);
+  const ideals = metric.ideal === "one" ? [metric.unit === "%" ? 100 : 1] : metric.ideal === "n" ? [places.at(-1)] : [];
+  const domain = frame(points, ideals, metric.ideal === "n");
+  const y = ({ line }) => line.place;
+  const marks = [Plot.ruleX(ideals, { stroke: "var(--muted)", strokeDasharray: "2 2" })];
+  for (const line of drawn) {
+    const own = points.filter((each) => each.line === line);
+    const dot = { x: "y", y, symbol: SYMBOLS[shapeOf(line)], r: 4.5, stroke: colourOf(line), strokeWidth: 1.5 };
+    marks.push(
+      Plot.ruleY(own.filter(({ low }) => low !== undefined), { x1: "low", x2: "high", y, stroke: colourOf(line), strokeWidth: 2, clip: true }),
+      Plot.dot(own, { ...dot, fill: (each) => (each.x === places.at(-1) ? colourOf(line) : "var(--paper)") }),
+    );
+  }
+  const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -14, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
+  return { points, places, options: {
+    height: 44 + 36 * drawn.length, marginLeft: 6, marginRight: 14, marginTop: 10, marginBottom: 34,
+    x: { domain, label: captionOf(metric), labelAnchor: "left", labelArrow: "none", ticks: Math.max(3, width / 90), grid: true },
+    y: { type: "band", domain: drawn.map(({ place }) => place), axis: null },
+    marks: [Plot.ruleY(drawn, { y: "place", stroke: "var(--rule)" }), Plot.text(drawn, titles), ...marks, links(points, "y", y)],
+  } };
+}
+
+function linesPlot({ drawn, metric, axis }, width) {
+  const byLine = drawn.map((line) => pointsOf(line, metric, axis));
+  const points = byLine.flat();
+  const places = d3.sort(new Set(points.map(({ x }) => +x || x)));
+  const isNumber = ["number", "log", "metric"].includes(axis.kind);
+  const isLog = axis.kind === "log" || (isNumber && places[0] > 0 && places.at(-1) / places[0] > 16);
+  const ideals = metric.ideal === "one" ? places.map(() => (metric.unit === "%" ? 100 : 1)) : metric.ideal === "n" && axis === data.axes[0] ? places : [];
+  const domain = frame(points, ideals, metric.ideal === "n");
+  const marks = [Plot.line(places, { x: (x) => x, y: (_, i) => ideals[i], stroke: "var(--muted)", strokeDasharray: "2 2", filter: () => ideals.length > 0 })];
+  const shift = (k) => (isNumber && axis.kind !== "metric" ? 3 * (k - (drawn.length - 1) / 2) * Math.min(1, 12 / drawn.length) : 0);
+  drawn.forEach((line, k) => {
+    const both = { x: "x", stroke: colourOf(line), dx: shift(k) };
+    marks.push(Plot.ruleX(byLine[k].filter(({ low }) => low !== undefined), { ...both, y1: "low", y2: "high", strokeWidth: 1.2, clip: true }));
+    if (axis.kind !== "metric") marks.push(Plot.line(byLine[k], { ...both, y: "y", strokeWidth: 1.6 }));
+    marks.push(Plot.dot(byLine[k], { ...both, y: "y", r: 4, symbol: SYMBOLS[shapeOf(line)], fill: colourOf(line) }));
+  });
+  for (const mark of data.marks.filter((each) => each.axis === axis.name)) {
+    const at = axis.kind === "time" ? new Date(mark.at) : mark.at;
+    marks.push(Plot.ruleX([at], { stroke: "var(--muted)", strokeDasharray: "4 3" }));
+    marks.push(Plot.text([at], { x: (x) => x, text: () => mark.text, frameAnchor: "top", textAnchor: "start", dx: 4, lineWidth: 12 }));
+  }
+  const type = axis.kind === "order" ? "point" : axis.kind === "time" ? "utc" : isLog ? "log" : "linear";
+  const isListed = axis.kind !== "metric" && isNumber && places.length <= 10;
+  const every = Math.ceil(places.length / (width / 70));
+  const order = { domain: [...new Set([...axis.order ?? [], ...points.map(({ x }) => x)])], tickFormat: (x, i) => (i % every ? "" : String(x).slice(0, 10)) };
+  const ticks = isListed ? { ticks: places, tickFormat: (x) => x.toLocaleString("en-US") } : axis.kind === "order" ? order : { ticks: width / 90 };
+  const from = domain[0] > 0 ? ` (axis from ${shown(domain[0], 1)}, not from 0)` : "";
+  return { points, places, options: {
+    height: Math.max(260, Math.min(380, 0.62 * width)), marginLeft: 62, marginRight: 20, marginTop: 28, marginBottom: 38,
+    x: { type, label: axis.title + (axis.unit ? `, ${axis.unit}` : ""), labelArrow: "none", inset: 12, ...ticks },
+    y: { domain, label: captionOf(metric) + from, labelArrow: "none", grid: true, ticks: 5 },
+    marks: [...marks, ...drawn.map((line, k) => links(byLine[k], "x", "y", { dx: shift(k) }))],
+  } };
+}
+
+// The parts of each line's last point as one bar; gains go to the left of 0.
+function barsPlot({ drawn }, width) {
+  const parts = data.parts.map((name) => data.metrics.find((metric) => metric.name === name) ?? {});
+  const points = [];
+  for (const line of drawn) {
+    const point = line.points.filter((each) => data.parts.some((name) => each.values[name])).at(-1);
+    let [left, right] = [0, 0];
+    for (const [k, metric] of parts.entries()) {
+      const value = point?.values[metric.name]?.[0];
+      if (value === undefined) continue;
+      points.push({ point, line, metric, k, x1: value < 0 ? left + value : right, x2: value < 0 ? left : right + value, value });
+      if (value < 0) left += value;
+      else right += value;
+    }
+  }
+  const rows = drawn.filter((line) => points.some((each) => each.line === line));
+  const [least, most] = [d3.min(points, ({ x1 }) => x1), d3.max(points, ({ x2 }) => x2)];
+  const fill = ({ k }) => (k < 6 ? `var(--s${k})` : "var(--rest)");
+  const scale = (width - 30) / (most - least || 1);
+  const wide = (each) => Math.abs(each.value) * scale;
+  const name = ({ metric, value }) => [`${metric.name} ${shown(value, 1)}`, shown(value, 1)];
+  const text = (each) => name(each).find((words) => 6.6 * words.length < wide(each)) ?? "";
+  const y = ({ line }) => line.place;
+  const middle = ({ x1, x2 }) => (x1 + x2) / 2;
+  const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -19, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
+  return { points, places: [], options: {
+    height: 52 + 44 * rows.length, marginLeft: 8, marginRight: 14, marginTop: 14, marginBottom: 34,
+    x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, domain: [Math.min(0, least), most] },
+    y: { type: "band", domain: rows.map(({ place }) => place), axis: null, paddingInner: 0.55, paddingOuter: 0.4 },
+    marks: [
+      Plot.text(rows, titles),
+      Plot.barX(points, { x1: "x1", x2: "x2", y, fill, fillOpacity: 0.5, stroke: "var(--ink)", strokeWidth: 0.5, href: (each) => hrefOf(each.point) || "#main", ariaLabel: "label" }),
+      Plot.text(points, { x: middle, y, text, fontSize: 11.5, pointerEvents: "none" }),
+      Plot.ruleX([0], { stroke: "var(--muted)" }),
+    ],
+  } };
+}
+
+// Draws into `place`; the tip shows what the point under the pointer or with the focus says.
+function draw(place, make, choice) {
+  const width = Math.max(260, place.clientWidth);
+  const { points, options } = make(choice, width);
+  const tip = element("div", { class: "tip", hidden: true });
+  const words = points.map((each) => wordsOf(each, each.metric ?? choice.metric));
+  points.forEach((each, i) => { each.label = words[i].join("; "); });
+  const svg = Plot.plot({ width, style: { background: "none", fontSize: "12px", overflow: "visible" }, ...options });
+  svg.setAttribute("role", "group");
+  svg.setAttribute("aria-label", place.dataset.name);
+  const byLabel = new Map(points.map((each, i) => [each.label, { words: words[i], point: each.point }]));
+  const hide = () => { tip.hidden = true; };
+  for (const link of svg.querySelectorAll("a")) {
+    const mark = link.firstElementChild;
+    const about = byLabel.get(mark.getAttribute("aria-label"));
+    const href = hrefOf(about.point);
+    link.setAttribute("aria-label", mark.getAttribute("aria-label"));
+    mark.removeAttribute("aria-label");
+    if (href) link.setAttribute("href", href);
+    const show = () => {
+      const run = data.runs[about.point.runs[0]];
+      tip.replaceChildren(...about.words.map((line, i) => element(i ? "div" : "strong", {}, line)), ...(run?.command ? [element("code", {}, run.command)] : []));
+      tip.hidden = false;
+      const [box, at] = [place.getBoundingClientRect(), mark.getBoundingClientRect()];
+      tip.style.left = `${Math.max(0, Math.min(at.left - box.left, box.width - tip.offsetWidth))}px`;
+      tip.style.top = `${at.bottom - box.top + 6}px`;
+    };
+    link.addEventListener("pointerenter", show);
+    link.addEventListener("focus", show);
+    link.addEventListener("pointerleave", hide);
+    link.addEventListener("blur", hide);
+    // A finger's first tap shows the tip, the second one follows the link.
+    let isSeen = false;
+    link.addEventListener("pointerdown", (event) => { isSeen = event.pointerType !== "touch" || place.seen === link; });
+    link.addEventListener("click", (event) => {
+      if (event.pointerType === "touch" && !isSeen) {
+        event.preventDefault();
+        event.stopPropagation();
+        show();
+      }
+      place.seen = link;
+    });
+  }
+  place.replaceChildren(svg, tip);
+}
+
+function select(label, options, value, key) {
+  const made = element("select", {}, ...options.map(([name, title]) => element("option", { value: name, selected: name === value }, title)));
+  made.addEventListener("change", () => choose({ [key]: made.value }));
+  return element("label", {}, `${label} `, made);
+}
+
+function legend(choice) {
+  const { lines, listed, off, drawn, on } = choice;
+  const key = (line) => {
+    const isOn = !off.has(String(line.place));
+    const swatch = `<svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true"><path d="${PATHS[shapeOf(line)]}" fill="${isOn ? colourOf(line) : "none"}" stroke="${colourOf(line)}"/></svg>`;
+    const button = element("button", { type: "button", "aria-pressed": String(isOn), "data-place": line.place });
+    button.innerHTML = swatch;
+    button.append(line.title);
+    button.addEventListener("click", () => {
+      const next = new Set(off);
+      if (isOn) next.add(String(line.place));
+      else next.delete(String(line.place));
+      next.delete("");
+      choose({ off: [...next].join(".") });
+    });
+    return button;
+  };
+  const more = on.length > drawn.length ? `The chart has room for the first ${MOST_LINES}.` : "";
+  return [`Series (${drawn.length} of ${lines.length})`, listed.map(key), more];
+}
+
+function chartView(place) {
+  const tools = element("div", { class: "tools" });
+  const picture = element("div", { class: "picture" });
+  const keys = element("div", { class: "keys", role: "group", "aria-label": "Series on and off" });
+  const title = element("summary");
+  const note = element("p", { class: "note" });
+  const search = element("input", { type: "search", "aria-label": "Show only series with these words", placeholder: "words of a series" });
+  search.addEventListener("input", () => choose({ series: search.value.trim() }, false));
+  const folded = element("details", { class: "series" }, title, search, keys, note);
+  place.append(tools, picture, folded);
+  folded.open = true;
+  const render = () => {
+    const choice = chosen();
+    const { groups, group, metrics, metric, axes, axis, lines } = choice;
+    if (!metric) return;
+    const focus = document.activeElement?.dataset.place;
+    const chooser = place.contains(document.activeElement) && document.activeElement.closest("label")?.textContent[0];
+    tools.replaceChildren(
+      ...(groups.length > 1 ? [select("Of", groups.map((name) => [name, name]), group, "group")] : []),
+      select("Show", metrics.map(({ name, title: text }) => [name, text]), metric.name, "metric"),
+      select("over", axes.map(({ name, title: text }) => [name, text]), axis.name, "axis"),
+    );
+    picture.dataset.name = `${captionOf(metric)} over ${axis.title}, a link for each point`;
+    const places = new Set(choice.drawn.flatMap((line) => pointsOf(line, metric, axis).map(({ x }) => +x || x)));
+    const isRows = places.size <= FEW && axis.kind !== "metric";
+    draw(picture, isRows ? rowsPlot : linesPlot, choice);
+    const [text, buttons, more] = legend(choice);
+    title.textContent = text;
+    keys.replaceChildren(...buttons);
+    search.hidden = lines.length <= 8;
+    if (search !== document.activeElement) search.value = state.get("series") ?? "";
+    const [least, most] = d3.sort(places);
+    const hasBars = choice.drawn.some((line) => pointsOf(line, metric, axis).some(({ low }) => low !== undefined));
+    note.textContent = [
+      metric.ideal && "Dashed: ideal.", isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`, hasBars && "Bars: 95 % intervals.", more,
+    ].filter(Boolean).join(" ");
+    if (focus) keys.querySelector(`[data-place="${focus}"]`)?.focus();
+    if (chooser) [...tools.querySelectorAll("label")].find((label) => label.textContent[0] === chooser)?.lastChild.focus();
+    tell(`${captionOf(metric)} over ${axis.title}: ${choice.drawn.length} series`);
+  };
+  watch(() => ["group", "metric", "axis", "off", "series"].map((key) => state.get(key)), render);
+  onResize(picture, render);
+}
+
+function barsView(place) {
+  const hasParts = (line) => line.points.some((point) => data.parts.some((name) => point.values[name]));
+  const lines = data.lines.map((line, k) => ({ ...line, place: k })).filter(hasParts).slice(0, MOST_LINES);
+  const picture = element("div", { class: "picture", "data-name": "Points of efficiency lost, a link for each part" });
+  place.append(picture);
+  const render = () => draw(picture, barsPlot, { ...chosen(), drawn: lines, metric: {} });
+  render();
+  onResize(picture, render);
+}
+
+function onResize(place, render) {
+  let width = place.clientWidth;
+  new ResizeObserver(() => {
+    if (place.clientWidth && Math.abs(place.clientWidth - width) > 4) {
+      width = place.clientWidth;
+      render();
+    }
+  }).observe(place);
+}

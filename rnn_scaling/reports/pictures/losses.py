@@ -1,0 +1,62 @@
+"""Where efficiency is lost, of all series on one axis: a bar for each, divided into the parts of its loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rnn_scaling.analysis.attribution import MEANING, REST, Attribution
+from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.pictures import figures
+
+BAR = 0.42  # height of a bar, in rows
+OPACITY = 0.5  # so that text on a bar can be read in every colour
+LETTER = 0.012  # width of a letter, as a share of the axis
+COLOURS = {**dict(zip(MEANING, figures.COLOURS)), REST: figures.REST}
+
+
+def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
+    """The bars of (title, loss) pairs in points of efficiency; gains are left of 0, the whole loss is a mark."""
+    with figures.style():
+        figure, axes = figures.blank(7.2, 0.5 + 0.42 * len(split))
+        reach = [0.0, 0.0]
+        bars = []
+        for y, (_, loss) in enumerate(split):
+            ends = [0.0, 0.0]
+            for part in loss.shown:
+                if part.points:
+                    side = part.points.value > 0
+                    bars.append((y, ends[side], part.points.value, part.name))
+                    ends[side] += part.points.value
+            whole = loss.loss_points.ends or (loss.loss_points.value,)
+            reach = [min(reach[0], ends[0], *whole), max(reach[1], ends[1], *whole)]
+        span = 1.12 * (reach[1] - reach[0])
+        for y, left, width, part_name in bars:
+            colour = COLOURS.get(part_name, figures.MUTED)
+            axes.barh(
+                y, width, left=left, height=BAR, color=colour, alpha=OPACITY, edgecolor=figures.INK, linewidth=0.4
+            )
+            text = next(
+                (t for t in (f"{part_name} {width:.1f}", f"{width:.1f}") if LETTER * len(t) * span < abs(width)), ""
+            )
+            axes.text(left + width / 2, y, text, ha="center", va="center", fontsize=8)
+        for y, (title, loss) in enumerate(split):
+            _draw_whole(axes, y, title, loss)
+        axes.axvline(0, color=figures.MUTED, linewidth=0.8)
+        axes.set(xlim=(reach[0] - 0.01 * span, reach[0] + span), ylim=(len(split) - 0.5, -0.75), yticks=[])
+        axes.set_xlabel("points of efficiency lost")
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="y", visible=False)
+        figures.set_margins(figure, left=0.06, right=0.1, top=0.04, bottom=0.42)
+        return figures.as_svg(figure, name)
+
+
+def _draw_whole(axes: Any, y: int, title: str, loss: Attribution) -> None:
+    """The whole loss with its interval and number, and the title above the bar."""
+    points = loss.loss_points
+    ends = points.ends or (points.value, points.value)
+    axes.plot(ends, [y, y], color=figures.INK, linewidth=1)
+    axes.plot([points.value], [y], color=figures.INK, marker="|", markersize=9)
+    place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    axes.annotate(plus_minus(points, 1), (max(ends[1], 0), y), xytext=(5, 0), **place)
+    axes.annotate(title, (0, y - BAR / 2), xycoords=("axes fraction", "data"), xytext=(2, 6), **place)

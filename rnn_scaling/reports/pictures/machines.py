@@ -1,0 +1,37 @@
+"""Cost over speed of several machines: a point for each series on each machine, with 95 % intervals on both axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rnn_scaling.analysis.comparison.costs import MachineCost
+from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.pictures.curves import LEGEND, frame
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Cost over speed with all devices: right and down is better"
+
+
+def draw(costs: Sequence[MachineCost], titles: tuple[str, str], is_fixed: bool = False) -> Figure:
+    """Colours are machines, markers are series. titles: of both axes; is_fixed: for a file that stands alone."""
+    machines, series = (list(dict.fromkeys(names)) for names in zip(*((each.machine, each.series) for each in costs)))
+    figure, axes = figures.blank(5.6, 4.0 + 0.19 * len(costs))
+    figure.patch.set_visible(is_fixed)
+    for each in costs:
+        colour = figures.COLOURS[machines.index(each.machine) % len(figures.COLOURS)]
+        marker = figures.MARKERS[series.index(each.series) % len(figures.MARKERS)]
+        title = figures.in_legend(f"{each.machine}, {each.series}" if len(series) > 1 else each.machine)
+        x, y = each.rate.value, each.cost.value
+        axes.plot(x, y, color=colour, marker=marker, linestyle="none", label=title)
+        axes.plot(each.rate.ends or (x, x), (y, y), color=colour, linewidth=1.2)
+        axes.plot((x, x), each.cost.ends or (y, y), color=colour, linewidth=1.2)
+    x_edges, y_edges = frame([each.rate for each in costs], 1), frame([each.cost for each in costs], 1)
+    labels = ["\n".join(filter(None, (name, edges.start))) for name, edges in zip(titles, (x_edges, y_edges))]
+    axes.set(title=TITLE, xlabel=labels[0], ylabel=labels[1])
+    axes.set(xlim=(x_edges.low, x_edges.high), ylim=(y_edges.low, y_edges.high))
+    figures.set_margins(figure, left=0.85, right=0.2, top=0.35, bottom=0.65 + 0.19 * len(costs))
+    figure.legend(loc="lower left", **LEGEND)
+    return figure

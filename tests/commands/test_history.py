@@ -1,0 +1,129 @@
+"""history add, import, show and check: what is printed, written and returned, and what is refused in one line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+
+import pytest
+
+from rnn_scaling.commands import history
+from rnn_scaling.machine import commits
+from rnn_scaling.records import own_files
+from tests.support import histories
+from tests.support.compared import write
+
+
+@pytest.fixture
+def go(tmp_path, monkeypatch, capsys):
+    """Runs the command in tmp_path; returns exit status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    commits.between.cache_clear()
+
+    def call(*words):
+        status = history.main([*words])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+def test_results_are_added_once(go, tmp_path):
+    write(tmp_path / "mine", [1000.0, 1001.0])
+    status, out, err = go("add", "mine", "--label=a b")
+    assert (status, err) == (0, "") and "2 runs of 01234567" in out
+    before = {path: path.read_bytes() for path in (tmp_path / "history").iterdir()}
+    status, out, _ = go("add", "mine", "--label=another")
+    assert status == 0 and "already" in out
+    write(tmp_path / "mine", [1000.0, 1001.0, 1002.0])
+    status, out, _ = go("add", "mine")
+    assert status == 0 and "1 run of" in out
+    after = {path: path.read_bytes() for path in (tmp_path / "history").iterdir()}
+    assert len(after) == 2 and after.items() > before.items()
+
+
+def test_old_folders_are_imported_with_their_subfolders(go, tmp_path):
+    write(tmp_path / "old" / "a", [1000.0])
+    write(tmp_path / "old" / "b" / "c", [1010.0])
+    assert go("add", "old")[0] == 2
+    assert go("import", "old", "--history=h")[0] == 0 and len(os.listdir(tmp_path / "h")) == 2
+
+
+def test_a_commit_is_named(go, tmp_path):
+    write(tmp_path / "mine", [1000.0], environment={"commit": None})
+    status, _, err = go("add", "mine", "--commit=HEAD")
+    assert status == 2 and err.count("\n") == 1 and "--commit=HEAD" in err
+    _, out, _ = go("add", "mine", "--history=without")
+    assert "--commit" in out
+    [*_, last] = histories.repository(tmp_path, 2)
+    assert go("add", "mine", "--commit=HEAD")[0] == 0
+    [path] = (tmp_path / "history").iterdir()
+    assert json.loads(path.read_text())["commit"]["hash"] == last
+
+
+def test_show_writes_files_that_say_whose_they_are(go, tmp_path):
+    histories.write(tmp_path / "history", [1000.0] * 20 + [930.0] * 5)
+    status, out, err = go("show", "--output=out")
+    assert (status, err) == (0, "") and "-7." in out
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert files == ["history.csv", "history.html", "history.json", "history.png"]
+    assert all(own_files.is_own(tmp_path / "out" / name) for name in files)
+    content = json.loads((tmp_path / "out" / "history.json").read_text())
+    assert [statement["kind"] for statement in content["statements"]][:2] == ["history-size", "history-step-unknown"]
+    [curve] = content["curves"]
+    assert [(step["first"], step["found"] <= 22) for step in curve["steps"]] == [(20, True)]
+    lines = list(csv.DictReader((tmp_path / "out" / "history.csv").read_text().splitlines()))
+    assert [line["step"] for line in lines].index("True") == 20 and len(lines) == 25
+    assert go("show")[::2] == go("show")[::2] == (0, "")  # its own files stand among the entries
+
+
+@pytest.mark.parametrize(("last", "status"), [(1000.0, 0), (900.0, 1), (950.0, 2)])
+def test_exit_status_of_check(last, status, go, tmp_path):
+    histories.write(tmp_path / "history", [1000.0] * 20 + [last])
+    got, out, err = go("check", "--max_regression=5%")
+    assert (got, err) == (status, "") and out.splitlines()[-1].startswith("result: ")
+    assert go("check", "history", "--format=markdown")[1].startswith("**")
+    [result] = json.loads(go("check", "--format=json")[1])["results"]
+    assert result["gate"] == ["ok", "regression", "cannot judge"][status]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "nothing"],
+        ["check", "empty"],
+        ["show", "others"],
+        ["add", "nothing"],
+        ["add", "empty"],
+        ["add"],
+        ["remove"],
+        [],
+        ["check", "--max_regression=7"],
+        ["show", "empty", "others"],
+    ],
+)
+def test_refusals_have_one_line(words, go, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "a.json").write_text("[]")
+    status, out, err = go(*words)
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert (status, out, len(errors)) == (2, "", 1) and len(err.splitlines()) <= 2
+
+
+def test_a_damaged_entry_hides_no_other(go, tmp_path):
+    made = histories.write(tmp_path / "history", [1000.0] * 5)
+    damaged = sorted((tmp_path / "history").iterdir())[2]
+    damaged.write_text(damaged.read_text().replace('"words"', '"tokens"'))
+    status, out, err = go("show", "--output=out")
+    assert status == 0 and f"{len(made) - 1} entries" in out and err.count("\n") == 1 and damaged.name in err
+
+
+def test_texts_from_outside_drive_no_terminal_and_no_page(go, tmp_path):
+    write(tmp_path / "mine", [1000.0], environment={"cpu": "<script>alert(1)</script>"})
+    assert go("add", "mine", "--label=\x1b[31m=1+1")[0] == 0
+    status, out, _ = go("show", "--output=out")
+    assert status == 0 and "\x1b" not in out
+    assert "<script>alert(1)" not in (tmp_path / "out" / "history.html").read_text()
+    assert "\x1b" not in (tmp_path / "out" / "history.csv").read_text()

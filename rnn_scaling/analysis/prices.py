@@ -54,7 +54,9 @@ class PriceList:
     def unmatched(self, runs: Sequence[RunRecord]) -> list[str]:
         """A warning for each machine of these runs that the file does not have."""
         names = dict.fromkeys(machine(run).name for run in runs if self.machines and self.match(run) is None)
-        return [f"{self.source} has no machine for {name}: its runs have no costs; choose --machine=NAME" for name in names]
+        return [
+            f"{self.source} has no machine for {name}: its runs have no costs; choose --machine=NAME" for name in names
+        ]
 
 
 NO_PRICES = PriceList()

@@ -54,7 +54,9 @@ class CompareOptions:
     machines: Path | None = option(
         None, "with --across: file of prices (default: machines.toml, if it exists)", shown="FILE"
     )
-    machine: str = option("", "with --across: a name in --machines for all folders, or one per folder", shown="NAME,...")
+    machine: str = option(
+        "", "with --across: a name in --machines for all folders, or one per folder", shown="NAME,..."
+    )
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
     )

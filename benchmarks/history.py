@@ -1,6 +1,6 @@
-"""python -m benchmarks.history [--histories=5000]: how often the search for steps is wrong, and how soon it is right.
+"""python -m benchmarks.history [--histories=5000]: false alarms of the search for steps, and how soon it finds them.
 
-Histories with known levels and scatter, by the code that `history show` uses. docs/history.md has the tables.
+Simulates histories and searches them with the code of `history show`. docs/history.md has the tables.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ def simulated(
     processes: int = 3,
     process: float = 1.5,
     entry: float = 0.5,
-    **how: float,
+    **conditions: float,
 ) -> tuple[np.ndarray, float]:
-    """(mean log rates of the entries, deviation of processes).
+    """(mean log rates of the entries, standard deviation of processes).
 
     Args:
       process, entry: standard deviations, in %.
-      how: correlation of an entry with the one before, degrees of Student's t that entries follow, share of bad days.
+      conditions: correlation of neighbouring entries, degrees of the entries' Student's t, share of outliers (bad).
     """
-    days = generator.standard_t(how["degrees"], count) if "degrees" in how else generator.normal(size=count)
-    for i in range(1, count) if "correlation" in how else ():
-        days[i] = how["correlation"] * days[i - 1] + np.sqrt(1 - how["correlation"] ** 2) * days[i]
+    days = generator.standard_t(conditions["degrees"], count) if "degrees" in conditions else generator.normal(size=count)
+    for i in range(1, count) if "correlation" in conditions else ():
+        days[i] = conditions["correlation"] * days[i - 1] + np.sqrt(1 - conditions["correlation"] ** 2) * days[i]
     noise = generator.normal(0, process / 100, (count, processes))
-    bad = -0.1 * (generator.random(count) < how.get("bad", 0.0))  # 10 % slower
+    bad = -0.1 * (generator.random(count) < conditions.get("bad", 0.0))  # 10 % slower
     deviation = float(np.sqrt(noise.var(1, ddof=1).mean())) if processes > 1 else 0.0
     return entry / 100 * days + noise.mean(1) + bad, deviation
 
 
 def alarms(
-    generator: np.random.Generator, histories: int, processes: int = 3, num_curves: int = 1, **how: float
+    generator: np.random.Generator, histories: int, processes: int = 3, num_curves: int = 1, **conditions: float
 ) -> float:
-    """The share of histories of unchanged code in which a step is found, with any of 100 entries."""
+    """The share of histories of unchanged code in which any of 100 entries gives a step."""
     found = 0
     for _ in range(histories):
-        curves = [simulated(generator, ENTRIES, processes, **how) for _ in range(num_curves)]
+        curves = [simulated(generator, ENTRIES, processes, **conditions) for _ in range(num_curves)]
         found += any(levels(values, [processes] * ENTRIES, scatter, num_curves).cuts for values, scatter in curves)
     return found / histories
 
 
 def power(
-    generator: np.random.Generator, histories: int, before: int, step: float = STEP, after: int = 3, **how: float
+    generator: np.random.Generator, histories: int, before: int, step: float = STEP, after: int = 3, **conditions: float
 ) -> float:
-    """The share in which a step after `before` entries is found, at its place or the next, with `after` more."""
-    found, processes = 0, int(how.pop("processes", 3))
+    """The share in which `after` more entries find a step after `before` entries, at its place or the next."""
+    found, processes = 0, int(conditions.pop("processes", 3))
     for _ in range(histories):
-        values, scatter = simulated(generator, before + after, processes, **how)
+        values, scatter = simulated(generator, before + after, processes, **conditions)
         values[before:] += step
-        cuts = levels(values, [processes] * (before + after), scatter, int(how.get("num_curves", 1))).cuts
+        cuts = levels(values, [processes] * (before + after), scatter, int(conditions.get("num_curves", 1))).cuts
         found += any(abs(cut - before) <= 1 for cut in cuts)
     return found / histories
 
@@ -84,11 +84,11 @@ def main() -> None:
         "1 entry of 50 is 10 % slower": {"bad": 0.02},
     }
     lines = []
-    for name, how in {**cases, **worse}.items():
-        count = few if "num_curves" in how else histories
-        line = [name, f"{100 * alarms(generator, count, **how):.2f} %"]
+    for name, conditions in {**cases, **worse}.items():
+        count = few if "num_curves" in conditions else histories
+        line = [name, f"{100 * alarms(generator, count, **conditions):.2f} %"]
         print(line, flush=True)
-        lines.append(line + [f"{100 * power(generator, few, before, **how):.0f} %" for before in (10, 16, 20, 50)])
+        lines.append(line + [f"{100 * power(generator, few, before, **conditions):.0f} %" for before in (10, 16, 20, 50)])
     head = ["Scatter (standard deviation)", "False alarms in 100 entries"]
     print(markdown_table([*head, *(f"-5 % found after {n}" for n in (10, 16, 20, 50))], lines))
     steps = [

@@ -24,31 +24,31 @@ def main() -> int:
     """Returns the status of `history add`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commits", type=int, default=12)
-    parser.add_argument("--over", type=int, default=400, help="of the last so many commits of the main line")
+    parser.add_argument("--over", type=int, default=400, help="commits of the main line to choose from")
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("results/own_history"))
     parser.add_argument("--history", type=Path, default=Path("docs/results/history"))
-    own = parser.parse_args()
-    line = _git("rev-list", "--first-parent", f"--max-count={own.over}", "HEAD").split()
-    places = [round(k * (len(line) - 1) / max(1, own.commits - 1)) for k in range(own.commits)]
+    args = parser.parse_args()
+    line = _git("rev-list", "--first-parent", f"--max-count={args.over}", "HEAD").split()
+    places = [round(k * (len(line) - 1) / max(1, args.commits - 1)) for k in range(args.commits)]
     chosen = [line[place] for place in sorted(set(places), reverse=True)]
-    flags = [*FLAGS, "--num_warmup_batches=5", f"--num_batches={own.batches}"]
+    flags = [*FLAGS, "--num_warmup_batches=5", f"--num_batches={args.batches}"]
     with tempfile.TemporaryDirectory() as place:
         trees = {commit: Path(place, commit[:12]) for commit in chosen}
         try:
             for commit, tree in trees.items():
                 _git("worktree", "add", "--detach", "--quiet", str(tree), commit)
-            for turn in range(1, own.processes + 1):
+            for turn in range(1, args.processes + 1):
                 for commit, tree in trees.items() if turn % 2 else reversed(trees.items()):
                     for kernel in KERNELS:
-                        result = own.out.resolve() / commit[:12] / f"{kernel}{f'.r{turn}' if turn > 1 else ''}.json"
+                        result = args.out.resolve() / commit[:12] / f"{kernel}{f'.r{turn}' if turn > 1 else ''}.json"
                         _run(tree, result, [f"--encoder_type={kernel}", *flags])
-                print(f"{turn}/{own.processes} rounds", file=sys.stderr)
+                print(f"{turn}/{args.processes} rounds", file=sys.stderr)
         finally:
             for tree in trees.values():
                 subprocess.run(["git", "-C", HERE, "worktree", "remove", "--force", tree], check=False)
-    return history.add([own.out / commit[:12] for commit in chosen if (own.out / commit[:12]).is_dir()], own.history)
+    return history.add([args.out / commit[:12] for commit in chosen if (args.out / commit[:12]).is_dir()], args.history)
 
 
 def _git(*words: str) -> str:

@@ -60,8 +60,8 @@ def row(tail: str, between: float, k: int, n: int, correlation: float) -> list[s
         widths.append([ratio.half_width for ratio in ratios])
         low, high = np.quantile(plain(rng, sides[1]) - plain(rng, sides[0]), [0.025, 0.975], axis=0)
         plain_hits += (low <= 0) & (high >= 0)
-    shares = [[f"{hit / FLAGS.repetitions:.1%}" for hit in each] for each in (hits, plain_hits)]
-    width = [f"{each:.1%}" for each in np.median(widths, axis=0)]
+    shares = [[f"{hit / FLAGS.repetitions:.1%}" for hit in method] for method in (hits, plain_hits)]
+    width = [f"{median:.1%}" for median in np.median(widths, axis=0)]
     return [tail, f"{between:.1%}", str(k), str(n), f"{correlation:g}", *shares[0], *width, *shares[1]]
 
 

@@ -123,11 +123,11 @@ def sweep(
 def load(folder: str | Path) -> Rows:
     """The run records of a folder as rows: a sequence, with `to_records()` and, where pandas is, `to_pandas()`.
 
-    In a notebook, the rows show as a table.
+    A notebook shows the rows as a table.
 
     Raises:
       OSError: if the folder cannot be read.
-      ValueError: if it has no run records; names subfolders that have some.
+      ValueError: if it has no run records; the message names subfolders that have some.
     """
     from rnn_scaling.analysis import folder_rows
 

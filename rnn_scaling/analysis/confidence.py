@@ -105,10 +105,10 @@ class Interval:
         return dataclasses.replace(self, value=value, low=low, high=high, standard_error=error, by_digits=by_digits)
 
     def inverse(self, factor: float = 1.0) -> Interval:
-        """The interval of `factor` (> 0) / the number: its ends change places, and its relative error stays."""
-        own = self.scaled(factor / self.value**2)  # value and errors
+        """The interval of `factor` (> 0) divided by the number; the relative error stays the same."""
+        scaled = self.scaled(factor / self.value**2)  # value and errors
         low, high = (None, None) if self.ends is None else (factor / self.ends[1], factor / self.ends[0])
-        return dataclasses.replace(own, low=low, high=high)
+        return dataclasses.replace(scaled, low=low, high=high)
 
     def shifted(self, by: float) -> Interval:
         """The number and its ends, all moved."""

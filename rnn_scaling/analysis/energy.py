@@ -1,4 +1,4 @@
-"""What the machines of a run used, by their own counters: each machine counts once, whatever ran on it."""
+"""Energy of a run from the counters of its machines. Each machine counts once, however many processes it ran."""
 
 import math
 from collections import defaultdict
@@ -6,11 +6,11 @@ from collections import defaultdict
 from rnn_scaling.records.parts import Energy
 from rnn_scaling.records.record import RunRecord
 
-MOST_PAUSES = 1.1  # seconds that were watched / those of the batches, up to which their power counts as the same
+MOST_PAUSES = 1.1  # measured seconds / seconds of the batches; above it, the average power is not that of the batches
 
 
 def of_run(run: RunRecord) -> tuple[float | None, str]:
-    """Joules per item, and what was measured and what was not; None where its machines have no common counters."""
+    """(joules per item, what was measured and what was not); None if the machines have different counters, or none."""
     throughput, of_machines = run.throughput, defaultdict[str, list[Energy]](list)
     for machine, energy in (
         [(run.workers.machine(rank), rank.energy) for rank in run.workers.ranks] if run.workers else [("", run.energy)]
@@ -19,13 +19,13 @@ def of_run(run: RunRecord) -> tuple[float | None, str]:
     if throughput is None or not throughput.items or not throughput.seconds:
         return None, ""
     watts, sources = 0.0, set()
-    for told in of_machines.values():
-        power = {name: joules / energy.seconds for energy in told for name, joules in energy.joules.items()}
-        if not power or max(energy.seconds for energy in told) > MOST_PAUSES * throughput.seconds:
+    for energies in of_machines.values():
+        power = {name: joules / energy.seconds for energy in energies for name, joules in energy.joules.items()}
+        if not power or max(energy.seconds for energy in energies) > MOST_PAUSES * throughput.seconds:
             return None, ""
         watts += math.fsum(power.values())
         lacking = {
-            _kind(name): why for energy in told for name, why in energy.not_measured.items() if name not in power
+            _kind(name): why for energy in energies for name, why in energy.not_measured.items() if name not in power
         }
         parts = [f"measured: {', '.join(dict.fromkeys(map(_kind, power)))}"]
         sources.add("; ".join([*parts, *(f"not measured: {kind} ({why})" for kind, why in lacking.items())]))

@@ -55,7 +55,7 @@ class Rows(Sequence[Row]):
         return f"<table><tr>{''.join(f'<th>{name}</th>' for name in SHOWN)}</tr>{body}</table>{more}"
 
     def _titles(self) -> list[str]:
-        """The title of each row's series, as reports of its machine have it."""
+        """The title of each row's series, as in the report of its machine."""
         of_machines: dict[str, list[Row]] = {}
         for machine, row in zip(self.machines, self.rows):
             of_machines.setdefault(machine, []).append(row)
@@ -83,7 +83,7 @@ class Rows(Sequence[Row]):
 
 
 def _cells(machine: str, title: str, row: Row) -> list[str]:
-    """What a notebook shows of a row; a failed one has no numbers."""
+    """The cells of a row in a notebook; a failed row has no numbers."""
     rate, efficiency = row.rate, row.metric(EFFICIENCY)
     ends = rate.ends if rate else None
     return [
@@ -129,7 +129,7 @@ def load(path: str | Path) -> Rows:
 
     Raises:
       OSError: if the folder cannot be read.
-      ValueError: if it has no run records; names subfolders that have some.
+      ValueError: if it has no run records; the message names subfolders that have some.
     """
     files = folders.read(Path(path))
     if not files.runs:

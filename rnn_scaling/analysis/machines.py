@@ -31,7 +31,7 @@ def machine(run: RunRecord) -> Machine:
 
 
 def nodes(run: RunRecord) -> int:
-    """How many machines the processes of a run were on; 1 where it does not tell."""
+    """The number of machines of a run; 1 if unknown."""
     workers = run.workers
     return max(1, len({workers.machine(rank) for rank in workers.ranks})) if workers else 1
 

@@ -1,7 +1,7 @@
 """The table of metrics: what is new is one row, and every table, file, picture and `compare --metric` has it.
 
-A name or title says "items", or "item", where the unit of what a run counts stands: items_per_second of words is
-words_per_second. It says "money" where the currency of machines.toml stands.
+"items", "item" and "money" in a name or title are placeholders for the unit of the run and the currency of
+machines.toml: items_per_second of words is words_per_second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ITEMS, MONEY = "items", "money"
 BILLION = 1e9
 MOST_LETTERS = 60  # of a unit in a name
 STEP_TIME, LATENCY = "step time", "latency"  # of a run that trains, and of one that decodes or evaluates
-BATCHES_NEEDED = {50: 2, 95: 20, 99: 100}  # percentile of step times -> measured batches of a run, one of them above it
+BATCHES_NEEDED = {50: 2, 95: 20, 99: 100}  # percentile of step times -> batches of a run with one above it
 GIB = 2**30
 
 
@@ -200,7 +200,7 @@ def _accuracy(measured: Measured) -> Interval | None:
 
 
 def is_inference(runs: Iterable[RunRecord]) -> bool:
-    """Whether runs decode or evaluate, so that the time of a batch is a latency."""
+    """Whether the runs decode or evaluate: the time of a batch is then called latency."""
     return any(run.config.get("decode") or run.config.get("forward_only") for run in runs)
 
 
@@ -216,12 +216,12 @@ def _sentences_per_second(measured: Measured) -> Interval | None:
 
 
 def step_times(run: RunRecord) -> Sequence[float]:
-    """Seconds of each measured batch; none from a log, whose lines may cover several batches."""
+    """Seconds of each measured batch; empty for a log, because its lines may cover several batches."""
     return () if run.log_format else run.batches.seconds[run.batches.warmup :]
 
 
 def _percentile(needed: int) -> Compute:
-    """The seconds that all but one of `needed` batches stay within; None where a run has fewer batches."""
+    """The percentile 1 - 1/`needed` of the step times; None if a run has fewer batches than `needed`."""
 
     def compute(measured: Measured) -> Interval | None:
         import statistics
@@ -235,14 +235,14 @@ def _percentile(needed: int) -> Compute:
 
 
 def _of_all_nodes(measured: Measured, name: str) -> float:
-    """A number of machines.toml for all nodes of the runs; 0 where it is not known."""
+    """A value of machines.toml, summed over the nodes of the runs; 0 if unknown."""
     from rnn_scaling.analysis.machines import nodes
 
     return getattr(measured.priced, name) * nodes(measured.runs[0]) if measured.priced and measured.runs else 0.0
 
 
 def _items_per_money(measured: Measured) -> Interval | None:
-    """Items for one unit of the currency; the price counts as exact."""
+    """Items per unit of the currency; the price is exact."""
     price = _of_all_nodes(measured, "price_per_hour")
     return measured.rate.scaled(3600 / price) if measured.rate and price else None
 
@@ -253,14 +253,15 @@ def _money_per_billion(measured: Measured) -> Interval | None:
 
 
 def _energy_per_item(measured: Measured) -> Interval | None:
-    """Joules per item: measured, else by the power that machines.toml states, which `kind` says."""
+    """Joules per item, measured or from the power in machines.toml; `kind` says which."""
     from rnn_scaling.analysis import energy
 
     used = [energy.of_run(run) for run in measured.runs]
     sources = {source for _, source in used}
     value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
     if value is None and measured.rate and (power_w := _of_all_nodes(measured, "power_w")):
-        value, sources = measured.rate.inverse(power_w), {f"not measured: by the stated power of {power_w:g} W"}
+        value = measured.rate.inverse(power_w)
+        sources = {f"not measured: estimated from a stated power of {power_w:g} W"}
     return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
 
 

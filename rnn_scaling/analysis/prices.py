@@ -1,4 +1,4 @@
-"""What machines cost and how much power they take: machines.toml, and which of its machines made a run."""
+"""Prices and powers of machines: reads machines.toml and finds the machine of a run."""
 
 import dataclasses
 import sys
@@ -21,7 +21,7 @@ DEFAULT = Path("machines.toml")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PricedMachine(Part):
-    """One [[machine]] of the file; docs/machines.md describes the keys. Empty or 0: the file does not say."""
+    """One [[machine]] of the file; docs/machines.md describes the keys. Empty or 0: not in the file."""
 
     name: Name
     cpu: Name = ""
@@ -35,14 +35,14 @@ class PricedMachine(Part):
 
 @dataclasses.dataclass(frozen=True)
 class PriceList:
-    """The machines of a file. `chosen`: made all runs, whatever their records say."""
+    """The machines of a file. `chosen`: the machine of all runs, without matching."""
 
     source: str = ""
     machines: tuple[PricedMachine, ...] = ()
     chosen: PricedMachine | None = None
 
-    def of(self, run: RunRecord) -> PricedMachine | None:
-        """The machine that made a run; None if no machine matches. Refusal if several match equally well."""
+    def match(self, run: RunRecord) -> PricedMachine | None:
+        """The machine of a run; None if no machine matches. Raises Refusal if several match equally well."""
         fits = {priced.name: _fit(priced, run) for priced in self.machines if not self.chosen}
         best = [priced for priced in self.machines if 0 < fits.get(priced.name, 0) == max(fits.values())]
         if len(best) > 1:
@@ -52,16 +52,16 @@ class PriceList:
         return best[0] if best else self.chosen
 
     def unmatched(self, runs: Sequence[RunRecord]) -> list[str]:
-        """A line for each machine of these runs that the file does not have."""
-        names = dict.fromkeys(machine(run).name for run in runs if self.machines and self.of(run) is None)
-        return [f"{self.source} has no machine for {name}: its runs get no costs; --machine=NAME" for name in names]
+        """A warning for each machine of these runs that the file does not have."""
+        names = dict.fromkeys(machine(run).name for run in runs if self.machines and self.match(run) is None)
+        return [f"{self.source} has no machine for {name}: its runs have no costs; choose --machine=NAME" for name in names]
 
 
 NO_PRICES = PriceList()
 
 
 def _fit(priced: PricedMachine, run: RunRecord) -> int:
-    """How many keys of the file match the run; 0: it is another machine. One without GPU keys has no GPUs."""
+    """The number of matching keys; 0 for another machine. A machine without GPU keys has no GPUs."""
     cpu, gpus = (machine(run).cpu or "").lower(), [gpu.lower() for gpu in machine(run).gpus]
     matches = {
         "cpu": priced.cpu.lower() in cpu,
@@ -74,11 +74,11 @@ def _fit(priced: PricedMachine, run: RunRecord) -> int:
 
 
 def read(path: Path | None, names: str = "", num_folders: int = 1) -> list[PriceList]:
-    """The price list of each folder of runs; a Refusal has a line for each mistake.
+    """The price list of each folder of runs. Raises Refusal with a line for each mistake.
 
     Args:
       path: the file; None: machines.toml in the current folder, if there is one.
-      names: of the machine of all folders, or of each folder's, separated by commas; empty: matched by the records.
+      names: the machine of all folders, or of each, separated by commas; empty: matched by the records.
     """
     if path is None and not DEFAULT.exists() and not names:
         return [NO_PRICES] * num_folders
@@ -88,7 +88,7 @@ def read(path: Path | None, names: str = "", num_folders: int = 1) -> list[Price
     if unknown := [name for name in chosen if name and name not in machines] or chosen[num_folders:]:
         known = ", ".join(machines) or "no machine"
         raise entry.Refusal(
-            f"--machine={names}: expected one machine, or one for each folder, of {known}; not {unknown[0]}"
+            f"--machine={names}: expected one name, or one per folder, out of {known}; got {unknown[0]}"
         )
     return [PriceList(str(path), tuple(machines.values()), machines.get(name)) for name in chosen]
 
@@ -101,7 +101,7 @@ def _machines(path: Path) -> list[PricedMachine]:
     except (ValueError, RecursionError) as e:
         raise entry.Refusal(f"{path}: not TOML ({' '.join(str(e).split())}); docs/machines.md shows a file") from None
     tables = content.pop("machine", [])
-    faults = [f"{key}: unknown key; every machine is a table [[machine]]" for key in content]
+    faults = [f"{key}: unknown key; write each machine as a table [[machine]]" for key in content]
     if not isinstance(tables, list):
         faults, tables = [*faults, "machine: expected tables, written as [[machine]]"], []
     machines: list[PricedMachine] = []
@@ -118,15 +118,15 @@ def _machines(path: Path) -> list[PricedMachine]:
     return machines
 
 
-def _faults(priced: PricedMachine, others: Sequence[PricedMachine]) -> list[str]:
-    """What is wrong with a machine, next to those before it in the file."""
+def _faults(priced: PricedMachine, earlier: Sequence[PricedMachine]) -> list[str]:
+    """What is wrong with a machine, given those before it in the file."""
     keys = [field.name for field in dataclasses.fields(priced) if field.name != "further"]
     faults = [f"unknown key {key}; expected {', '.join(keys)}" for key in priced.further or ()]
-    if "," in priced.name or priced.name in [other.name for other in others]:
-        faults.append("expected a name of its own, without a comma; rename the machine")
+    if "," in priced.name or priced.name in [known.name for known in earlier]:
+        faults.append("expected a unique name without a comma; rename the machine")
     if bool(priced.price_per_hour) != bool(priced.currency):
         faults.append('price_per_hour and currency belong together; give both, such as 0.714 and "USD"')
-    if different := {other.currency for other in others if priced.currency and other.currency} - {priced.currency}:
+    if different := {known.currency for known in earlier if priced.currency and known.currency} - {priced.currency}:
         faults.append(
             f"currency is {priced.currency}, other machines have {different.pop()}; convert the prices to one"
         )

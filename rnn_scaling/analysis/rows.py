@@ -63,7 +63,7 @@ class Row:
     scatter: Scatter | None = None  # of processes, where its rate shares that with other rows; None: its own
     fixed_total: int | None = None  # samples a step of all devices, where rows of another trainer share it
     facts: separation.Facts = ()  # what tells its runs from others of the same options, which are no repeats of them
-    priced: PricedMachine | None = None  # the machine of its runs with its price; None: not known
+    priced: PricedMachine | None = None  # the machine of its runs in machines.toml; None: unknown
 
     @property
     def baseline(self) -> Row | None:
@@ -308,7 +308,7 @@ def _rows(records: Sequence[RunRecord], prices: PriceList) -> list[Row]:
             key + facts,
             fixed_total=next((totals[i] for i in reversed(indices) if totals[i]), None),
             facts=facts,
-            priced=next((priced for i in indices if (priced := prices.of(records[i]))), None),
+            priced=next((priced for i in indices if (priced := prices.match(records[i]))), None),
         )
         for (key, facts), indices in groups.items()
     ]

@@ -54,7 +54,7 @@ class CompareOptions:
     machines: Path | None = option(
         None, "with --across: file of prices (default: machines.toml, if it exists)", shown="FILE"
     )
-    machine: str = option("", "with --across: machine in --machines; or one for each folder", shown="NAME,...")
+    machine: str = option("", "with --across: a name in --machines for all folders, or one per folder", shown="NAME,...")
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
     )
@@ -79,7 +79,7 @@ def main(words: Sequence[str]) -> int:
     if options.across and (options.paired or options.metric != metrics.RATE.name):
         raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
     if not options.across and (options.machines or options.machine):
-        raise entry.Refusal("--machines and --machine are prices of machines; add --across=machine, or leave them out")
+        raise entry.Refusal("--machines and --machine need --across=machine; add it, or omit them")
     listed = prices.read(options.machines, options.machine, 2) if options.across else ()
     question = judgement.Question(
         *(options.metric, options.paired, options.max_regression, accepted, options.across), prices=listed

@@ -1,4 +1,4 @@
-"""python -m rnn_scaling history add|import|show|check: results kept per commit, and where the rate changed."""
+"""python -m rnn_scaling history add|import|show|check: results per commit, and where the rate changed."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 FOLDER = Path("history")
 USAGE = """\
-Keeps results per commit, date and machine in a folder that git can hold, and shows where the rate changed.
+Keeps results per commit, date and machine in a folder that git can track, and shows where the rate changed.
 
     ./run.sh history add results/mine --label="new loop"
     ./run.sh history import results          the same for all subfolders
     ./run.sh history show                    table, steps, history.html, .csv, .json, .png
     ./run.sh history check --max_regression=5%
 
-`add` writes one small file for each commit and machine and never changes one. A run that is there already is not added
-again. `./run.sh sweep --history=DIR` adds its results after the report. docs/history.md has the design, the search for
-steps and its error rates.
+`add` writes one small file for each commit and machine, and skips runs that the history already has. Files are never
+changed. `./run.sh sweep --history=DIR` adds its results after the report. docs/history.md explains the search for steps
+and its error rates.
 
 Exit status of check: 0 a slow-down beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge, or wrong
-use. The others: 0 done, 1 a file cannot be written, 2 nothing to add or to show, or wrong use."""
+use. Other commands: 0 success, 1 a file cannot be written, 2 nothing to add or to show, or wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AddOptions:
-    """Add: what is kept; import has the same."""
+    """Add and import."""
 
     results: tuple[Path, ...] = flags.positional("folder of run records", shown="RESULTS", several=True)
     history: Path = option(FOLDER, "folder of the history")
-    label: str = option("", "a few words that the entries keep")
-    commit: str = option("", "what was measured, if the records do not say: a hash, a branch or HEAD")
+    label: str = option("", "text that is stored in the entries")
+    commit: str = option("", "commit that was measured, if the records have none: a hash, a branch or HEAD")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ShowOptions:
 
     folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
     output: Path | None = option(None, "folder for the files (default: DIR)", shown="DIR")
-    commit_url: str = option("", "what the address of a commit begins with (default: that of the git remote)")
+    commit_url: str = option("", "URL of commits, without the hash (default: from the git remote)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class CheckOptions:
     max_regression: float = option(
         0.05, "the largest slow-down that passes, as 5% or 0.05", parse=flags.share, shown="SHARE"
     )
-    format: str = option("text", "for the terminal, for a job's summary, or JSON", choices=("text", "markdown", "json"))
+    format: str = option("text", "terminal, job summary, or JSON", choices=("text", "markdown", "json"))
 
 
 GROUPS = {"add": AddOptions, "import": AddOptions, "show": ShowOptions, "check": CheckOptions}
@@ -68,10 +68,10 @@ GROUPS = {"add": AddOptions, "import": AddOptions, "show": ShowOptions, "check":
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    flags.answer(words[:1], USAGE, [AddOptions, ShowOptions, CheckOptions], "history")
+    flags.answer(words[:1], USAGE, [AddOptions, ShowOptions, CheckOptions], f"history {'|'.join(GROUPS)}")
     name = words[0] if words else ""
     if name not in GROUPS:
-        raise entry.Refusal(f"expected history {'|'.join(GROUPS)}, got {name or 'nothing'}; --help explains")
+        raise entry.Refusal(f"expected history {'|'.join(GROUPS)}, got {name or 'nothing'}; see history --help")
     options = flags.read(words[1:], USAGE, GROUPS[name], f"history {name}")
     if name == "show":
         return _show(options)
@@ -96,7 +96,7 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
 
     measured = commits.resolved(commit) if commit else None
     if commit and not measured:
-        raise entry.Refusal(f"--commit={commit} is no commit of the git repository in this folder; give a hash or HEAD")
+        raise entry.Refusal(f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD")
     records = [folders.read(place) for place in results]
     entry.warn(*(f"{line}; left out" for content in records for line in content.left_out))
     made = [
@@ -104,7 +104,7 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
     ]
     if not made:
         raise entry.Refusal(
-            f"{', '.join(map(str, results[:5]))}: no run that measured something; history import reads subfolders"
+            f"{', '.join(map(str, results[:5]))}: no successful run; history import also reads subfolders"
         )
     seen = history.read(folder).seen if folder.is_dir() else set()
     lines = []
@@ -164,5 +164,5 @@ def _timeline(folder: Path) -> Timeline:
     found = history.read(folder)
     entry.warn(*(f"{line}; left out" for line in found.left_out))
     if not found.entries:
-        raise entry.Refusal(f"{folder}: no entry of a history{' that can be read' if found.left_out else ''}; {again}")
+        raise entry.Refusal(f"{folder}: no {'valid ' if found.left_out else ''}entry of a history; {again}")
     return curves.timeline(found.entries)

@@ -31,8 +31,8 @@ accuracy_over_items.svg, accuracy_over_seconds.svg and the same for the loss.
 With several folders it compares the machines with that of the first folder, as compare --across=machine does. Prices
 in machines.toml (docs/machines.md) add costs, and --output then writes machines.png and machines.html: cost over speed.
 
-Subfolders are separate sets of runs and need reports of their own. Invalid records are named and left out. Files of
-these names from other programs are overwritten only with --force.
+Subfolders are not read. Invalid records are named and left out. Files of these names from other programs are
+overwritten only with --force.
 
 Exit status: 0 success, 1 nothing to report or a file cannot be written, 2 wrong usage."""
 
@@ -53,7 +53,7 @@ class ReportOptions:
     )
     target_loss: float | None = option(None, "show when runs reach this loss", minimum=1e-9)
     machines: Path | None = option(None, "file of prices (default: machines.toml, if it exists)", shown="FILE")
-    machine: str = option("", "machine in --machines; or one for each folder", shown="NAME,...")
+    machine: str = option("", "a name in --machines for all folders, or one per folder", shown="NAME,...")
     full: bool = option(False, "print all tables, remarks and the runs that would complete the analysis")
     force: bool = option(False, "overwrite files of the same names from other programs")
 
@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> int:
     if others:
         kept = {"output": options.output, "machines": options.machines, "machine": options.machine}
         if options != ReportOptions(options.folders, **kept, force=options.force and options.output is not None):
-            allowed = "only --machines, --machine, and --output with --force go with several folders"
+            allowed = "several folders allow only --machines, --machine, and --output with --force"
             raise entry.Refusal(f"{allowed}, got {len(options.folders)}; omit other options, or name one folder")
         return _machines(options)
     from rnn_scaling.analysis import prices

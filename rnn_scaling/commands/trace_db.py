@@ -83,7 +83,7 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
     with opened(options.file) as db:
         layout = layout_of(db)
         if layout is None:
-            reason = "no SQLite export of Nsight Systems; databases of nvprof are not supported"
+            reason = "not a SQLite export of Nsight Systems; databases of nvprof are not supported"
             raise TraceDbError(options.file, f"{reason} (tables: {', '.join(list(db.columns)[:5]) or 'none'})")
         span = summary.trace_span(db, layout)
         if span is None:

@@ -1,6 +1,6 @@
-"""What git says of commits: their order, dates and subjects, how many lie between two, and where they can be seen.
+"""Facts about commits from git: order, dates, subjects, the number between two, and their web address.
 
-All of it is unknown where there is no git, no repository, or no such commit, as after a history was rewritten.
+Facts are unknown without git or a repository, or if the commit is missing, for example after a rebase.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ _PAGES = {"github": "commit", "gitlab": "-/commit"}
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """A commit that the repository holds; place: in the order of history, parents first."""
+    """A commit of the repository; place: its index in the git history, parents first."""
 
     date: str  # in UTC, as 2026-01-31T12:00:00Z
     subject: str
@@ -27,7 +27,7 @@ class Known:
 
 
 def known(hashes: Sequence[str]) -> Mapping[str, Known]:
-    """The commits among these that the repository of the current folder holds."""
+    """Facts about those commits that the repository of the current folder has."""
     hashes = [name for name in dict.fromkeys(hashes) if _HASH.fullmatch(name)]
     if not hashes:
         return {}
@@ -46,7 +46,7 @@ def known(hashes: Sequence[str]) -> Mapping[str, Known]:
 
 @functools.cache
 def between(before: str, after: str) -> int | None:
-    """How many commits `after` has that `before` has not; None where the repository does not hold both."""
+    """The number of commits in before..after; None if the repository lacks one of them."""
     if not (_HASH.fullmatch(before) and _HASH.fullmatch(after)):
         return None
     count = _git("rev-list", "--count", f"{before}..{after}").strip()
@@ -54,12 +54,12 @@ def between(before: str, after: str) -> int | None:
 
 
 def resolved(name: str) -> str | None:
-    """The hash of a commit, a branch or a tag; None if there is no such."""
+    """The hash of a commit, a branch or a tag; None if it does not exist."""
     return _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}").strip() or None
 
 
 def page() -> str:
-    """What the addresses of commits begin with on the site of the remote; "" where that is not known."""
+    """URL of commits on the site of the git remote, without the hash; "" if unknown."""
     found = _REMOTE.fullmatch(_git("remote", "get-url", "origin").strip())
     site = next((part for name, part in _PAGES.items() if found and name in found[1]), "")
     return f"https://{found[1]}/{found[2]}/{site}/" if found and site else ""

@@ -1,4 +1,4 @@
-"""Energy counters of the machine: RAPL's of processors and memory through powercap, and NVML's of each GPU.
+"""Energy counters of the machine: RAPL (through powercap) for processors and memory, NVML for each GPU.
 
 Sources: Linux, Documentation/power/powercap/powercap.rst; NVML API Reference Guide, "Device Queries".
 """
@@ -14,14 +14,14 @@ from typing import Any
 from rnn_scaling.machine import nvml
 from rnn_scaling.machine.system import read_first_line
 
-# Between two looks at counters that wrap around: the smallest ones hold 65 kJ, which 500 W fill in 130 s.
+# Time between two reads of counters that overflow: the smallest hold 65 kJ, which 500 W fill in 130 s.
 INTERVAL_S = 30.0
-NEEDS_ROOT, NO_COUNTER, LOST = "not readable: needs root", "no counter", "stopped answering"
+NEEDS_ROOT, NO_COUNTER, LOST = "not readable: needs root", "no counter", "stopped responding"
 
 
 @dataclasses.dataclass
 class _Counter:
-    """One counter. unit_j: joules of 1; missing: why it has no value; wraps_at: 0: never."""
+    """One counter. unit_j: joules per count; missing: why it has no value; wraps_at: 0 if it never does."""
 
     name: str
     read: Callable[[], int | None]
@@ -33,7 +33,7 @@ class _Counter:
     answers: bool = True
 
     def look(self) -> None:
-        """Adds what was used since the last look; a counter that once does not answer is not asked again."""
+        """Adds the energy since the last read. A counter that fails once is not read again."""
         now = self.read() if self.answers else None
         if now is not None and self.last is not None:
             used = now - self.last
@@ -44,7 +44,7 @@ class _Counter:
 
 
 class EnergyMeter:
-    """Counts from `start` to `stop`. A thread looks now and then, so that no counter wraps around twice unseen."""
+    """Counts from `start` to `stop`. A thread reads the counters often enough to see every overflow."""
 
     def __init__(self, root: str = "/") -> None:
         self._root, self._began, self._seconds = root, 0.0, 0.0
@@ -53,21 +53,21 @@ class EnergyMeter:
         self._ended, self._looking = threading.Event(), threading.Lock()
 
     def find(self, gpu_ids: Sequence[str]) -> None:
-        """Finds the counters, without which nothing else happens; of the GPUs with `gpus.gpu_ids`'s names."""
+        """Finds the counters. gpu_ids: names from `gpus.gpu_ids`; without a call, nothing is measured."""
         self._api = nvml.start() if gpu_ids else None
         self._counters = [*_of_processors(self._root)] or [_Counter("package", lambda: None, 0.0, NO_COUNTER)]
         if gpu_ids:
             self._counters += [*_of_gpus(self._api, gpu_ids)] or [_Counter("GPU", lambda: None, 0.0, NO_COUNTER)]
 
     def start(self) -> None:
-        """To be called before the first measured batch."""
+        """Call it before the first measured batch."""
         self._look()
         self._began = time.perf_counter()
         if any(counter.wraps_at for counter in self._counters):
             threading.Thread(target=self._keep_looking, name="energy", daemon=True).start()
 
     def stop(self) -> None:
-        """To be called after the last one, and where the run ends before that."""
+        """Call it after the last batch, also if the run ends early."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -78,7 +78,7 @@ class EnergyMeter:
             nvml.ask(self._api, "nvmlShutdown")
 
     def read(self) -> dict[str, Any] | None:
-        """As the fields of a `records.parts.Energy`; None: the machine has no counters, or `start` was not reached."""
+        """The fields of a `records.parts.Energy`; None without counters, or if `start` was not called."""
         if not self._seconds or not any(counter.answers or counter.missing != NO_COUNTER for counter in self._counters):
             return None
         missing = {counter.name: counter.missing for counter in self._counters if not counter.answers}
@@ -96,7 +96,7 @@ class EnergyMeter:
 
 
 def _of_processors(root: str) -> Iterator[_Counter]:
-    """Packages, and the memory of each where it has a counter of its own, which the package does not count."""
+    """Packages, and the memory of each that has a separate counter. The package does not include it."""
     for zone in sorted(Path(root, "sys/class/powercap").glob("intel-rapl:*")):  # AMD's processors too
         name = read_first_line(f"{zone}/name") or ""
         if name == "dram":

@@ -14,7 +14,7 @@ from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 
 NOT_TOLD = "items"  # the unit of a run that did not get so far as to tell it
 GROWING = "num_devices"  # in which the runs of a configuration may differ
-MOST_NAMED = 5  # folders of an error
+MOST_NAMED = 5  # folders that an error names
 ANEW = "Delete it, and the same sweep makes the run again"
 
 
@@ -141,7 +141,7 @@ def subfolders_with_records(folder: Path) -> list[Path]:
 
 
 def elsewhere(folder: Path) -> str:
-    """Where there are runs instead, to end the message about a folder without; empty if there are none."""
+    """The end of an error about a folder without runs: subfolders that have some; "" if there are none."""
     inside = subfolders_with_records(folder)
     more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
     return f"; there are some in {', '.join(map(str, inside[:MOST_NAMED]))}{more}" if inside else ""

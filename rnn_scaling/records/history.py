@@ -1,7 +1,7 @@
-"""The entries of a history: one small JSON file for each commit and machine, written once and never changed.
+"""Entries of a history: one small JSON file for each commit and machine, written once and never changed.
 
-The name of a file is MEASURED-COMMIT-DIGEST.json. It follows from the content, so that two writers never collide,
-merges have no conflicts, and an edited entry is noticed.
+The file name MEASURED-COMMIT-DIGEST.json follows from the content. Two writers therefore never collide, merges have no
+conflicts, and an edited entry is detected.
 """
 
 import dataclasses
@@ -21,14 +21,14 @@ from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.history/1"
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # in UTC: as texts they are in their order
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # UTC, so that text order is time order
 HASH = re.compile(r"[0-9a-f]{7,64}")
-SHORT, SHORTEST = 12, 8  # letters of a commit or a digest in the name of a file, and on a page
+SHORT, SHORTEST = 12, 8  # characters of a commit or digest in file names, and on pages
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Machine(Part):
-    """On which it was measured; entries are compared if all of this is equal."""
+    """The machine of an entry. Entries are compared if all fields are equal."""
 
     name: Name
     cpu: Name | None = None
@@ -38,7 +38,7 @@ class Machine(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Part):
-    """What was measured; diff: a digest of what was changed since; date and subject are None where git did not tell."""
+    """The measured commit; diff: digest of uncommitted changes; date and subject: None if git did not know them."""
 
     hash: Name
     modified: bool = False
@@ -49,10 +49,10 @@ class Commit(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration(Part):
-    """One configuration: options that differ from the defaults, and numbers of each process in their order of time."""
+    """Options that differ from the defaults, and the values of each process, in order of time."""
 
     options: Mapping[str, Any]
-    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # that tell runs of the same options apart
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # that distinguish runs with the same options
     unit: Name
     num_devices: PositiveCount
     rates: tuple[Length, ...]
@@ -65,7 +65,7 @@ class Configuration(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Part):
-    """What was measured of one commit on one machine; `measured`: when its first run started."""
+    """The results of one commit on one machine; `measured`: when the first run started."""
 
     schema: Name = SCHEMA
     label: Name = ""
@@ -77,20 +77,20 @@ class Entry(Part):
 
     @property
     def name(self) -> str:
-        """The commit in short, with a + if it was changed; the time of measuring where no commit is known."""
+        """The short commit, with + for uncommitted changes; without a commit, the time of measurement."""
         if self.commit is None:
             return self.measured or "unknown"
         return f"{self.commit.hash[:SHORTEST]}{'+' if self.commit.modified else ''}"
 
     @property
     def source(self) -> tuple[str, str | None, str]:
-        """What its runs have in common: commit, changes since, machine."""
+        """What its runs share: commit, uncommitted changes, machine."""
         return (self.commit.hash, self.commit.diff, self.machine.name) if self.commit else ("", None, self.machine.name)
 
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The entries of a folder, and a line for each file that is left out."""
+    """The entries of a folder, and a message for each file that is left out."""
 
     entries: tuple[Entry, ...]
     left_out: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class History:
 
 
 def read(folder: Path) -> History:
-    """Every entry of a folder; a run that several entries hold counts once. Raises OSError if it cannot be read."""
+    """All entries of a folder; a run in several entries counts once. Raises OSError if the folder cannot be read."""
     entries: list[Entry | None] = []
     left_out, others = [], 0
     seen: set[Any] = set()
@@ -112,14 +112,14 @@ def read(folder: Path) -> History:
         except (OSError, ValueError) as e:
             left_out.append(f"{path}: {getattr(e, 'strerror', None) or e}")
     if others:
-        left_out.append(f"{folder}: {others} JSON file{'s' if others > 1 else ''} of another kind")
+        left_out.append(f"{folder}: {others} JSON file{'s' if others > 1 else ''} without a history entry")
     return History(tuple(filter(None, entries)), tuple(left_out), seen)
 
 
 def unseen(new: Entry, seen: set[Any]) -> Entry | None:
-    """The entry without runs that are in `seen`, to which it adds its own; None if there are none.
+    """The entry without runs that are in `seen`, or None if nothing is left. Adds its runs to `seen`.
 
-    A run is known by its rate: no two processes have the same to the last digit.
+    A run is identified by its rate, because no two processes agree in all digits.
     """
     kept = []
     for part in new.configurations:
@@ -134,7 +134,7 @@ def unseen(new: Entry, seen: set[Any]) -> Entry | None:
 
 
 def write(new: Entry, folder: Path) -> Path:
-    """Writes an entry whole or not at all; raises OSError."""
+    """Writes an entry completely or not at all. Raises OSError."""
     fields = encode(new)
     commit = new.commit.hash[:SHORT] if new.commit else "none"
     path = folder / f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}-{_digest(fields)}.json"
@@ -143,12 +143,12 @@ def write(new: Entry, folder: Path) -> Path:
 
 
 def _digest(fields: Mapping[str, Any]) -> str:
-    """Of the content, however it is spelled: git may change ends of lines."""
+    """A digest of the content, not of the bytes, because git may change line endings."""
     return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:SHORT]
 
 
 def _read_one(path: Path) -> Entry:
-    """Raises OSError, or a ValueError that says in one line why the file is no entry."""
+    """Raises OSError, or a ValueError with one line that says why the file is not an entry."""
     try:
         fields = input_files.parse_json(input_files.read_bytes(path).decode("utf-8-sig"))
     except UnicodeDecodeError:
@@ -156,16 +156,16 @@ def _read_one(path: Path) -> Entry:
     if not isinstance(fields, dict) or (schema := fields.get("schema")) != SCHEMA:
         raise ValueError(f"expected schema {SCHEMA}, got {entry.plain(schema)}; a newer version of this suite reads it")
     if not path.stem.endswith(f"-{_digest(fields)}"):
-        raise ValueError("edited after it was written, or renamed; `git log` finds the original")
+        raise ValueError("edited or renamed after it was written; `git log` finds the original")
     faults: list[str] = []
     found: Entry | None = decode(Entry, fields, "", faults)
     if found is None or not _is_plausible(found):
-        raise ValueError(". ".join(faults[:3]) or "its times, hash, sizes or numbers of processes are impossible")
+        raise ValueError(". ".join(faults[:3]) or "invalid times, hash, sizes or numbers of processes")
     return found
 
 
 def _is_plausible(found: Entry) -> bool:
-    """What types do not say."""
+    """Checks that types cannot express."""
     commit, parts = found.commit, found.configurations
     times = [found.measured, commit.date if commit else None]
     sizes = [part.options.get(name, 1) for part in parts for name in scale.AXES]

@@ -76,10 +76,10 @@ class Memory(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Energy(Part):
-    """What the machine of a process used during the measured batches, by counter; not_measured: counter -> why."""
+    """Energy of the process's machine during the measured batches; not_measured: counter -> reason."""
 
     joules: Mapping[str, Joules]
-    seconds: Seconds  # that were watched
+    seconds: Seconds  # between the first and the last read
     not_measured: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -61,7 +61,7 @@ def tell(report: Report, format: str = "text", answer: Callable[[Report], str] |
 
 
 def judged(before: Path, after: Path, question: Question) -> Report:
-    """Both sets of runs compared; a Refusal if there is nothing to compare."""
+    """Reads and compares two sets of runs. Raises Refusal if there is nothing to compare."""
     try:
         sides = judgement.read(before, after)
         entry.warn(*(f"{line}; left out" for side in sides for line in side.left_out))
@@ -73,10 +73,10 @@ def judged(before: Path, after: Path, question: Question) -> Report:
 
 
 def tell_machines(reports: Sequence[Report], output: Path | None = None, force: bool = False) -> int:
-    """Prints the comparisons of one machine with each other one, and which is cheapest; returns the exit status.
+    """Prints the comparisons of the first machine with all others, and the cheapest; returns the exit status.
 
     Args:
-      output: a folder for files of cost and speed; None: no file.
+      output: folder for the files of cost and speed; None: no files.
     """
     costs = [*{(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}.values()]
     if output is not None and not costs:
@@ -173,7 +173,7 @@ def _change(ratio: Interval | None) -> str:
 
 
 def _step_times(report: Report) -> tuple[tuple[Grid, ...], tuple[Statement, ...]]:
-    """The table of the step times, and why it lacks percentiles."""
+    """The table of step times, and a note if percentiles are missing."""
     known = [result for result in report.results if any(change.ratio for change in result.step_times)]
     lines = [[result.label, *(_change(change.ratio) for change in result.step_times)] for result in known]
     if not known:
@@ -222,8 +222,8 @@ def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Secti
     }
     titled = [Section(title, notes=tuple(entries)) for title, entries in notes.items() if entries]
     priced = [machine_costs.section(report.machine_costs)] if report.machine_costs else []
-    step_times, notes_of_them = _step_times(report)
-    return [Section("", (_table(report, names), *step_times), notes_of_them), *priced, *titled]
+    step_times, remarks = _step_times(report)
+    return [Section("", (_table(report, names), *step_times), remarks), *priced, *titled]
 
 
 def _difference(entry: LabelledDifference, total: int) -> str:

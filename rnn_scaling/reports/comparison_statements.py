@@ -11,17 +11,17 @@ from rnn_scaling.analysis.confidence import ORDERED, Interval
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import has_interval
 
-MOST_STEP_TIMES = 3  # configurations whose step times are stated
+MOST_STEP_TIMES = 3  # sentences about step times
 SCOPES = {PER_DEVICE: "Per device", ALL_DEVICES: "With all devices"}
 
 
 def verdict(report: Report) -> list[Statement]:
-    """The answer, one for each scope where machines are compared, and step times that changed alone."""
+    """The answer (for machines, one per scope), and step times that changed although the metric did not."""
     return [*_verdict(report), *step_times(report, (report.before, report.after))]
 
 
 def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statement]:
-    """The highest percentile of the step time that changed where the metric did not, the largest changes first."""
+    """The highest percentile that changed in each configuration whose metric did not, largest changes first."""
     highest = []
     for result in report.results:
         shown = [(change.percentile, change.ratio) for change in result.step_times if change.is_shown]
@@ -39,7 +39,7 @@ def _step_time(report: Report, names: Sequence[str], label: str, percentile: int
 
 
 def _verdict(report: Report) -> list[Statement]:
-    """The answer; of machines, which is cheapest too, where prices are known."""
+    """The answer; for machines with prices, also the cheapest."""
     if report.machines:
         made = [statement for scope in SCOPES for statement in _of_scope(report, scope)]
         return [*made, *costs.statements(report.machine_costs)]

@@ -111,11 +111,11 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
 
 
 def _cost(summary: Summary, series: Sequence[SeriesSummary]) -> list[Statement]:
-    """The lowest cost, where the machines have prices; of the series that train one model, where there are such."""
+    """The lowest cost, if the machines have prices; among series that train one model, if there are any."""
     of_one = [member for member in series if registry.trains_one_model(member.mode)] or series
     rows = [row.row for member in of_one if not member.num_diverged for row in member.rows]
     costs = [(cost, row, row.priced) for row in rows if (cost := row.metric(COST)) and row.priced]
-    for cost, row, priced in sorted(costs, key=lambda each: each[0].value)[:1]:
+    for cost, row, priced in sorted(costs, key=lambda item: item[0].value)[:1]:
         values = {"cost": interval_values(cost), "currency": priced.currency, "machine": priced.name}
         title = summary.row_titles[row]
         return [Statement("lowest-cost", title, {**values, "unit": row.unit, "devices": row.devices})]

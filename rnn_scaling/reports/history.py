@@ -1,4 +1,4 @@
-"""A history -> the table and the steps for a terminal, CSV and JSON."""
+"""Renders a history for the terminal, as CSV and as JSON."""
 
 import csv
 import io
@@ -18,11 +18,11 @@ from rnn_scaling.reports.wording import sentences
 SCHEMA = "rnn_scaling.history_report/1"
 BARS = "▁▂▃▄▅▆▇█"
 MOST_BARS = 16
-ENOUGH = 16  # entries from which on a step of 5 % is found: docs/history.md
+ENOUGH = 16  # entries that a reliable search for steps of 5 % needs: docs/history.md
 
 
 def lead(shown: Timeline) -> list[Statement]:
-    """What the history holds."""
+    """The size of the history."""
     entries = shown.entries
     days = sorted(entry.measured[:10] for entry in entries if entry.measured) or ["unknown"]
     values = {
@@ -38,7 +38,7 @@ def lead(shown: Timeline) -> list[Statement]:
 
 
 def step_statements(curve: Curve, step: Step) -> list[Statement]:
-    """How much a curve changed, with which commits, and which versions changed too."""
+    """The size of a step, its commits, and the versions that changed with it."""
     ends = step.change.ends or (step.change.value,) * 2
     commit = step.after.commit
     values = {
@@ -54,7 +54,7 @@ def step_statements(curve: Curve, step: Step) -> list[Statement]:
 
 
 def paragraphs(shown: Timeline) -> list[list[Statement]]:
-    """What the history holds, a paragraph for each step, and what the search for them rests on."""
+    """The size of the history, a paragraph for each step, and remarks on the search for steps."""
     longest = max(shown.curves, key=lambda curve: len(curve.points))
     remarks = []
     if len(longest.points) > 2:
@@ -81,7 +81,7 @@ def table(shown: Timeline) -> Grid:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The latest values as bars from the lowest to the highest."""
+    """The latest values as a text chart, scaled from the lowest to the highest."""
     few = values[-MOST_BARS:]
     low, width = min(few), max(few) - min(few)
     return "".join(BARS[round((len(BARS) - 1) * (value - low) / width) if width else 0] for value in few)
@@ -92,7 +92,7 @@ def rate(point: Point) -> str:
 
 
 def text(shown: Timeline) -> str:
-    """For the terminal."""
+    """The text for the terminal."""
     lines = [markdown([Section("", (table(shown),))]), *map(sentences, paragraphs(shown)), ""]
     return escaped("\n".join(lines))
 
@@ -122,9 +122,10 @@ def _flat(curve: Curve, k: int, point: Point) -> dict[str, Any]:
 
 
 def to_json(shown: Timeline) -> bytes:
-    """Everything, for a program."""
-    said = [statement.data() for paragraph in paragraphs(shown) for statement in paragraph]
-    content = {"schema": SCHEMA, "statements": said, "curves": [*map(_curve, shown.curves)], "points": points(shown)}
+    """All statements, curves and points as JSON."""
+    statements = [statement.data() for paragraph in paragraphs(shown) for statement in paragraph]
+    curves = [*map(_curve, shown.curves)]
+    content = {"schema": SCHEMA, "statements": statements, "curves": curves, "points": points(shown)}
     return input_files.json_text(content).encode()
 
 

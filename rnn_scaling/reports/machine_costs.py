@@ -15,23 +15,23 @@ from rnn_scaling.reports.wording import sentences
 
 
 def section(costs: Sequence[MachineCost]) -> Section:
-    """A line for each machine and series; the prices of all have one currency."""
+    """A line for each machine and series. All prices have the same currency."""
     rate, cost = _metrics(costs)
     columns: Columns = {
-        "Machine (runs)": lambda each: f"{each.machine} ({each.folder})",
-        "Series": lambda each: each.series,
-        "Devices": lambda each: str(each.devices),
-        rate.title.capitalize(): lambda each: plus_minus(each.rate, rate.digits),
-        f"{cost.unit} per hour": lambda each: f"{each.nodes} x {each.price:g}" if each.nodes > 1 else f"{each.price:g}",
-        cost.column: lambda each: plus_minus(each.cost, cost.digits),
+        "Machine (runs)": lambda row: f"{row.machine} ({row.folder})",
+        "Series": lambda row: row.series,
+        "Devices": lambda row: str(row.devices),
+        rate.title.capitalize(): lambda row: plus_minus(row.rate, rate.digits),
+        f"{cost.unit} per hour": lambda row: f"{row.nodes} x {row.price:g}" if row.nodes > 1 else f"{row.price:g}",
+        cost.column: lambda row: plus_minus(row.cost, cost.digits),
     }
-    if len({each.series for each in costs}) == 1:
+    if len({row.series for row in costs}) == 1:
         del columns["Series"]
     return Section("cost with all devices", (grid_of("", columns, costs),))
 
 
 def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
-    """Writes machines.png and machines.html. A Refusal if one cannot be written."""
+    """Writes machines.png and machines.html. Raises Refusal if a file cannot be written."""
     files = {"machines.png": lambda: _picture(costs), "machines.html": lambda: _page(costs)}
     report_files.write(files, target, force)
 
@@ -47,14 +47,14 @@ def _picture(costs: Sequence[MachineCost]) -> bytes:
 
 
 def _page(costs: Sequence[MachineCost]) -> bytes:
-    """A line of the chart for each machine; its axis is the speed, or the price."""
+    """The page: a line of the chart for each machine, over speed or price."""
     (grid,), (rate, cost), lead = section(costs).grids, _metrics(costs), sentences(statements(costs))
     points: dict[str, list[explorer.Point]] = {}
-    for each in costs:
-        values = {cost.name: each.cost, rate.name: each.rate}
-        places = {rate.name: each.rate.value, "price": each.nodes * each.price}
+    for row in costs:
+        values = {cost.name: row.cost, rate.name: row.rate}
+        places = {rate.name: row.rate.value, "price": row.nodes * row.price}
         ends = {name: [value.value, value.low, value.high] for name, value in values.items()}
-        points.setdefault(each.machine, []).append(explorer.Point(places, ends, label=f"{each.series}, {each.folder}"))
+        points.setdefault(row.machine, []).append(explorer.Point(places, ends, label=f"{row.series}, {row.folder}"))
     data = explorer.Explorer(
         [explorer.Metric(cost.name, cost.title, cost.unit, cost.digits)],
         [explorer.Axis(rate.name, rate.title, "metric"), explorer.Axis("price", f"{cost.unit} per hour")],

@@ -51,7 +51,7 @@ def report(
 
 
 def write(files: Mapping[str, Callable[[], bytes]], target: Path, force: bool) -> None:
-    """Writes files to a folder; a Refusal if one cannot be written, or if another program wrote one of this name."""
+    """Writes files to a folder. Raises Refusal if one cannot be written, or would replace another program's file."""
     if wrong := _unwritable(target):
         raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
     foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]

@@ -68,7 +68,7 @@ def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section
     is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
     seeds = [metric for metric in metrics if metric.always and not (is_plain and metric.name == EFFICIENCY.name)]
     others = [metric for metric in metrics if not metric.always] if is_full else []
-    notes = [*_notes(rows, [*seeds, *others]), *_sources(rows, others)]  # of a single run, the sources alone
+    notes = [*_notes(rows, [*seeds, *others]), *_sources(rows, others)]  # a single run has only sources
     return Section(title, tuple(_grids(rows, seeds, others, is_plain)), tuple(notes))
 
 
@@ -118,7 +118,7 @@ def render_runs(records: Sequence[RunRecord]) -> str:
 
 
 def _step_times(row: Row) -> str:
-    """A line for the terminal; empty where the runs do not tell their step times."""
+    """A line for the terminal; empty if the step times are unknown."""
     printed = {metric: metric.printed(row.metric(metric)) for metric in STEP_TIMES}
     known = [
         f"{metric.title.replace(STEP_TIME, '').strip()} {plus_minus(value, metric.digits)} {metric.unit}"
@@ -144,7 +144,7 @@ def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
 
 
 def _sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
-    """What energies without an interval are; those with one have it in their note."""
+    """The sources of energies without an interval; the others have it in their note."""
     values = [
         (metric.title, row.metric(metric)) for metric in metrics if metric.compute == ENERGY.compute for row in rows
     ]

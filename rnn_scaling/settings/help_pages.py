@@ -53,7 +53,8 @@ class Page:
 
     def _head(self) -> list[str]:
         fields = [field for group in self.groups.values() for field in dataclasses.fields(group)]
-        words = [shape(field) for field in fields if field.metadata.get("positional")]
+        is_single = "|" not in self.command  # subcommands such as add|import have different arguments
+        words = [shape(field) for field in fields if is_single and field.metadata.get("positional")]
         usage = self.usage.replace("./run.sh", entry.program()).rstrip()
         return [" ".join([entry.program(), self.command, *words, "[--name=value ...]"]), "", *wrapped(usage), ""]
 

@@ -33,7 +33,7 @@ class SweepOptions:
     repeats: int = option(
         0, f"runs of each combination; 0: {FEWEST} to {MOST}, until the answer is precise", minimum=0, maximum=1000
     )
-    history: Path | None = option(None, "folder of a history that gets the results too (docs/history.md)", shown="DIR")
+    history: Path | None = option(None, "add the results to the history in this folder (docs/history.md)", shown="DIR")
     certify: bool = option(
         False, "first compare each configuration with serial training, and show the verdict next to its speed"
     )

@@ -75,14 +75,14 @@ def made_on(cpu, gpus=(), hosts=("a",)):
 )
 def test_the_machine_of_a_run(cpu, gpus, hosts, name, read):
     [listed] = read()
-    found = listed.of(made_on(cpu, gpus, hosts))
+    found = listed.match(made_on(cpu, gpus, hosts))
     assert (found and found.name) == name
     assert bool(listed.unmatched([made_on(cpu, gpus, hosts)])) is (name is None)
 
 
 def test_names_choose_for_all_folders_or_for_each(read):
-    assert [listed.of(made_on(None)).name for listed in read(names="four", folders=2)] == ["four", "four"]
-    assert [listed.of(made_on(XEON)).name for listed in read(names="four,small", folders=2)] == ["four", "small"]
+    assert [listed.match(made_on(None)).name for listed in read(names="four", folders=2)] == ["four", "four"]
+    assert [listed.match(made_on(XEON)).name for listed in read(names="four,small", folders=2)] == ["four", "small"]
     for names, count in (("five", 1), ("four,small,eight", 2)):
         with pytest.raises(entry.Refusal, match="--machine="):
             read(names=names, folders=count)
@@ -134,7 +134,7 @@ PRICED = ONE + 'price_per_hour = 1\ncurrency = "USD"\n'
         (ONE + "cpu = [1]\n", ["cpu is [1]", "a name"]),
         (ONE + 'cpu = "a\\u001b[31m"\n', ["cpu is", "a name"]),
         (ONE + "price_per_hour = 1\n", ["currency"]),
-        (PRICED + PRICED, ["machine 2 (a)", "name of its own"]),
+        (PRICED + PRICED, ["machine 2 (a)", "unique name"]),
         (PRICED + PRICED.replace('"a"', '"b"').replace("USD", "EUR"), ["machine 2 (b)", "EUR", "USD", "convert"]),
         ('[[machine]]\nname = "a\\u001b[31m"\n', ["machine 1", "a name"]),
         ('[[machine]]\nname = "a,b"\n', ["comma"]),

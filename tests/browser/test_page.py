@@ -210,7 +210,7 @@ def _state(page):
 def test_the_address_keeps_what_is_chosen(open_page):
     page = open_page()
     before = _state(page)
-    page.get_by_role("combobox", name="Show").select_option("words_per_second")
+    page.get_by_role("combobox", name="Metric").select_option("words_per_second")
     page.locator(".keys button").first.click()
     after = _state(page)
     assert after["points"] < before["points"] and after["off"] and after["axis"].startswith("Words/s")
@@ -399,7 +399,7 @@ def test_points_without_runs_lead_where_they_say_on_axes_of_time_and_order(brows
     page.on("pageerror", lambda error: seen.append(str(error)))
     page.goto((tmp_path / "page.html").as_uri())
     for axis in ("day", "commit"):
-        page.get_by_role("combobox", name="over").select_option(axis)
+        page.get_by_role("combobox", name="Axis").select_option(axis)
         assert page.locator(".picture a").count() == 4
         assert page.locator(".picture svg text", has_text="faster").count() == 1
         assert page.locator(".picture a").last.get_attribute("href") == "#x-4abcdef"

@@ -194,7 +194,7 @@ def test_a_report_with_prices_as_a_command(tmp_path):
     expected = 3.6e9 / 3600 / rate(tmp_path / "old", 4)
     assert row["eur_per_billion_words"]["value"] == pytest.approx(expected)
     assert row["energy_per_word_j"]["value"] == pytest.approx(100 / rate(tmp_path / "old", 4))
-    assert "by the stated power of 100 W" in row["energy_per_word_j"]["kind"]
+    assert "stated power of 100 W" in row["energy_per_word_j"]["kind"]
     for name in ("table.md", "report.html"):
         assert "Cost of a billion words (EUR)" in (tmp_path / "out" / name).read_text().replace("\u00a0", " "), name
     assert "eur_per_billion_words_low" in (tmp_path / "out" / "table.csv").read_text().splitlines()[0]

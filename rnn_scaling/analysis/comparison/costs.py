@@ -1,4 +1,4 @@
-"""What the same series costs on several machines: which is cheapest, which is fastest, at what price that changes."""
+"""Cost of a series on several machines: which is cheapest, which is fastest, and at what price that changes."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -36,13 +36,13 @@ def of_sides(
     prices: Sequence[PriceList],
     unit: str,
 ) -> Iterator[MachineCost]:
-    """Of each series that can be compared, both sides where their machines have prices."""
+    """The costs of each comparable series, on each side whose machine has a price."""
     for configuration, result in zip(common, results):
         if ALL_DEVICES not in configuration.scopes or result.reason not in ("", TOO_FEW):
             continue
         for side, runs, rate, listed in zip(sides, configuration.sides, (result.before, result.after), prices):
             run = good(runs.files)[0].record
-            priced, count = listed.of(run), nodes(run)
+            priced, count = listed.match(run), nodes(run)
             if rate and priced and priced.price_per_hour:
                 cost = rate.inverse(BILLION / 3600 * priced.price_per_hour * count)
                 of_machine = (priced.name, priced.currency, unit, priced.price_per_hour, count)
@@ -50,7 +50,7 @@ def of_sides(
 
 
 def statements(costs: Sequence[MachineCost]) -> list[Statement]:
-    """Of the fastest series that all machines ran; and in how many others another machine is the cheapest."""
+    """The answer for the fastest series that all machines ran, and in how many others the cheapest machine differs."""
     names = {cost.folder: cost.machine for cost in costs}
     of_series: dict[str, list[MachineCost]] = {}
     for cost in costs:
@@ -82,7 +82,7 @@ def statements(costs: Sequence[MachineCost]) -> list[Statement]:
 def _ranked(
     costs: Sequence[MachineCost], worth: Callable[[MachineCost], Interval]
 ) -> tuple[MachineCost, MachineCost, list[str]]:
-    """The best and the second machine, and the names of those that may be the best, where these are several."""
+    """The best and second-best machine, and the names of all machines that tie for best (empty if there is no tie)."""
     first, *others = sorted(costs, key=lambda cost: -worth(cost).value)
     tied = [cost.machine for cost in others if not is_above(worth(first), worth(cost), len(costs))]
     return first, others[0], [first.machine, *tied] if tied else []

@@ -32,7 +32,7 @@ class Question:
     max_regression: float = 0.05  # the largest slow-down that passes, a share
     accepted: frozenset[str] = frozenset()  # plain names of differences that are no obstacle; "all": none is
     across: str = ""  # MACHINE: the sides are two machines, and what describes these is no obstacle; "": it is
-    prices: Sequence[PriceList] = ()  # of each side, where machines have some
+    prices: Sequence[PriceList] = ()  # of each side; empty: no prices
 
     def __post_init__(self) -> None:
         if self.metric not in CHOICES:
@@ -91,7 +91,7 @@ class Report:
     only_before: tuple[str, ...] = ()  # series that only the first of these ran
     machines: tuple[str, str] | None = None  # their names, where machines are compared
     machine_ratios: tuple[MachineRatio, ...] = ()
-    machine_costs: tuple[MachineCost, ...] = ()  # where machines.toml has prices
+    machine_costs: tuple[MachineCost, ...] = ()  # empty without prices
     step_time: str = STEP_TIME  # what the time of a batch is called
     is_history: bool = False  # the latest entry of a history is compared with those before
 

@@ -76,7 +76,7 @@ class Configuration:
     after: Runs | None
     # Of machines, what the pair tells of: PER_DEVICE on the least devices that both have, ALL_DEVICES on all.
     scopes: tuple[str, ...] = ()
-    series: str = ""  # of machines, the label without the devices
+    series: str = ""  # when machines are compared: the label without the devices
 
     @property
     def sides(self) -> list[Runs]:

@@ -1,8 +1,8 @@
-"""Step times before and after: how the percentiles changed, with an interval over processes and blocks of batches.
+"""Changes of step-time percentiles, with intervals that cover the variation between processes and between batches.
 
-Each process has its percentiles. Their scatter over processes is what a bootstrap of processes finds, and Student's t
-allows for few of them. With two or three processes, the scatter may be too small by luck: it is no smaller than a
-bootstrap of blocks of batches inside the processes makes it. docs/statistics.md has the simulated coverage.
+The interval is Student's t over the log percentiles of the processes. With two or three processes, their standard
+deviation may be too small by chance. A block bootstrap of the batches of each process gives its lower bound.
+docs/statistics.md has the simulated coverage.
 k: processes, n: batches, P: percentiles, R: resamples.
 """
 
@@ -21,7 +21,7 @@ from rnn_scaling.analysis.metrics import BATCHES_NEEDED, step_times
 
 SEED = 1
 RESAMPLES = (20, 200)  # of a long and of a short process
-MOST_NUMBERS = 5_000_000  # of the resamples of a process together
+MOST_NUMBERS = 5_000_000  # in all resamples of a process
 LEAST_CHANGE = 0.01  # a share; a smaller change is not stated
 
 
@@ -30,26 +30,26 @@ class StepTimeChange:
     """The change of one percentile."""
 
     percentile: int
-    ratio: Interval | None = None  # after / before; None: a run has fewer batches than it needs
+    ratio: Interval | None = None  # after / before; None: a run has too few batches
     p_adjusted: float | None = None  # p-value after Holm's correction over all configurations and percentiles
 
     @property
     def is_shown(self) -> bool:
-        """Whether the change is beyond the noise, and large enough to be stated."""
+        """Whether the change is significant and large enough to be stated."""
         is_large = self.ratio is not None and abs(self.ratio.value - 1) >= LEAST_CHANGE
         return is_large and self.p_adjusted is not None and self.p_adjusted < 1 - confidence.LEVEL
 
     @property
     def p_value(self) -> float | None:
-        """Of this percentile alone."""
+        """p-value of this percentile, not corrected."""
         return significance.judged(self.ratio).p_value if self.ratio else None
 
 
 def of_configuration(configuration: Configuration, paired: bool, drifting: bool) -> tuple[StepTimeChange, ...]:
-    """The changes of all percentiles; none where a run has no step times.
+    """The changes of all percentiles; empty if a run has no step times.
 
     Args:
-      paired: by pairs of runs with the same repeat number.
+      paired: compare pairs of runs with the same repeat number.
       drifting: the sides were measured one after the other, as `confidence.drifting_scatter` allows for.
     """
     sides = [matching.good(side.files) for side in configuration.sides]
@@ -64,7 +64,7 @@ def of_configuration(configuration: Configuration, paired: bool, drifting: bool)
 
 
 def changes(seconds: Sequence[Sequence[np.ndarray]], paired: bool, drifting: bool) -> tuple[StepTimeChange, ...]:
-    """The same of seconds `[2][k][n]`, before and after."""
+    """The changes of all percentiles from seconds `[2][k][n]`, before and after."""
     fewest = min(len(process) for side in seconds for process in side)
     known = [percentile for percentile, needed in BATCHES_NEEDED.items() if fewest >= needed]
     if not fewest:
@@ -84,22 +84,22 @@ def changes(seconds: Sequence[Sequence[np.ndarray]], paired: bool, drifting: boo
 
 
 def _over_processes(logs: np.ndarray, within: float, drifting: bool) -> Interval:
-    """The geometric mean of processes `[k]`; within: the variance of one of them by its batches."""
+    """The geometric mean over processes `[k]`; within: the variance within a process, a lower bound."""
     values, k = np.exp(logs).tolist(), len(logs)
-    own = Scatter(confidence.scatter(logs.tolist()), k - 1) if k > 1 else None
+    between = Scatter(confidence.scatter(logs.tolist()), k - 1) if k > 1 else None
     if drifting:
-        own = confidence.drifting_scatter(values)
-    scatter = own and dataclasses.replace(own, deviation=max(own.deviation, math.sqrt(within)))
+        between = confidence.drifting_scatter(values)
+    scatter = between and dataclasses.replace(between, deviation=max(between.deviation, math.sqrt(within)))
     return confidence.over_processes(values, scatter)
 
 
 def _log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:
-    """Logarithms of percentiles `[P, ...]` of seconds `[..., n]`."""
+    """Log percentiles `[P, ...]` of seconds `[..., n]`."""
     return np.log(np.percentile(seconds, percentiles, axis=-1))
 
 
 def _variances(seconds: np.ndarray, percentiles: Sequence[int], random: np.random.Generator) -> np.ndarray:
-    """Variances `[P]` of a process's log percentiles, by resampled blocks of batches, as neighbours correlate.
+    """Variances `[P]` of a process's log percentiles, by a block bootstrap, because neighbouring batches correlate.
 
     Source: Politis and Romano, "A Circular Block-Resampling Procedure for Stationary Data", 1992.
     """

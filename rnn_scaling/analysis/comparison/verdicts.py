@@ -41,7 +41,7 @@ class Result:
     gate: str = "cannot judge"  # or "ok", "regression"
     reason: str = ""  # why it cannot be judged; empty otherwise
     notes: tuple[str, ...] = ()  # what else is to be known about its runs
-    step_times: tuple[StepTimeChange, ...] = ()  # by percentile; empty where a run has none
+    step_times: tuple[StepTimeChange, ...] = ()  # by percentile; empty if a run has none
 
 
 def measure(configuration: Configuration, metric: Metric, paired: bool, two_sittings: bool = False) -> Result:
@@ -115,11 +115,11 @@ def _step_times_adjusted(results: Sequence[Result], judged: Iterable[int]) -> li
     tested = {(i, percentile): p_value for i, percentile, p_value in changes if p_value is not None}
     adjusted = dict(zip(tested, holm([*tested.values()])))
 
-    def of(i: int) -> Iterator[StepTimeChange]:
+    def changes_of(i: int) -> Iterator[StepTimeChange]:
         for change in results[i].step_times:
             yield dataclasses.replace(change, p_adjusted=adjusted.get((i, change.percentile)))
 
-    return [dataclasses.replace(result, step_times=tuple(of(i))) for i, result in enumerate(results)]
+    return [dataclasses.replace(result, step_times=tuple(changes_of(i))) for i, result in enumerate(results)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""The latest entry of each curve against the level before it, as `compare` judges two sets of runs."""
+"""Compares the latest entry of each curve with the level before it, as `compare` judges two sets of runs."""
 
 import math
 
@@ -14,7 +14,7 @@ TOO_FEW = "fewer than 3 entries"
 
 
 def check(history: str, shown: Timeline, max_regression: float) -> Report:
-    """Judges the curves that the latest entry of their machine has; `history`: its name."""
+    """Judges the curves that are in the latest entry of their machine; `history`: its name."""
     current = [curve for curve in shown.curves if _is_current(curve, shown)]
     results = verdicts.conclude([_measure(curve) for curve in current], max_regression)
     return Report(
@@ -38,13 +38,13 @@ def check(history: str, shown: Timeline, max_regression: float) -> Report:
 
 
 def _is_current(curve: Curve, shown: Timeline) -> bool:
-    """Whether the latest entry of its machine has it: what is not measured any more is not judged."""
+    """Whether the latest entry of its machine has the curve; a curve that is no longer measured is not judged."""
     last = curve.points[-1]
     return not any(later.machine == last.entry.machine for later in shown.entries[last.place + 1 :])
 
 
 def _measure(curve: Curve) -> Result:
-    """Compares the latest entry, or the new level if that entry has just shown a step."""
+    """Compares the latest entry with the level before it, or two levels if this entry revealed a step."""
     levels, last = curve.levels, len(curve.points) - 1
     edges = [0, *levels.cuts]
     if levels.found[-1:] == (last,):

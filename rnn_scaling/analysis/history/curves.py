@@ -1,4 +1,4 @@
-"""Entries of a history -> a curve for each configuration and machine, with its steps."""
+"""Turns the entries of a history into a curve for each configuration and machine, with its steps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rnn_scaling.machine import commits
 from rnn_scaling.records.history import Configuration, Entry, Machine
 from rnn_scaling.records.record import RunRecord
 
-UNKNOWN, SAME, ONE, SEVERAL = "unknown", "same", "one", "several"  # what a step's range of commits holds
+UNKNOWN, SAME, ONE, SEVERAL = "unknown", "same", "one", "several"  # number of commits in a step's range
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What one entry says of a curve; place: of the entry in the history."""
+    """A curve's value in one entry; place: index of the entry in the history."""
 
     place: int
     entry: Entry
@@ -29,7 +29,7 @@ class Point:
     rate: Interval
 
     def metric(self, name: str) -> float | None:
-        """The mean over the processes; None where one does not know it."""
+        """The mean over the processes; None if a process lacks the metric."""
         values = self.configuration.metrics.get(name, ())
         known = [value for value in values if value is not None]
         return math.fsum(known) / len(known) if known and len(known) == len(values) else None
@@ -37,17 +37,17 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A change of level between two entries that follow each other."""
+    """A change of level between two consecutive entries."""
 
     change: Interval  # the rate after / before
     before: Entry
     after: Entry
-    commits: int | None  # in the range; None: the repository does not hold both ends
-    versions: Mapping[str, tuple[str, str]]  # that changed with it
+    commits: int | None  # in the range; None: the repository lacks one of its ends
+    versions: Mapping[str, tuple[str, str]]  # package -> (before, after), if they differ
 
     @property
     def range(self) -> str:
-        """What its range of commits holds: one, several, none but the same, or unknown."""
+        """The number of commits in its range: SAME (both entries have one commit), ONE, SEVERAL or UNKNOWN."""
         if self.before.source[:2] == self.after.source[:2] and self.before.commit:
             return SAME
         return UNKNOWN if not self.commits else ONE if self.commits == 1 else SEVERAL
@@ -61,7 +61,7 @@ class Curve:
     machine: str
     points: tuple[Point, ...]
     levels: Levels
-    process_deviation: float  # of log rates of processes of one entry
+    process_deviation: float  # standard deviation of the log rates of one entry's processes
 
     @property
     def unit(self) -> str:
@@ -73,7 +73,7 @@ class Curve:
 
     @property
     def entry_deviation(self) -> float:
-        """By how much entries scatter beyond what their processes explain."""
+        """Standard deviation of the entries beyond what their processes explain."""
         return math.sqrt(max(self.levels.error()[0] ** 2 - self.levels.least_variance, 0.0))
 
     @functools.cached_property
@@ -96,14 +96,14 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True)
 class Timeline:
-    """A history in its order."""
+    """The entries of a history in order, and their curves."""
 
     entries: tuple[Entry, ...]
     curves: tuple[Curve, ...]
 
 
 def timeline(entries: Sequence[Entry]) -> Timeline:
-    """The curves of a history, in the order of its entries."""
+    """Orders the entries of a history and makes its curves."""
     in_order = ordered(entries)
     groups: dict[tuple, list[tuple[int, Configuration]]] = {}
     for place, entry in enumerate(in_order):
@@ -121,7 +121,7 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
 
 
 def ordered(entries: Sequence[Entry]) -> list[Entry]:
-    """Parents before children where git knows the commits, else by date of the commit, then by time of measuring."""
+    """Orders by the git history if it is known, otherwise by date of the commit, then by time of measurement."""
     known = commits.known([entry.commit.hash for entry in entries if entry.commit])
     dates, latest = {}, ""
     for name, fact in sorted(known.items(), key=lambda item: item[1].place):

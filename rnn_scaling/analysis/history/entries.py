@@ -1,4 +1,4 @@
-"""Run records -> entries of a history."""
+"""Turns run records into entries of a history."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from rnn_scaling.records.history import HASH, Configuration, Entry
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import TRAINER
 
-VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that decide on speed
+VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that affect the speed
 
 
 def entries(records: Sequence[RunRecord], label: str = "", commit: str | None = None) -> list[Entry]:
     """An entry for each commit and machine of these runs.
 
     Args:
-      commit: the hash of the commit that was measured, where the records do not have it or have another one.
+      commit: hash of the commit that was measured, instead of the one in the records.
     """
     groups: dict[tuple, list[RunRecord]] = {}
     for name, of_machine in by_machine([run for run in records if run.status == "ok" and run.throughput]).items():
@@ -31,7 +31,7 @@ def entries(records: Sequence[RunRecord], label: str = "", commit: str | None = 
 
 
 def _recorded(run: RunRecord) -> environment.Commit | None:
-    """The commit of the program that trained; a record of another trainer has that of this suite."""
+    """The commit of the trainer; None for other programs, whose records contain the commit of this suite."""
     return None if TRAINER in run.config else run.environment.commit
 
 
@@ -41,7 +41,7 @@ def _source(run: RunRecord) -> tuple[str, str | None] | None:
 
 
 def _started(run: RunRecord) -> str:
-    """When a run started, in UTC; "" where its record does not tell."""
+    """When a run started, in UTC; "" if unknown."""
     try:
         time = datetime.datetime.fromisoformat((run.environment.started or "").replace("Z", "+00:00"))
         return f"{time.astimezone(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,7 +1,7 @@
-"""Where the level of a history changes: a search over entries, each the mean log rate of its processes.
+"""Online change-point search in a curve of entries, each the mean log rate of its processes.
 
-Processes of one entry scatter, and entries scatter more, since a machine has better and worse days. Entries are looked
-at in their order, one more at a time, so that a step that was found once stays. docs/history.md has the error rates.
+Entries of the same code differ more than their processes explain, because a machine has better and worse days. Entries
+are processed in order, so a step that was found stays. docs/history.md describes the search and its error rates.
 """
 
 import dataclasses
@@ -15,25 +15,25 @@ from rnn_scaling.analysis.change_points import robust_scale
 from rnn_scaling.analysis.confidence import LEVEL, Interval
 from rnn_scaling.analysis.student import t_quantile
 
-FALSE_ALARMS = 0.01  # the chance of any in 100 entries of unchanged code, over all curves of a history
-# By how much a single test must be stricter: 100 entries are 5,000 tests of pairs of parts, which resemble each other.
+FALSE_ALARMS = 0.01  # probability of any false alarm in 100 entries of unchanged code, over all curves
+# Divides FALSE_ALARMS: 100 entries need 5,000 correlated tests.
 TESTS = 1000
-FEWEST = 2  # entries on each side of a step, so that a single bad day is none
-SETTLING = 3  # entries after a step was found that may still move it
-FAR = 5  # deviations from its neighbours at which an entry counts as a bad day, and is left out
-FLOOR = 0.0005  # of the deviation of an entry
+FEWEST = 2  # entries on each side of a step, so that a single outlier is not a step
+SETTLING = 3  # entries that may still move a step after it was found
+FAR = 5  # standard deviations from its neighbours beyond which an entry is an outlier, and is left out
+FLOOR = 0.0005  # smallest standard deviation of an entry
 
 
 @dataclasses.dataclass(frozen=True)
 class Levels:
-    """A curve in parts of one level."""
+    """A curve, divided into parts of constant level."""
 
     values: np.ndarray  # mean log rate of each entry
-    weights: np.ndarray  # of each entry: 1 / its variance, relative to the mean entry
+    weights: np.ndarray  # of each entry: 1 / variance, 1 for the average entry
     cuts: tuple[int, ...]  # the first entry of each new level
-    found: tuple[int, ...]  # the entry with which each step was found
-    bad: np.ndarray  # whether an entry is left out, for its neighbours agree that it is one bad day
-    least_variance: float  # of the mean entry: what the scatter of its processes alone makes it
+    found: tuple[int, ...]  # the entry that revealed each step
+    bad: np.ndarray  # whether an entry is left out as an outlier
+    least_variance: float  # of the average entry: the part that its processes explain
 
     def level(self, start: int, stop: int) -> tuple[float, float]:
         """(mean log rate, sum of the weights) of these entries."""
@@ -41,7 +41,7 @@ class Levels:
         return float(weights @ self.values[start:stop] / weights.sum()), float(weights.sum())
 
     def error(self, stop: int | None = None) -> tuple[float, int]:
-        """(deviation of the mean entry from its level, degrees of freedom), from the entries before `stop`."""
+        """(standard deviation of the average entry, degrees of freedom), from the entries before `stop`."""
         stop = len(self.values) if stop is None else stop
         edges = [0, *(cut for cut in self.cuts if cut < stop), stop]
         free = int((~self.bad[:stop]).sum()) - len(edges) + 1
@@ -49,18 +49,18 @@ class Levels:
         return math.sqrt(max(squares / max(free, 1), self.least_variance)), free
 
     def rate(self, entries: tuple[int, int], stop: int | None = None) -> Interval:
-        """The mean rate of these entries, by the scatter of all before `stop`."""
+        """The mean rate of these entries; its interval uses all entries before `stop`."""
         mean, weight = self.level(*entries)
         return _interval(mean, self.error(stop), 1 / weight)
 
     def change(self, before: tuple[int, int], after: tuple[int, int], stop: int | None = None) -> Interval:
-        """The rate of the entries `after` / that of those `before`, by the scatter of all entries before `stop`."""
+        """The rate of the entries `after` / that of `before`; its interval uses all entries before `stop`."""
         (a, weight_a), (b, weight_b) = self.level(*before), self.level(*after)
         return _interval(b - a, self.error(stop), 1 / weight_a + 1 / weight_b)
 
 
 def _interval(log_value: float, error: tuple[float, int], share: float) -> Interval:
-    """Of e to a number whose variance is `share` of that of the mean entry."""
+    """The interval of exp(log_value), whose variance is `share` of that of the average entry."""
     value, (deviation, free) = math.exp(log_value), error
     if free < 1:
         return Interval(value, kind="too few entries")
@@ -70,13 +70,13 @@ def _interval(log_value: float, error: tuple[float, int], share: float) -> Inter
 
 
 def levels(values: Sequence[float], processes: Sequence[int], process_deviation: float, num_curves: int = 1) -> Levels:
-    """Searches a curve.
+    """Finds the steps of a curve.
 
     Args:
       values: mean log rate of each entry.
-      processes: of each entry.
-      process_deviation: of log rates of processes of one entry.
-      num_curves: of the history; their false alarms together are at most FALSE_ALARMS.
+      processes: number of processes of each entry.
+      process_deviation: standard deviation of the log rates of one entry's processes.
+      num_curves: curves of the history, over which FALSE_ALARMS holds.
     """
     y, of_processes = np.asarray(values, float), process_deviation**2 / np.asarray(processes, float)
     differences = np.diff(y)
@@ -111,7 +111,7 @@ def levels(values: Sequence[float], processes: Sequence[int], process_deviation:
 
 
 def _bad_days(y: np.ndarray, deviation: float) -> np.ndarray:
-    """Whether an entry is far from the three before and the two after, all on one side."""
+    """Whether each entry is far from the median of the three before it and from both after it, on the same side."""
     bad = np.zeros(len(y), bool)
     if len(y) > 5:
         neighbours = [np.median([y[:-5], y[1:-4], y[2:-3]], axis=0), y[4:-1], y[5:]]
@@ -121,7 +121,7 @@ def _bad_days(y: np.ndarray, deviation: float) -> np.ndarray:
 
 
 def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
-    """Whether half of a change is left without the entry on each side that speaks for it most."""
+    """Whether half of a change remains without the entry on each side that supports it most."""
     if min(len(left), len(right)) < FEWEST:
         return False
     change = right.mean() - left.mean()
@@ -130,12 +130,12 @@ def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _squares(y: np.ndarray, weights: np.ndarray) -> float:
-    """Weighted squares about the mean."""
+    """Weighted sum of squares about the mean."""
     return float(weights @ (y - weights @ y / weights.sum()) ** 2)
 
 
 def _best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, float]:
-    """The cut that parts y best: (its place, the squares that it explains, those that remain)."""
+    """The best cut of y: (index, explained sum of squares, residual sum of squares)."""
     cuts = np.arange(FEWEST, len(y) - FEWEST + 1)
     weight, total = weights.cumsum(), (weights * (y - y.mean())).cumsum()
     left, right = weight[cuts - 1], weight[-1] - weight[cuts - 1]

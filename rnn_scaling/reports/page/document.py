@@ -1,4 +1,4 @@
-"""One HTML page that opens from disk: nothing in it is fetched, and only its own scripts run."""
+"""One HTML page that opens from disk, fetches nothing, and runs only its own scripts."""
 
 import base64
 import dataclasses
@@ -17,7 +17,7 @@ SCRIPTS = ("base.js", "tables.js", "chart.js", "run.js", "page.js")
 
 @dataclasses.dataclass(frozen=True)
 class Overview:
-    """Lines of the table on the first screen: the same head in all groups; a line leads to its address."""
+    """The table on the first screen. All groups have the same head; each line is a link."""
 
     head: Sequence[str]
     groups: Sequence[tuple[str, Sequence[tuple[str, Sequence[str]]]]]  # title, (address, cells) of each line
@@ -41,11 +41,11 @@ def page(
     """The page as UTF-8.
 
     Args:
-      about: what stands beside the title: runs, machine, model, date.
+      about: texts next to the title: runs, machine, model, date.
       lead: the answer.
-      sections: folded below the first screen; those without blocks are left out.
-      first: pictures next to the table, with the interactive chart.
-      remarks: a paragraph below the table, as `notes` in small letters.
+      sections: below the first screen, folded; empty ones are left out.
+      first: the interactive chart and its static pictures.
+      remarks: a paragraph below the table; `notes` are in small print.
     """
     import jinja2
     from markupsafe import Markup

@@ -1,4 +1,4 @@
-"""The page's static pictures, each with its numbers in words for who does not see it, and their legends."""
+"""The page's static pictures with their legends, each with its numbers as text for screen-reader users."""
 
 from collections.abc import Sequence
 
@@ -63,7 +63,7 @@ def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
 
 
 def bars(split: Sequence[tuple[str, Attribution]]) -> list[Block]:
-    """The losses of (title, loss) pairs, and what the parts are."""
+    """The losses of (title, loss) pairs as bars, with a legend of the parts."""
     few = split[: figures.MOST_LINES]
     lines = []
     for title, loss in few:
@@ -82,7 +82,7 @@ def bars(split: Sequence[tuple[str, Attribution]]) -> list[Block]:
 
 
 def glance(summary: Summary) -> list[Block]:
-    """Efficiency, or without runs on several devices the rate, of each kind of scaling that was measured."""
+    """For each kind of scaling, the efficiency; the rate if no run used several devices."""
     groups = figures.groups(summary)
     drawn: list[Block] = []
     for k, (name, series) in enumerate(groups):

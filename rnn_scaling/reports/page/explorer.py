@@ -1,6 +1,6 @@
-"""What the page's script draws: lines of points, and the runs behind them, as one JSON object.
+"""The data of the interactive page as one JSON object: lines of points, and their runs.
 
-The script knows nothing of reports, histories or machines. The first metric and the first axis are shown first.
+The script does not depend on reports, histories or machines. The first metric and the first axis are the defaults.
 """
 
 import dataclasses
@@ -10,34 +10,34 @@ from collections.abc import Mapping, Sequence
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """A number that points and runs have, in the unit that is printed. Any metric can be the horizontal axis too."""
+    """A number of points and runs, in the printed unit. Every metric can also be the horizontal axis."""
 
     name: str  # a key of `values`, and in the address
     title: str
     unit: str = ""
-    digits: int = 2  # decimals at most
+    digits: int = 2  # most decimals
     ideal: str = ""  # the dashed line: "n" is the number on the axis, "one" is 1 (100 of a share in %), "" is none
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """What the horizontal axis can be, besides a metric."""
+    """A choice for the horizontal axis, in addition to the metrics."""
 
     name: str  # a key of `x`, and in the address
     title: str
     kind: str = "number"  # or "log"; "time": x is an ISO 8601 date; "order": x is any text
-    order: Sequence[str] = ()  # of these texts; empty: that of the points
+    order: Sequence[str] = ()  # the texts in order; empty: as the points have them
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
     """One mark of a line."""
 
-    x: Mapping[str, float | str]  # axis -> where
-    values: Mapping[str, Sequence[float | None]]  # metric -> value, and the ends of its interval (None: has none)
-    runs: Sequence[int] = ()  # places in `Explorer.runs`
-    label: str = ""  # besides the line's title: "2 devices"
-    href: str = ""  # of a point without runs: where a click leads
+    x: Mapping[str, float | str]  # axis -> position
+    values: Mapping[str, Sequence[float | None]]  # metric -> value, low, high (None: no interval)
+    runs: Sequence[int] = ()  # indices in `Explorer.runs`
+    label: str = ""  # after the line's title: "2 devices"
+    href: str = ""  # link of a point without runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Line:
     """A series: one colour, and one switch in the legend."""
 
     title: str
-    options: Mapping[str, str]  # what filters offer
+    options: Mapping[str, str]  # for filters
     points: Sequence[Point]
-    group: str = ""  # lines of different groups are never in one picture
+    group: str = ""  # a chart shows the lines of one group
 
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A vertical line with a text, where `axis` is shown."""
+    """A vertical line with a text, on charts over `axis`."""
 
     axis: str
     at: float | str
@@ -61,37 +61,37 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run, for the table of runs and the panel that shows one."""
+    """A run, for the table of runs and the run panel."""
 
     name: str  # its file; in the address
     title: str
-    options: Mapping[str, str]  # those in which runs differ are columns and filters
+    options: Mapping[str, str]  # columns of the table if runs differ in them
     status: str
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # metric -> value
-    step_ms: Sequence[float] = ()  # of every step, or the least and the most of each `bucket` steps in turn
+    step_ms: Sequence[float] = ()  # of every step, or the minimum and maximum of each `bucket` steps
     bucket: int = 0  # 0: every step
-    warmup: int = 0  # steps that the rate leaves out
-    steady: int | None = None  # the step from which the times are steady; None: none, or not judged
+    warmup: int = 0  # steps that the rate excludes
+    steady: int | None = None  # first steady step; None: none, or not judged
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)  # name -> seconds
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # machine, versions, settings
     log: str = ""
-    command: str = ""  # that repeats it
+    command: str = ""  # repeats the run
 
 
 @dataclasses.dataclass(frozen=True)
 class Explorer:
-    """All that the script needs."""
+    """All data of the script."""
 
     metrics: Sequence[Metric]
     axes: Sequence[Axis]
     lines: Sequence[Line]
     runs: Sequence[Run] = ()
     marks: Sequence[Mark] = ()
-    parts: Sequence[str] = ()  # metrics that sum up to a bar for each line, at its last point that has any
+    parts: Sequence[str] = ()  # metrics that add up to a bar per line, from its last point that has any
 
 
 def to_json(explorer: Explorer) -> str:
-    """The data as JSON that can stand inside a <script>; what the options and facts of all runs share is there once."""
+    """The data as JSON that is safe inside <script>. Options and facts that all runs share are stored once."""
     fields = {**vars(explorer), "shared": {}}
     runs = [dict(vars(run)) for run in explorer.runs]
     for name in ("options", "facts"):

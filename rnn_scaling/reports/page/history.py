@@ -1,4 +1,4 @@
-"""The page of a history: curves over commits and days, with the steps that were found."""
+"""The page of a history: curves over commits and dates, with their steps."""
 
 from collections.abc import Iterator
 
@@ -16,24 +16,24 @@ COMMIT, DAY = "commit", "measured"
 
 
 def render(shown: Timeline, name: str, commit_url: str) -> bytes:
-    """The page as UTF-8; commit_url: what the address of a commit begins with, "" if there is none."""
+    """The page as UTF-8; commit_url: URL of commits without the hash, "" if unknown."""
     grid, paragraphs = report.table(shown), report.paragraphs(shown)
     machines = dict.fromkeys(entry.machine.name for entry in shown.entries)
-    title, told = "Rate over the entries", list(map(sentences, paragraphs))
-    steps = told[1 : 1 + sum(len(curve.steps) for curve in shown.curves)]
+    title, texts = "Rate over the entries", list(map(sentences, paragraphs))
+    steps = texts[1 : 1 + sum(len(curve.steps) for curve in shown.curves)]
     entries = Grid("Entries", ["Entry", "Subject", "Measured", "Machine", "Label"], _entries(shown), (1, 2, 3, 4))
     return document.page(
         f"History of {name}",
         list(machines),
-        " ".join(told[:1] + steps[:1]),
-        document.Overview(grid.head[:-1], [("", [("#steps", line[:-1]) for line in grid.lines])], "The curves"),
+        " ".join(texts[:1] + steps[:1]),
+        document.Overview(grid.head[:-1], [("", [("#steps", line[:-1]) for line in grid.lines])], "Curves"),
         _data(shown, commit_url),
         [
-            PageSection("steps", f"Steps ({len(steps)})", [Items(steps or told[:1])]),
+            PageSection("steps", f"Steps ({len(steps)})", [Items(steps or texts[:1])]),
             PageSection("entries", f"Entries ({len(shown.entries)})", [Body(Section("", (entries,)))]),
         ],
-        first=[Live("chart", [Figure(history_curves.svg(shown), "fig-history", title, " ".join(told))])],
-        notes=told[1 + len(steps) :],
+        first=[Live("chart", [Figure(history_curves.svg(shown), "fig-history", title, " ".join(texts))])],
+        notes=texts[1 + len(steps) :],
     )
 
 
@@ -51,7 +51,7 @@ def _entries(shown: Timeline) -> list[list[str]]:
 
 
 def _names(shown: Timeline) -> list[str]:
-    """Of each entry, its commit; a second entry of one commit is told apart."""
+    """The commit of each entry; further entries of a commit get a number."""
     names = [entry.name for entry in shown.entries]
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
     return [f"{name} ({count})" if count > 1 else name for name, count in zip(names, counts)]
@@ -64,7 +64,7 @@ def _data(shown: Timeline, commit_url: str) -> explorer.Explorer:
     metrics = [RELATIVE, *(explorer.Metric(m.name, m.title, m.unit, m.digits) for m in [RATE, *others])]
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
     if all(entry.measured for entry in shown.entries):
-        axes.append(explorer.Axis(DAY, "day of measuring", "time"))
+        axes.append(explorer.Axis(DAY, "date of measurement", "time"))
     lines = [
         explorer.Line(
             curve.title,
@@ -83,14 +83,14 @@ def _point(curve: Curve, point: Point, names: list[str], commit_url: str) -> exp
     for name in point.configuration.metrics:
         if (mean := point.metric(name)) is not None and name in METRICS:
             values[name] = [mean * METRICS[name].factor, None, None]
-    told = [names[point.place], commit.subject if commit else None, point.entry.label]
+    words = [names[point.place], commit.subject if commit else None, point.entry.label]
     address = f"{commit_url}{commit.hash}" if commit and commit_url else ""
     x: dict[str, float | str] = {COMMIT: names[point.place], DAY: point.entry.measured or ""}
-    return explorer.Point(x, values, label=", ".join(filter(None, told)), href=address)
+    return explorer.Point(x, values, label=", ".join(filter(None, words)), href=address)
 
 
 def _marks(shown: Timeline, names: list[str]) -> Iterator[explorer.Mark]:
-    """Steps, and where the machine is another one."""
+    """Steps, and changes of the machine."""
     marks = [
         (curve.points[cut].place, f"{100 * (step.change.value - 1):+.1f} %")
         for curve in shown.curves

@@ -33,7 +33,7 @@ class Items:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A picture with what a reader gets who does not see it."""
+    """A picture with a description for screen-reader users."""
 
     svg: str
     id: str
@@ -43,7 +43,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """What the script draws on a screen, and what stands in its place without scripts and in print."""
+    """A view that the script draws, and the static blocks that replace it in print and without scripts."""
 
     view: str  # "chart", "bars" or "runs"
     blocks: Sequence[Block] = ()
@@ -120,7 +120,7 @@ Block = Text | Items | Figure | Live | Legend | Terms | Command | Body | Group |
 
 @dataclasses.dataclass(frozen=True)
 class PageSection:
-    """A folded section; `style`: "static" where the script replaces it, "live" where only the script fills it."""
+    """A folded section; `style`: "static" if the script replaces it, "live" if only the script fills it."""
 
     id: str
     title: str

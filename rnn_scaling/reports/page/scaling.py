@@ -1,4 +1,4 @@
-"""The page of a scaling report: its words and numbers are those of the Summary."""
+"""The page of a scaling report, made from its Summary."""
 
 import dataclasses
 import shlex
@@ -41,7 +41,7 @@ from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
 from rnn_scaling.reports.wording import counted, sentence, sentences
 
-MOST_COMMANDS = 200  # series with commands of their own
+MOST_COMMANDS = 200  # series with commands
 FIRST_FACTS = ("GPUs", "CPU", "CPU cores of the machine")  # of the environment, next to the title
 
 
@@ -63,7 +63,7 @@ def render(summary: Summary) -> bytes:
 
 
 def _about(summary: Summary) -> list[str]:
-    """Runs, machine, models and days."""
+    """Runs, machine, models and dates."""
     texts = {fact.name: fact.text for fact in summary.facts}
     models = list(dict.fromkeys(series.model for series in summary.series))
     started = [run.environment.started for row in summary.rows for run in row.records]
@@ -77,7 +77,7 @@ def _about(summary: Summary) -> list[str]:
 
 
 def _overview(summary: Summary) -> document.Overview:
-    """Each line of the table of all series leads to the details of its series."""
+    """The table of all series; each line links to the details of its series."""
     sections = series_table.sections(summary)
     groups = [
         (
@@ -101,7 +101,7 @@ def _notes(summary: Summary) -> list[str]:
 
 
 def _sections(summary: Summary, limitations: Sequence[str]) -> list[PageSection]:
-    """All below the first screen."""
+    """The sections below the first screen."""
     measured = summary.measured
     return [
         PageSection("cautions", f"Limitations ({len(limitations)})", [Items(limitations)] if limitations else []),
@@ -123,7 +123,7 @@ def _sections(summary: Summary, limitations: Sequence[str]) -> list[PageSection]
 
 
 def _curves(summary: Summary) -> list[Block]:
-    """A static picture of every metric, weak and strong scaling apart, each with a legend of its own."""
+    """A static picture of every metric, with separate pictures and legends for weak and strong scaling."""
     groups, blocks = figures.groups(summary), list[Block]()
     shown = EFFICIENCY.name if drawings.glance(summary) else ""  # on the first screen
     for k, (name, series) in enumerate(groups):
@@ -144,7 +144,7 @@ def _curves(summary: Summary) -> list[Block]:
 
 
 def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
-    """The parts of all losses that differ from 0 on one axis and as tables, and what hides the others."""
+    """The measurable losses as bars and tables, and why other losses are not split."""
     known = [(series, series.largest.loss) for series in measured if series.largest and series.largest.loss]
     split = [(series, loss) for series, loss in known if loss.is_told]
     blocks: list[Block] = []
@@ -166,7 +166,7 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
 
 
 def _untold(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
-    """Why no part is shown, and what would show it; one paragraph for series with the same reason."""
+    """Why a loss has no parts, and what would show them; one paragraph for series with the same reason."""
     titles: dict[str, list[str]] = {}
     for series, loss in losses:
         if text := sentences(loss_statements.unmeasured(loss)):
@@ -180,7 +180,7 @@ def _untold(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
 
 
 def _rates(summary: Summary) -> list[Block]:
-    """The rows of each series; what holds for all of them is said once."""
+    """The rows of each series; notes that all series share are printed once."""
     details = [_series_section(series) for series in summary.series]
     shared = [note for note in details[0].notes if all(note in detail.notes for detail in details)] if details else []
     blocks: list[Block] = [Text(str(note), "note") for note in shared]
@@ -195,7 +195,7 @@ def _rates(summary: Summary) -> list[Block]:
 
 
 def _series_section(series: SeriesSummary) -> Section:
-    """Every row, and what the series keeps constant."""
+    """Every row of a series, and which amount of work is constant."""
     rows, rates = [row.row for row in series.rows], table.rates_of(series)
     size, total = rows[-1].batch_size, rows[-1].config["global_batch_size"]
     kind = "strong-scaling" if series.strong else "scaling-unknown" if size is None else "weak-scaling"
@@ -205,7 +205,7 @@ def _series_section(series: SeriesSummary) -> Section:
 
 
 def _steady(summary: Summary) -> list[Block]:
-    """How many runs became steady; the runs themselves show where."""
+    """How many runs became steady."""
     if not any(row.steady for series in summary.measured for row in series.rows):
         return []
     unjudged = Statement("steady-unjudged", values={"judged": MOST_JUDGED, "unjudged": summary.unjudged})
@@ -213,7 +213,7 @@ def _steady(summary: Summary) -> list[Block]:
 
 
 def _steady_statements(summary: Summary) -> list[Statement]:
-    """How many runs were steady, and how much it matters where that is judged to begin."""
+    """How many runs became steady, and how much the rate would change from there."""
     states = [run.state for series in summary.series for row in series.rows for run in row.steady]
     moves = [abs(state.move) for state in states if state.start is not None and state.move is not None]
     short = sum(state.kind == "too short" for state in states)
@@ -226,7 +226,7 @@ def _steady_statements(summary: Summary) -> list[Statement]:
 
 
 def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
-    """Start-up against training, and the ranks of the most workers, of each series that has any."""
+    """Start-up times, and the ranks of the largest number of workers, for each series with workers."""
     blocks: list[Block] = []
     for series in measured:
         sections = table.workers(series)
@@ -250,9 +250,9 @@ def _failures(summary: Summary) -> list[Block]:
 
 
 def _again(summary: Summary) -> list[Block]:
-    """Commands that make the report, supply missing runs, and repeat each series."""
+    """Commands that make this report, measure missing runs, and repeat each series."""
     titles: dict[tuple[str, ...], list[str]] = {}
-    for series in summary.series[:MOST_FIGURES]:  # those that need the same are one entry
+    for series in summary.series[:MOST_FIGURES]:  # series that need the same commands share an entry
         if commands := conclusions.missing(series):
             titles.setdefault(tuple(map(summary.supplying, commands)), []).append(series.title)
     missing = [("; ".join(names), commands) for commands, names in titles.items()]
@@ -260,7 +260,7 @@ def _again(summary: Summary) -> list[Block]:
     return [
         Text("This command makes this page and its files:", "note"),
         Command(f"{entry.program()} report {shlex.quote(summary.name)}", "the report"),
-        *([Folded("Runs that would answer more", _commands(missing, "missing run"))] if missing else []),
+        *([Folded("Runs that would complete the analysis", _commands(missing, "missing run"))] if missing else []),
         Folded("The sweep of each series, with its loss analysis", _commands(again, "sweep"), is_printed=False),
     ]
 
@@ -293,5 +293,5 @@ def _reading(summary: Summary) -> list[Block]:
 
 
 def _table(grid: Grid) -> Body:
-    """A table of which the headings above say what it is."""
+    """A table whose heading is above it."""
     return Body(Section("", (grid,)))

@@ -1,4 +1,4 @@
-"""A Summary as the data of the interactive page: series over devices, the parts of their losses, every run."""
+"""Turns a Summary into the data of the interactive page: series over devices, parts of the losses, runs."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ from rnn_scaling.settings.conditions import NOT_COMPARED
 from rnn_scaling.settings.spelling import command
 
 DEVICES = "devices"
-MOST_STEPS = 200_000  # numbers of all runs together
-LEAST_STEPS = 100  # numbers of a run
+MOST_STEPS = 200_000  # step times of all runs together
+LEAST_STEPS = 100  # step times of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
 PARTS = (*MEANING, REST)
 
 
 def explorer(summary: Summary) -> Explorer:
-    """Each group of comparable series is one picture; efficiency is shown first where there is any."""
+    """The page's data. Each group of comparable series is a chart; efficiency comes first if it is known."""
     metrics = shown(summary.rows)
     scaled = any(row.num_devices > 1 and row.metric(table.EFFICIENCY) for row in summary.rows)
     first = table.EFFICIENCY.name if scaled else metrics[0].name
@@ -65,7 +65,7 @@ def _runs(summary: Summary) -> Iterator[tuple[SeriesSummary, RowSummary, RunReco
 
 
 def _places(summary: Summary) -> dict[RowSummary, list[int]]:
-    """The places of each row's runs among all."""
+    """The indices of each row's runs."""
     places: dict[RowSummary, list[int]] = {}
     for k, (_, row, *_) in enumerate(_runs(summary)):
         places.setdefault(row, []).append(k)
@@ -73,7 +73,7 @@ def _places(summary: Summary) -> dict[RowSummary, list[int]]:
 
 
 def _is_axis(summary: Summary, name: str) -> bool:
-    """Whether rows differ in the number that this option is; devices are an axis of their own."""
+    """Whether this option is a number in which rows differ; devices have a separate axis."""
     values = {row.told(name) for row in summary.rows} - {None}
     return (
         len(values) > 1 and name not in ("num_devices", "num_workers") and all(type(v) in (int, float) for v in values)
@@ -102,7 +102,7 @@ def _line(
 
 
 def _ends(interval: Interval | None) -> list[float | None]:
-    """The value and its ends; [] where it is not known."""
+    """[value, low, high]; [] if unknown."""
     return [] if interval is None else [_short(interval.value), *map(_short, interval.ends or (None, None))]
 
 
@@ -146,7 +146,7 @@ def _run(
 
 
 def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dict[str, float]:
-    """The metrics of one run, in the unit that is printed."""
+    """The metrics of a run, in the printed unit."""
     if record not in row.good:
         return {}
     rate = Interval(process_rates([record])[0])
@@ -156,7 +156,7 @@ def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dic
 
 
 def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
-    """Milliseconds of each step; of more than `most`, the least and the most of each bucket of so many steps."""
+    """(milliseconds, bucket size): every step; if more than `most`, the minimum and maximum of each bucket."""
     milliseconds: list[Any] = [_short(1000 * value, 4) for value in seconds]
     if len(milliseconds) <= most:
         return milliseconds, 0
@@ -166,7 +166,7 @@ def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
 
 
 def _log(summary: Summary, file: str) -> str:
-    """The end of the output that a sweep keeps next to the record of another program's run."""
+    """The end of another program's output, which a sweep stores next to the record."""
     try:
         text = input_files.read_bytes(Path(summary.name) / f"{Path(file).stem}.log.txt").decode(errors="replace")
     except OSError:

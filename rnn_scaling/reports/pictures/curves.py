@@ -19,7 +19,7 @@ WIDEST = 2  # an interval counts in the frame from its number / WIDEST to its nu
 NEAR = 0.5  # lowest / highest from which on an axis from 0 would leave half of the picture empty
 NEAR_GROWING = 0.8  # the same of what grows with the devices: how much it grows is seen on an axis from 0
 BESIDE = 3  # panels
-FEW = 2  # numbers of devices up to which a line between dots would say nothing
+FEW = 2  # up to this many device counts, points have no line between them
 LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
 
 
@@ -123,7 +123,7 @@ def render(summary: Summary) -> bytes:
 
 
 def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
-    """Colour, marker and line of each series; dots without lines where they were measured on few numbers of devices."""
+    """Colour, marker and line of each series; without lines if there are few device counts."""
     counts = {row.row.num_devices for member in series for row in member.rows if row.row.rate}
     line = {"linestyle": "none"} if len(counts) <= FEW else {}
     return [{**look, **line} for look in figures.looks(series)]

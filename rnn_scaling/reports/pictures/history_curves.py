@@ -10,17 +10,17 @@ from rnn_scaling.reports.pictures import figures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_NAMES = 20  # of entries below the axis
+MOST_NAMES = 20  # entries that are named below the axis
 
 
 def render(shown: Timeline) -> bytes:
-    """As a PNG file."""
+    """The chart as a PNG file."""
     with figures.style(is_fixed=True):
         return figures.as_file(_draw(shown))
 
 
 def svg(shown: Timeline) -> str:
-    """For the page."""
+    """The chart as SVG, for the page."""
     with figures.style():
         return figures.themed(figures.as_svg(_draw(shown), "history"))
 
@@ -44,7 +44,7 @@ def _draw(shown: Timeline) -> Figure:
             axes.annotate(f"{100 * (step.change.value - 1):+.1f} %", (x[cut], y[cut]), fontsize=7)
     places = range(0, len(shown.entries), -(-len(shown.entries) // MOST_NAMES))
     axes.set_xticks(list(places), [shown.entries[place].name for place in places], rotation=60, ha="right", fontsize=6)
-    axes.set(title="Rate, % of the first entry; lines dotted where a step is found")
+    axes.set(title="Rate, % of the first entry (dotted lines: steps)")
     figures.set_margins(figure, left=0.62, right=0.2, top=0.32, bottom=below)
     figure.legend(*axes.get_legend_handles_labels(), loc="lower left", frameon=False, handlelength=3)
     return figure

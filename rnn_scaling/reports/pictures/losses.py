@@ -1,4 +1,4 @@
-"""Where efficiency is lost, of all series on one axis: a bar for each, divided into the parts of its loss."""
+"""Lost efficiency of all series on one axis: a bar for each, divided into the parts of its loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOURS = {**dict(zip(MEANING, figures.COLOURS)), REST: figures.REST}
 
 
 def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
-    """The bars of (title, loss) pairs in points of efficiency; gains are left of 0, the whole loss is a mark."""
+    """The bars of (title, loss) pairs in points of efficiency. Gains are left of 0; a mark shows the total loss."""
     with figures.style():
         figure, axes = figures.blank(7.2, 0.5 + 0.42 * len(split))
         reach = [0.0, 0.0]
@@ -52,7 +52,7 @@ def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
 
 
 def _draw_whole(axes: Any, y: int, title: str, loss: Attribution) -> None:
-    """The whole loss with its interval and number, and the title above the bar."""
+    """Draws the total loss with its interval and number, and the title above the bar."""
     points = loss.loss_points
     ends = points.ends or (points.value, points.value)
     below = y + 0.7 * BAR

@@ -16,19 +16,19 @@ TITLE = "Cost over speed with all devices: right and down is better"
 
 
 def draw(costs: Sequence[MachineCost], titles: tuple[str, str], is_fixed: bool = False) -> Figure:
-    """Colours are machines, markers are series. titles: of both axes; is_fixed: for a file that stands alone."""
-    machines, series = (list(dict.fromkeys(names)) for names in zip(*((each.machine, each.series) for each in costs)))
+    """Colours distinguish machines, markers series. titles: of the axes; is_fixed: for a separate file."""
+    machines, series = (list(dict.fromkeys(names)) for names in zip(*((cost.machine, cost.series) for cost in costs)))
     figure, axes = figures.blank(5.6, 4.0 + 0.19 * len(costs))
     figure.patch.set_visible(is_fixed)
-    for each in costs:
-        colour = figures.COLOURS[machines.index(each.machine) % len(figures.COLOURS)]
-        marker = figures.MARKERS[series.index(each.series) % len(figures.MARKERS)]
-        title = figures.in_legend(f"{each.machine}, {each.series}" if len(series) > 1 else each.machine)
-        x, y = each.rate.value, each.cost.value
+    for cost in costs:
+        colour = figures.COLOURS[machines.index(cost.machine) % len(figures.COLOURS)]
+        marker = figures.MARKERS[series.index(cost.series) % len(figures.MARKERS)]
+        title = figures.in_legend(f"{cost.machine}, {cost.series}" if len(series) > 1 else cost.machine)
+        x, y = cost.rate.value, cost.cost.value
         axes.plot(x, y, color=colour, marker=marker, linestyle="none", label=title)
-        axes.plot(each.rate.ends or (x, x), (y, y), color=colour, linewidth=1.2)
-        axes.plot((x, x), each.cost.ends or (y, y), color=colour, linewidth=1.2)
-    x_edges, y_edges = frame([each.rate for each in costs], 1), frame([each.cost for each in costs], 1)
+        axes.plot(cost.rate.ends or (x, x), (y, y), color=colour, linewidth=1.2)
+        axes.plot((x, x), cost.cost.ends or (y, y), color=colour, linewidth=1.2)
+    x_edges, y_edges = frame([cost.rate for cost in costs], 1), frame([cost.cost for cost in costs], 1)
     labels = ["\n".join(filter(None, (name, edges.start))) for name, edges in zip(titles, (x_edges, y_edges))]
     axes.set(title=TITLE, xlabel=labels[0], ylabel=labels[1])
     axes.set(xlim=(x_edges.low, x_edges.high), ylim=(y_edges.low, y_edges.high))

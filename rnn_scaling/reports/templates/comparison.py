@@ -20,7 +20,7 @@ TEMPLATES = {
         "From {before} to {after}, p{percentile} of the {time} fell by {change:.1f} % ({low:.1f} to {high:.1f} %) "
         f"{_STEP_TIME}"
     ),
-    "batches-needed": "n/a: p95 of the {subject} needs {p95} measured batches in each run, and p99 needs {p99}.",
+    "batches-needed": "n/a: p95 of the {subject} needs {p95} measured batches per run, and p99 needs {p99}.",
     "two-sittings": "The sides ran at different times, so the interval does not include drift between them.",
     "not-judged": "Cannot judge: {reasons:list}.",
     "some-not-judged": "Cannot judge {unjudged} of {total} configurations: {reasons:list}.",
@@ -39,12 +39,12 @@ TEMPLATES = {
     "machine-tie-series": "{subject}, the difference is within the noise in {series} of {total} series.",
     "machine-unknown-series": "{subject}, {series} of {total} series cannot be judged.",
     # What machines cost.
-    "machines-series": "Of {series} series, the cost is that of the fastest, {subject}.",
-    "machines-series-differ": "In {others} of {series} series another machine is the cheapest.",
-    "machines-without-interval": "One run of a machine shows no cheapest machine: repeat the runs (--repeats=5).",
+    "machines-series": "The answer is about the fastest of {series} series, {subject}.",
+    "machines-series-differ": "For {others} of {series} series, another machine is the cheapest.",
+    "machines-without-interval": "One run on a machine cannot show which is cheapest; repeat the runs (--repeats=5).",
     "machines-cheapest": (
-        "{subject} is the cheapest: a billion {unit} cost {cost:interval 2} {currency}, on {second} "
-        "{second_cost:interval 2} {currency}."
+        "{subject} is the cheapest: a billion {unit} cost {cost:interval 2} {currency}, and "
+        "{second_cost:interval 2} {currency} on {second}."
     ),
     "machines-break-even": (
         "{subject} stays cheaper than {second} as long as it costs less than {price:interval 3} {currency} per hour."
@@ -59,7 +59,7 @@ TEMPLATES = {
         "Change and p: Welch's t test of the logarithm over the configuration's runs; each run is a process."
     ),
     "step-time-intervals": (
-        "Change of the {subject}: percentiles of each run; the interval covers the scatter between runs and between "
+        "Change of the {subject}: ratio of percentiles. The interval covers the variation between runs and between "
         "blocks of batches."
     ),
     "drift-in-interval": "Intervals are no narrower than the drift of the runs over time makes them.",

@@ -1,4 +1,4 @@
-"""A history over commits: what it holds, where the rate changed, and what was added."""
+"""A history over commits: its size, where the rate changed, and what was added."""
 
 _STEP = "{subject}: {change:+.1f} % ({low:+.1f} to {high:+.1f} %)"
 TEMPLATES = {
@@ -8,25 +8,25 @@ TEMPLATES = {
     ),
     "history-step-one": f"{_STEP} since commit {{after}} ({{title}}).",
     "history-step-several": (
-        f"{_STEP} between {{before}} and {{after}}, {{commits}} commits. Measure one in the middle to find which."
+        f"{_STEP} between {{before}} and {{after}} ({{commits}} commits). Measure one in the middle to narrow it down."
     ),
-    "history-step-same": f"{_STEP} with the same commit {{after}}, so not from the code.",
-    "history-step-unknown": f"{_STEP} between {{before}} and {{after}}; how many commits that is, is unknown.",
-    "history-versions": "At the same time: {versions:list}.",
+    "history-step-same": f"{_STEP} between two entries of commit {{after}}, so the code is not the cause.",
+    "history-step-unknown": f"{_STEP} between {{before}} and {{after}}; the number of commits between them is unknown.",
+    "history-versions": "Versions that changed at this step: {versions:list}.",
     "history-few": (
-        "Steps of 5 % are found reliably from {enough} entries on; the longest curve has {entries:count entry|entries}."
+        "A step of 5 % is found reliably after {enough} entries; the longest curve has {entries:count entry|entries}."
     ),
     "history-scatter": (
-        "Processes of one entry differ by {process:share} (standard deviation), entries of one level by {entry:share} "
-        "more."
+        "Standard deviation: {process:share} between processes of one entry, and {entry:share} more between entries of "
+        "one level."
     ),
     "history-test": (
-        "Change and p: Student's t test of the latest entry against all entries since the last step of its curve, by "
-        "the scatter of entries."
+        "Change and p: Student's t test of the latest entry against all entries since the last step, with the standard "
+        "deviation of entries."
     ),
     "history-added": "Added {path}: {runs:count run} of {commit}.",
-    "history-known": "Nothing to add: {path} already has these {runs:count run}.",
+    "history-known": "Nothing to add to {path}: it already has {runs:count run} of {commit}.",
     "history-no-commit": (
-        "No commit is recorded, so the entry is ordered by its date. --commit=HEAD (or a hash) names the commit."
+        "The records contain no commit, so the entry is ordered by date. --commit=HEAD, or a hash, names the commit."
     ),
 }

@@ -14,8 +14,8 @@ TEMPLATES = {
     "page-intervals": "± is half of the 95 % confidence interval: {subject}.",
     "page-mixed": "Weak and strong scaling answer different questions; this page never compares them.",
     "reading-of-losses": (
-        "Each bar is the efficiency that one series loses on its most devices, divided into parts. The parts and “the "
-        "rest” add up to the whole loss; the rest is within {noise}. Gains are left of 0."
+        "Each bar is the efficiency that one series loses on its largest number of devices, divided into parts. The "
+        "parts and “the rest” sum to the total loss; the rest is within {noise}. Gains are left of 0."
     ),
     "reading-of-rates": (
         "{subject}/s is the number of {subject} in the measured batches, divided by the seconds of the same batches."
@@ -25,14 +25,14 @@ TEMPLATES = {
         "the same configuration on one device; otherwise they are n/a."
     ),
     "reading-of-intervals": (
-        "± is half of a 95 % confidence interval over processes (Student's t of the logarithms). Intervals that are "
-        "clearly asymmetric print as [low, high]. Rows on the same number of devices share the scatter of their runs. "
-        "Without repeated runs there is no interval."
+        "± is half of a 95 % confidence interval over processes (Student's t of the logarithms). Clearly asymmetric "
+        "intervals are printed as [low, high]. Rows on the same number of devices share the standard deviation of "
+        "their runs. Without repeated runs there is no interval."
     ),
     "reading-of-parts": (
-        "A part whose interval contains 0 is not distinguishable from 0. A part that needs a missing run is left out."
+        "A part whose interval contains 0 is within the noise. A part that needs a missing run is left out."
     ),
-    "reading-of-files": "table.csv and report.json, next to this page, have the numbers with all digits.",
+    "reading-of-files": "table.csv and report.json, next to this page, have all digits of the numbers.",
     "reading-of-steps": (
         "From a trace of a few steps after the measured steps. At each instant a tower is in exactly one part, the "
         "first in this list that applies, so the parts sum to the step."

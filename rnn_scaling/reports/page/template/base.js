@@ -1,6 +1,6 @@
 "use strict";
-// What is chosen stands in the address as #key=value&key=value, so that a link, a reload and "back" show it again.
-// A fragment without "=" is a place on the page and leaves the choices as they are.
+// The address keeps all choices as #key=value&key=value, so that a link, a reload and "back" restore them.
+// A fragment without "=" is a place on the page and keeps the choices.
 const state = new Map();
 const watchers = [];
 
@@ -22,7 +22,7 @@ function address(changes) {
   return `#${wanted}`;
 }
 
-// isStep: "back" undoes it.
+// isStep: whether "back" undoes it.
 function choose(changes, isStep = true) {
   history[isStep ? "pushState" : "replaceState"](null, "", address(changes));
   readState();
@@ -55,7 +55,7 @@ function element(tag, attributes = {}, ...children) {
 const status = document.getElementById("status");
 const tell = (text) => { status.textContent = text; };
 
-// Four significant digits, and `digits` decimals at most.
+// The number with four significant digits, and at most `digits` decimals.
 function shown(value, digits) {
   const decimals = Math.max(0, Math.min(digits, 3 - Math.floor(Math.log10(Math.abs(value) || 1))));
   return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
@@ -74,7 +74,7 @@ async function copy(button) {
   try {
     await navigator.clipboard.writeText(code.textContent);
   } catch {
-    // Without the right to use the clipboard the text is selected, ready for Ctrl+C.
+    // Without permission for the clipboard, the text is selected for Ctrl+C.
     getSelection().selectAllChildren(code);
     text = "Selected";
   }

@@ -1,7 +1,7 @@
-// The chart of a metric over an axis, and the bars of parts. Points are links, so that Tab and screen readers reach them.
+// The chart of a metric over an axis, and the bars of parts. Points are links, so Tab and screen readers reach them.
 const data = JSON.parse(document.getElementById("data").textContent);
 const MOST_LINES = 24;
-const FEW = 2; // places on an axis up to which a line says no more than dots
+const FEW = 2; // up to this many places on an axis, points have no line between them
 const SYMBOLS = ["circle", "square", "triangle", "diamond"];
 const PATHS = ["M6 2a4 4 0 1 0 .01 0z", "M2.5 2.5h7v7h-7z", "M6 2l4.5 8h-9z", "M6 1l5 5-5 5-5-5z"];
 const colourOf = (line) => `var(--s${line.place % 6})`;
@@ -10,7 +10,7 @@ const hrefOf = (point) => (point.runs.length ? address({ run: data.runs[point.ru
 const unitOf = (metric) => (metric.unit && metric.unit !== metric.title ? ` ${metric.unit}` : "");
 const captionOf = (metric) => metric.title[0].toUpperCase() + metric.title.slice(1) + (unitOf(metric) && `,${unitOf(metric)}`);
 
-// What the address chooses of the data; the first of everything where it says nothing.
+// The part of the data that the address selects; defaults are the first group, metric and axis.
 function chosen() {
   const groups = [...new Set(data.lines.map((line) => line.group))];
   const group = groups.includes(state.get("group")) ? state.get("group") : groups[0];
@@ -37,10 +37,10 @@ function pointsOf(line, metric, axis) {
   return line.points
     .map((point) => ({ point, line, x: xOf(point, axis), value: point.values[metric.name] }))
     .filter(({ x, value }) => x !== undefined && value !== undefined)
-    .map((each) => ({ ...each, y: each.value[0], low: each.value[1] ?? undefined, high: each.value[2] ?? undefined }));
+    .map((datum) => ({ ...datum, y: datum.value[0], low: datum.value[1] ?? undefined, high: datum.value[2] ?? undefined }));
 }
 
-// What a point says on hover, focus and touch.
+// The text of a point on hover, focus and touch.
 function wordsOf({ point, line }, metric) {
   const [value, low, high] = point.values[metric.name];
   const digits = metric.digits + (low === null ? 0 : 1);
@@ -48,12 +48,12 @@ function wordsOf({ point, line }, metric) {
   return [
     [line.title, point.label].filter(Boolean).join(", "),
     `${metric.title}: ${shown(value, digits)}${unitOf(metric)}`,
-    low === null || low === high ? "" : `95 % interval: ${shown(low, digits)} to ${shown(high, digits)}`,
+    low === null || low === high ? "" : `95 % confidence interval: ${shown(low, digits)} to ${shown(high, digits)}`,
     names.length ? `${names.length === 1 ? "run" : `${names.length} runs`}: ${names.slice(0, 3).join(", ")}${names.length > 3 ? ", ..." : ""}` : "",
   ].filter(Boolean);
 }
 
-// The frame of the vertical axis: from 0 unless all numbers are near each other.
+// The range of the vertical axis: from 0, unless all numbers are close to each other.
 function frame(points, ideals, isGrowing) {
   const ends = points.flatMap(({ y, low, high }) => [y, Math.max(low ?? y, y / 2), Math.min(high ?? y, 2 * y)]);
   const [least, most] = d3.extent([...ends, ...ideals]);
@@ -62,9 +62,9 @@ function frame(points, ideals, isGrowing) {
   return [from === 0 ? 0 : from - room, most + room];
 }
 
-// Invisible marks above the others: large enough for a finger, each a link with a name.
+// Invisible links over the points, with a name and large enough for a finger.
 const links = (points, x, y, options = {}) =>
-  Plot.dot(points, { x, y, r: 11, fill: "transparent", stroke: "transparent", href: (each) => hrefOf(each.point) || "#main", ariaLabel: "label", ...options });
+  Plot.dot(points, { x, y, r: 11, fill: "transparent", stroke: "transparent", href: (datum) => hrefOf(datum.point) || "#main", ariaLabel: "label", ...options });
 
 function rowsPlot({ drawn, metric, axis }, width) {
   const points = drawn.flatMap((line) => pointsOf(line, metric, axis));
@@ -74,11 +74,11 @@ function rowsPlot({ drawn, metric, axis }, width) {
   const y = ({ line }) => line.place;
   const marks = [Plot.ruleX(ideals, { stroke: "var(--muted)", strokeDasharray: "2 2" })];
   for (const line of drawn) {
-    const own = points.filter((each) => each.line === line);
+    const ofLine = points.filter((datum) => datum.line === line);
     const dot = { x: "y", y, symbol: SYMBOLS[shapeOf(line)], r: 4.5, stroke: colourOf(line), strokeWidth: 1.5 };
     marks.push(
-      Plot.ruleY(own.filter(({ low }) => low !== undefined), { x1: "low", x2: "high", y, stroke: colourOf(line), strokeWidth: 2, clip: true }),
-      Plot.dot(own, { ...dot, fill: (each) => (each.x === places.at(-1) ? colourOf(line) : "var(--paper)") }),
+      Plot.ruleY(ofLine.filter(({ low }) => low !== undefined), { x1: "low", x2: "high", y, stroke: colourOf(line), strokeWidth: 2, clip: true }),
+      Plot.dot(ofLine, { ...dot, fill: (datum) => (datum.x === places.at(-1) ? colourOf(line) : "var(--paper)") }),
     );
   }
   const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -14, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
@@ -106,7 +106,7 @@ function linesPlot({ drawn, metric, axis }, width) {
     if (axis.kind !== "metric") marks.push(Plot.line(byLine[k], { ...both, y: "y", strokeWidth: 1.6 }));
     marks.push(Plot.dot(byLine[k], { ...both, y: "y", r: 4, symbol: SYMBOLS[shapeOf(line)], fill: colourOf(line) }));
   });
-  for (const mark of data.marks.filter((each) => each.axis === axis.name)) {
+  for (const mark of data.marks.filter((candidate) => candidate.axis === axis.name)) {
     const at = axis.kind === "time" ? new Date(mark.at) : mark.at;
     marks.push(Plot.ruleX([at], { stroke: "var(--muted)", strokeDasharray: "4 3" }));
     marks.push(Plot.text([at], { x: (x) => x, text: () => mark.text, frameAnchor: "top", textAnchor: "start", dx: 4, lineWidth: 12 }));
@@ -125,12 +125,12 @@ function linesPlot({ drawn, metric, axis }, width) {
   } };
 }
 
-// The parts of each line's last point as one bar; gains go to the left of 0.
+// The parts of each line's last point as one bar; gains are left of 0.
 function barsPlot({ drawn }, width) {
   const parts = data.parts.map((name) => data.metrics.find((metric) => metric.name === name) ?? {});
   const points = [];
   for (const line of drawn) {
-    const point = line.points.filter((each) => data.parts.some((name) => each.values[name])).at(-1);
+    const point = line.points.filter(({ values }) => data.parts.some((name) => values[name])).at(-1);
     let [left, right] = [0, 0];
     for (const [k, metric] of parts.entries()) {
       const value = point?.values[metric.name]?.[0];
@@ -140,13 +140,13 @@ function barsPlot({ drawn }, width) {
       else right += value;
     }
   }
-  const rows = drawn.filter((line) => points.some((each) => each.line === line));
+  const rows = drawn.filter((line) => points.some((datum) => datum.line === line));
   const [least, most] = [d3.min(points, ({ x1 }) => x1), d3.max(points, ({ x2 }) => x2)];
   const fill = ({ k }) => (k < 6 ? `var(--s${k})` : "var(--rest)");
   const scale = (width - 30) / (most - least || 1);
-  const wide = (each) => Math.abs(each.value) * scale;
+  const wide = (datum) => Math.abs(datum.value) * scale;
   const name = ({ metric, value }) => [`${metric.name} ${shown(value, 1)}`, shown(value, 1)];
-  const text = (each) => name(each).find((words) => 6.6 * words.length < wide(each)) ?? "";
+  const text = (datum) => name(datum).find((words) => 6.6 * words.length < wide(datum)) ?? "";
   const y = ({ line }) => line.place;
   const middle = ({ x1, x2 }) => (x1 + x2) / 2;
   const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -19, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
@@ -156,24 +156,24 @@ function barsPlot({ drawn }, width) {
     y: { type: "band", domain: rows.map(({ place }) => place), axis: null, paddingInner: 0.55, paddingOuter: 0.4 },
     marks: [
       Plot.text(rows, titles),
-      Plot.barX(points, { x1: "x1", x2: "x2", y, fill, fillOpacity: 0.5, stroke: "var(--ink)", strokeWidth: 0.5, href: (each) => hrefOf(each.point) || "#main", ariaLabel: "label" }),
+      Plot.barX(points, { x1: "x1", x2: "x2", y, fill, fillOpacity: 0.5, stroke: "var(--ink)", strokeWidth: 0.5, href: (datum) => hrefOf(datum.point) || "#main", ariaLabel: "label" }),
       Plot.text(points, { x: middle, y, text, fontSize: 11.5, pointerEvents: "none" }),
       Plot.ruleX([0], { stroke: "var(--muted)" }),
     ],
   } };
 }
 
-// Draws into `place`; the tip shows what the point under the pointer or with the focus says.
+// Draws into `place`. The tip shows the text of the point that has the pointer or the focus.
 function draw(place, make, choice) {
   const width = Math.max(260, place.clientWidth);
   const { points, options } = make(choice, width);
   const tip = element("div", { class: "tip", hidden: true });
-  const words = points.map((each) => wordsOf(each, each.metric ?? choice.metric));
-  points.forEach((each, i) => { each.label = words[i].join("; "); });
+  const words = points.map((datum) => wordsOf(datum, datum.metric ?? choice.metric));
+  points.forEach((datum, i) => { datum.label = words[i].join("; "); });
   const svg = Plot.plot({ width, style: { background: "none", fontSize: "12px", overflow: "visible" }, ...options });
   svg.setAttribute("role", "group");
   svg.setAttribute("aria-label", place.dataset.name);
-  const byLabel = new Map(points.map((each, i) => [each.label, { words: words[i], point: each.point }]));
+  const byLabel = new Map(points.map((datum, i) => [datum.label, { words: words[i], point: datum.point }]));
   const hide = () => { tip.hidden = true; };
   for (const link of svg.querySelectorAll("a")) {
     const mark = link.firstElementChild;
@@ -194,7 +194,7 @@ function draw(place, make, choice) {
     link.addEventListener("focus", show);
     link.addEventListener("pointerleave", hide);
     link.addEventListener("blur", hide);
-    // A finger's first tap shows the tip, the second one follows the link.
+    // With a finger, the first tap shows the tip and the second follows the link.
     let isSeen = false;
     link.addEventListener("pointerdown", (event) => { isSeen = event.pointerType !== "touch" || place.seen === link; });
     link.addEventListener("click", (event) => {
@@ -232,17 +232,17 @@ function legend(choice) {
     });
     return button;
   };
-  const more = on.length > drawn.length ? `The chart has room for the first ${MOST_LINES}.` : "";
+  const more = on.length > drawn.length ? `The chart shows the first ${MOST_LINES}.` : "";
   return [`Series (${drawn.length} of ${lines.length})`, listed.map(key), more];
 }
 
 function chartView(place) {
   const tools = element("div", { class: "tools" });
   const picture = element("div", { class: "picture" });
-  const keys = element("div", { class: "keys", role: "group", "aria-label": "Series on and off" });
+  const keys = element("div", { class: "keys", role: "group", "aria-label": "Series to show" });
   const title = element("summary");
   const note = element("p", { class: "note" });
-  const search = element("input", { type: "search", "aria-label": "Show only series with these words", placeholder: "words of a series" });
+  const search = element("input", { type: "search", "aria-label": "Filter the series by words", placeholder: "filter series" });
   search.addEventListener("input", () => choose({ series: search.value.trim() }, false));
   const folded = element("details", { class: "series" }, title, search, keys, note);
   place.append(tools, picture, folded);
@@ -254,9 +254,9 @@ function chartView(place) {
     const focus = document.activeElement?.dataset.place;
     const chooser = place.contains(document.activeElement) && document.activeElement.closest("label")?.textContent[0];
     tools.replaceChildren(
-      ...(groups.length > 1 ? [select("Of", groups.map((name) => [name, name]), group, "group")] : []),
-      select("Show", metrics.map(({ name, title: text }) => [name, text]), metric.name, "metric"),
-      select("over", axes.map(({ name, title: text }) => [name, text]), axis.name, "axis"),
+      ...(groups.length > 1 ? [select("Group", groups.map((name) => [name, name]), group, "group")] : []),
+      select("Metric", metrics.map(({ name, title: text }) => [name, text]), metric.name, "metric"),
+      select("Axis", axes.map(({ name, title: text }) => [name, text]), axis.name, "axis"),
     );
     picture.dataset.name = `${captionOf(metric)} over ${axis.title}, a link for each point`;
     const places = new Set(choice.drawn.flatMap((line) => pointsOf(line, metric, axis).map(({ x }) => +x || x)));
@@ -270,7 +270,7 @@ function chartView(place) {
     const [least, most] = d3.sort(places);
     const hasBars = choice.drawn.some((line) => pointsOf(line, metric, axis).some(({ low }) => low !== undefined));
     note.textContent = [
-      metric.ideal && "Dashed: ideal.", isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`, hasBars && "Bars: 95 % intervals.", more,
+      metric.ideal && "Dashed: ideal.", isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`, hasBars && "Bars: 95 % confidence intervals.", more,
     ].filter(Boolean).join(" ");
     if (focus) keys.querySelector(`[data-place="${focus}"]`)?.focus();
     if (chooser) [...tools.querySelectorAll("label")].find((label) => label.textContent[0] === chooser)?.lastChild.focus();

@@ -1,17 +1,17 @@
-// Copy buttons, printing, links into what is folded, and the start of everything else.
+// Copy buttons, printing, links into folded sections, and the start of all views.
 for (const button of document.querySelectorAll("button.copy")) {
   button.hidden = false;
   button.addEventListener("click", () => copy(button));
 }
-// A table is a stop of the Tab key only where it has to be scrolled.
-const fit = () => document.querySelectorAll(".scroll").forEach((each) => { each.tabIndex = each.scrollWidth > each.clientWidth ? 0 : -1; });
+// Tab stops at a table only if it has to be scrolled.
+const fit = () => document.querySelectorAll(".scroll").forEach((box) => { box.tabIndex = box.scrollWidth > box.clientWidth ? 0 : -1; });
 let closed = [];
 addEventListener("beforeprint", () => {
   closed = [...document.querySelectorAll("details:not([open], .screen)")];
-  for (const each of closed) each.open = true;
+  for (const folded of closed) folded.open = true;
 });
-addEventListener("afterprint", () => { for (const each of closed) each.open = false; });
-// A link into something folded opens it with all around it, and the section whose heading it names.
+addEventListener("afterprint", () => { for (const folded of closed) folded.open = false; });
+// A link into a folded section opens it and the sections around it.
 const unfold = () => {
   const place = location.hash.includes("=") ? null : document.getElementById(location.hash.slice(1));
   for (let folded = place?.closest("details"); folded; folded = folded.parentElement.closest("details")) folded.open = true;
@@ -21,7 +21,7 @@ const VIEWS = { chart: chartView, bars: barsView, runs: runsView };
 function fill() {
   for (const place of document.querySelectorAll(".live[hidden]")) {
     if (place.closest("details:not([open])")) continue;
-    place.hidden = false; // first: what is drawn has to be measured
+    place.hidden = false; // before drawing, which needs the size
     VIEWS[place.dataset.view](place);
   }
 }

@@ -1,4 +1,4 @@
-// The table of all runs, and the panel that shows one.
+// The table of all runs, and the panel of one run.
 const optionsOf = (run) => ({ ...data.shared.options, ...run.options });
 const runNamed = (name) => data.runs.findIndex((run) => run.name === name);
 const runLink = (run, attributes = {}) => element("a", { href: address({ run: run.name }), ...attributes }, run.name);
@@ -26,7 +26,7 @@ function runsView(place) {
 const terms = (pairs) => element("dl", { class: "facts" }, ...Object.entries(pairs).map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));
 const fold = (title, ...content) => element("details", {}, element("summary", {}, title), ...content);
 
-// The steps of a run as {step, ms, low, high}; of a long run a bucket of steps each.
+// The steps of a run as {step, ms, high}; in a long run, each element is a bucket of steps.
 function stepsOf(run) {
   if (!run.bucket) return run.step_ms.map((ms, step) => ({ step, ms, high: ms }));
   return d3.range(0, run.step_ms.length, 2).map((i) => ({ step: (i / 2) * run.bucket, ms: run.step_ms[i], high: run.step_ms[i + 1] }));
@@ -46,7 +46,7 @@ function stepsChart(run, place, from, to, zoom) {
   const usual = d3.quantile((measured.length ? measured : all).map(({ high }) => high), 0.95);
   const top = measured.length ? Math.min(1.5 * usual, d3.max(all, ({ high }) => high)) * 1.03 : d3.max(all, ({ high }) => high);
   const [inside, above] = [all.filter(({ high }) => high <= top), all.filter(({ high }) => high > top)];
-  const text = (each) => `step ${each.step}: ${shown(each.ms, 3)}${each.high === each.ms ? "" : ` to ${shown(each.high, 3)}`} ms`;
+  const text = ({ step, ms, high }) => `step ${step}: ${shown(ms, 3)}${high === ms ? "" : ` to ${shown(high, 3)}`} ms`;
   const bands = [[from, Math.min(to, run.warmup), "warm-up", "var(--muted)"], [Math.max(from, run.warmup, run.steady ?? Infinity), to + 1, "steady", "var(--s2)"]].filter(([a, b]) => a < b);
   const svg = Plot.plot({
     width, height: 240, marginLeft: 56, marginBottom: 36, style: { background: "none", fontSize: "12px" },
@@ -63,7 +63,7 @@ function stepsChart(run, place, from, to, zoom) {
     ],
   });
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Times of steps ${from} to ${to}. ${above.length ? `${above.length} above the frame, drawn as triangles.` : ""}`);
+  svg.setAttribute("aria-label", `Times of steps ${from} to ${to}. ${above.length ? `${above.length} outside the frame, shown as triangles.` : ""}`);
   const scale = svg.scale("x");
   const brush = d3.brushX().extent([[scale.range[0], 20], [scale.range[1], 204]]).on("end", ({ selection }) => {
     if (selection) zoom(...selection.map((at) => Math.round(scale.invert(at))));
@@ -75,7 +75,7 @@ function stepsChart(run, place, from, to, zoom) {
 function stepsPanel(run) {
   const last = (run.bucket ? (run.step_ms.length / 2) * run.bucket : run.step_ms.length) - 1;
   const [picture, histogram] = [element("div"), element("div")];
-  const said = element("p", { class: "note", "aria-live": "polite" });
+  const summary = element("p", { class: "note", "aria-live": "polite" });
   const field = (name, label) => element("input", { type: "number", min: 0, max: last, "aria-label": label, "data-end": name });
   const [from, to] = [field("from", "First step shown"), field("to", "Last step shown")];
   const zoom = (a, b) => choose({ steps: a <= 0 && b >= last ? "" : `${Math.max(0, Math.min(a, b))}-${Math.min(last, Math.max(a, b, a + 1))}` });
@@ -85,25 +85,25 @@ function stepsPanel(run) {
   const measured = element("button", { type: "button" }, "Without warm-up");
   measured.addEventListener("click", () => zoom(run.warmup, last));
   const steady = run.steady === null ? "" : ` Steady from step ${run.steady}.`;
-  const thinned = run.bucket ? ` Each bar is the shortest to the longest of ${run.bucket} steps.` : "";
+  const thinned = run.bucket ? ` Each bar spans the shortest to the longest of ${run.bucket} steps.` : "";
   const render = () => {
     const [a, b] = (state.get("steps") ?? "").split("-").map(Number);
     const ends = b > a ? [a, Math.min(b, last)] : [0, last];
     [from.value, to.value] = ends;
     stepsChart(run, picture, ...ends, zoom);
     const times = stepsOf(run).filter(({ step }) => step >= Math.max(ends[0], b > a ? 0 : run.warmup) && step <= ends[1]).map(({ high }) => high);
-    said.textContent = `${run.warmup} warm-up steps.${steady}${thinned}` + (times.length && !run.bucket ? ` Steps ${ends[1] - times.length + 1} to ${ends[1]}: ${percentiles(times)}.` : "");
+    summary.textContent = `${run.warmup} warm-up steps.${steady}${thinned}` + (times.length && !run.bucket ? ` Steps ${ends[1] - times.length + 1} to ${ends[1]}: ${percentiles(times)}.` : "");
     const svg = Plot.plot({
       width: Math.max(260, picture.clientWidth), height: 140, marginLeft: 56, marginBottom: 36, style: { background: "none", fontSize: "12px" },
       x: { label: run.bucket ? "longest of each bucket, ms" : "ms", labelArrow: "none" }, y: { label: "steps", labelArrow: "none", grid: true, ticks: 3 },
       marks: [Plot.rectY(times, Plot.binX({ y: "count" }, { x: (ms) => ms, fill: "var(--s0)", thresholds: 30 })), Plot.ruleY([0])],
     });
     svg.setAttribute("role", "img");
-    svg.setAttribute("aria-label", `Histogram of step times. ${said.textContent}`);
+    svg.setAttribute("aria-label", `Histogram of step times. ${summary.textContent}`);
     histogram.replaceChildren(svg);
   };
   const tools = element("div", { class: "tools" }, element("label", {}, "Steps ", from), element("label", {}, "to ", to), measured, whole);
-  return [element("div", {}, element("h3", {}, "Step times"), tools, picture, histogram, said), render];
+  return [element("div", {}, element("h3", {}, "Step times"), tools, picture, histogram, summary), render];
 }
 
 function phasesChart(run, place) {
@@ -124,8 +124,8 @@ const panel = document.getElementById("run");
 
 function showRun(place) {
   const run = data.runs[place];
-  const point = data.lines.flatMap((line) => line.points).find((each) => each.runs.includes(place));
-  const others = (point?.runs ?? []).length > 1 ? element("p", { class: "others" }, "Runs of this point: ", ...point.runs.map((k) => runLink(data.runs[k], { "aria-current": k === place && "true" }))) : "";
+  const point = data.lines.flatMap((line) => line.points).find(({ runs }) => runs.includes(place));
+  const samePoint = (point?.runs ?? []).length > 1 ? element("p", { class: "others" }, "Runs of this point: ", ...point.runs.map((k) => runLink(data.runs[k], { "aria-current": k === place && "true" }))) : "";
   const close = element("button", { type: "button", class: "close" }, "Close");
   close.addEventListener("click", () => panel.close());
   const metrics = data.metrics.filter(({ name }) => name in run.values);
@@ -134,7 +134,7 @@ function showRun(place) {
   const phases = element("div");
   panel.replaceChildren(
     element("header", {}, element("h2", { id: "run-h" }, run.title), close),
-    element("p", { class: "note" }, [run.name, run.status].join(", ")), others,
+    element("p", { class: "note" }, [run.name, run.status].join(", ")), samePoint,
     terms(numbers),
     ...(run.command ? [element("h3", {}, "Repeat this run"), commandBlock(run.command, `repeat ${run.name}`)] : []),
     ...(run.log ? [fold(run.status === "ok" ? "Log" : "Error and log", element("pre", { tabindex: "0" }, run.log))] : []),

@@ -1,4 +1,4 @@
-// Every table sorts by its column names, and filters by the fields that "Filter" shows: text, or a number as ">90".
+// Click a column name to sort a table. "Filter" shows a field per column, for text or a number such as ">90".
 const numberIn = (text) => {
   const found = /^\s*([-\u2212]?(?:\d[\d,]*)?\.?\d+(?:e[-+]?\d+)?)/.exec(text);
   return found ? Number(found[1].replaceAll(",", "").replace("\u2212", "-")) : NaN;
@@ -76,7 +76,7 @@ function enhance(table, key) {
   });
 }
 
-// A table gets its buttons when it is first seen: a large report has hundreds that never are.
+// A table gets its buttons when it becomes visible, because a large report has hundreds of tables.
 const waiting = new Map([...document.querySelectorAll("table")].map((table, k) => [table, `t${k}`]));
 function enhanceVisible() {
   for (const [table, key] of waiting) {

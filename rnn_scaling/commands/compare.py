@@ -1,7 +1,5 @@
 """python -m rnn_scaling compare BEFORE AFTER: did it become slower, and can these runs tell?"""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """python -m rnn_scaling make_tfrecords: a small set of images in ImageNet's form, for --data_source=tfrecord."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 

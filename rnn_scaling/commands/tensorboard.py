@@ -1,7 +1,5 @@
 """python -m rnn_scaling tensorboard: TensorBoard on a folder of runs that were trained with --log_dir."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import logging

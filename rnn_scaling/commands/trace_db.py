@@ -1,7 +1,5 @@
 """python -m rnn_scaling trace-db FILE.sqlite: summarizes a database of Nsight Systems."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence

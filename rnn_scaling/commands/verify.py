@@ -1,7 +1,5 @@
 """python -m rnn_scaling verify: does a mode train what serial training does? Batch by batch."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import socket

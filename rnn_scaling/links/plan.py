@@ -1,7 +1,5 @@
 """Command line -> what will be measured, with every conflict found before anything starts. No TensorFlow here."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Entries of a history -> a curve for each configuration and machine, with its steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

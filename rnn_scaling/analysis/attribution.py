@@ -32,6 +32,7 @@ from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, row_key
 from rnn_scaling.analysis.significance import foreseen, more_repeats
+from rnn_scaling.machine.cores import most_of_ideal
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
@@ -94,10 +95,7 @@ class LossPart:
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """One row's loss against n times its baseline.
-
-    loss = sum of the known parts + residual = parts that differ from 0 + rest.
-    """
+    """One row's loss against n times its baseline: known parts + residual, or parts that differ from 0 + rest."""
 
     row: Row
     ideal: Interval  # in items/s, as loss and residual
@@ -240,7 +238,8 @@ class _Attributor:
 
     def _most(self, reached: Iterable[Share]) -> float:
         """What devices that share cores can reach; 1 where one of these efficiencies is known to be above that."""
-        most = disturbance.most_efficiency(self._row)
+        cores = disturbance.shared_cores(self._row)
+        most = most_of_ideal(self._n, cores) if cores else 1.0
         points = [self._points(level) for level in reached if not level.missing]
         return 1.0 if any((point.ends or (point.value,))[0] > ALL * most for point in points) else most
 

@@ -125,11 +125,9 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def load(path: str | Path) -> Rows:
-    """The run records of a folder (not of its subfolders) as rows.
+    """The run records of a folder as rows; a ValueError names subfolders that have some if it has none itself.
 
-    Raises:
-      OSError: if the folder cannot be read.
-      ValueError: if it has no run records; names subfolders that have some.
+    Raises OSError if the folder cannot be read.
     """
     files = folders.read(Path(path))
     if not files.runs:

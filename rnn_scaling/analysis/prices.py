@@ -76,9 +76,8 @@ def _fit(priced: PricedMachine, run: RunRecord) -> int:
 def read(path: Path | None, names: str = "", num_folders: int = 1) -> list[PriceList]:
     """The price list of each folder of runs; a Refusal has a line for each mistake.
 
-    Args:
-      path: the file; None: machines.toml in the current folder, if there is one.
-      names: of the machine of all folders, or of each folder's, separated by commas; empty: matched by the records.
+    path: None: machines.toml in the current folder, if there is one. names: of the machine of all folders, or of each
+    folder's, separated by commas; empty: matched by the records.
     """
     if path is None and not DEFAULT.exists() and not names:
         return [NO_PRICES] * num_folders

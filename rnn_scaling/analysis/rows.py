@@ -72,7 +72,6 @@ class Row:
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """The options of all its runs."""
         return with_total(full_config(self.records[0]), self.fixed_total)
 
     @functools.cached_property
@@ -149,12 +148,10 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """What its runs count, as "words"."""
         return self.records[0].unit
 
     @property
     def items(self) -> str:
-        """What is counted, in a few words."""
         if self.config.get("decode"):
             return TRANSLATED
         return self._workload.items if self._workload else "what its trainer counts"

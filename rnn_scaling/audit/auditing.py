@@ -40,8 +40,6 @@ CERTAIN = 10.0  # bits of a relation that is no accident
 
 @dataclasses.dataclass
 class FileReport:
-    """What was read of a file."""
-
     source: str
     tables: int = 0
     numbers: int = 0

@@ -39,8 +39,6 @@ _COMMON = frozenset(_DATA["common"].split())
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a header says."""
-
     quantity: str  # a name of headers.json, or "" for none
     devices: int | None  # number in the header ("4 GPUs")
     rest: str  # the header without that number
@@ -51,7 +49,6 @@ class Meaning:
 
 @functools.lru_cache(maxsize=4096)
 def read(header: str) -> Meaning:
-    """The meaning of a plain header."""
     text = re.sub(r"[_\s]+", " ", header.lower()).strip()
     count = _COUNT.search(text)
     devices, rest = None, text

@@ -14,8 +14,6 @@ SAME_TOTAL = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-    """One printed total."""
-
     line: int
     rank: int | None  # the rank whose output it is, None where the launcher put no tag before it
     key: Hashable  # the settings that the log gives it

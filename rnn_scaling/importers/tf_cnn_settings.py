@@ -75,8 +75,7 @@ def options_of(command: str) -> dict[str, str]:
 def parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str, str]:
     """What parts the series of a run, by name: all settings but its size, places and defaults.
 
-    Args:
-      command: `options_of` the command before it; the header counts where both say something.
+    command: `options_of` the command before it; the header counts where both say something.
     """
     settings = {**command, **header}
     if "'/cpu" in header.get("Devices", "") or "/cpu:" in header.get("Devices", ""):

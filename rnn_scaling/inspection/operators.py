@@ -24,8 +24,6 @@ _TOWER = re.compile(r"tower_(\d+)")
 
 
 class Owner(NamedTuple):
-    """A tower and a phase."""
-
     tower: int | None  # None: what all towers share
     phase: str
 
@@ -49,8 +47,6 @@ def _tower(part: str) -> int | None:
 
 
 class Node(NamedTuple):
-    """One operator of a partition."""
-
     type: str
     device: str
     owner: Owner

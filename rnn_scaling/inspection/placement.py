@@ -50,8 +50,6 @@ def variables(
 
 
 class _Sent(NamedTuple):
-    """A tensor that one partition sends to another."""
-
     source: str
     target: str
     key: str  # what send and receive know each other by

@@ -27,7 +27,6 @@ class Measurements:
 
     @property
     def links(self) -> list[Series]:
-        """Memory and copies."""
         return [series for series in self.series if series.kind != ALL_REDUCE]
 
     @property

@@ -50,8 +50,6 @@ class TopologyError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Links between the GPUs of one machine."""
-
     devices: tuple[int, ...]  # nvidia-smi's indices of the GPUs
     links: tuple[tuple[str, ...], ...]  # GPU x GPU in nvidia-smi's words, "X" on the diagonal
     cpu_affinity: tuple[str, ...]  # CPUs near each GPU, as nvidia-smi writes them; "": unknown

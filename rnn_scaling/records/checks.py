@@ -83,7 +83,6 @@ def _option_faults(config: dict[str, Any]) -> Iterator[str]:
 
 
 def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
-    """A unit that is not what the run's workload counts."""
     name = config.get("model", configs.OPTIONS["model"].default)
     workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
     expected = unit_of({**config, "model": name}) if workload else unit
@@ -92,7 +91,6 @@ def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
 
 
 def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
-    """Sums of seconds that do not fit."""
     if batches is None or not phases.total:
         return
     parts, timed = math.fsum(phases.parts.values()), math.fsum(batches.seconds)

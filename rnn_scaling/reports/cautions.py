@@ -8,7 +8,7 @@ from rnn_scaling.analysis.rows import Key, Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.summary import Summary, devices
+from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import counted, sentence, sentences
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
@@ -124,9 +124,7 @@ def _hand_made(rows: Sequence[Row]) -> Statement:
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
     title = ", ".join(filter(None, [network(first.config), first.config["variable_update"]]))
-    sizes = [f"--batch_size={row.batch_size} on {devices(row.num_devices)}" for row in ordered]
+    sizes = [f"--batch_size={row.batch_size} on {counted(row.num_devices, 'device')}" for row in ordered]
     return Statement(
-        "strong-scaling-by-hand",
-        title,
-        {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples},
+        "strong-scaling-by-hand", title, {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples}
     )

@@ -16,6 +16,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share
 from rnn_scaling.reports.sections import Columns, Grid, Section
+from rnn_scaling.reports.steps import milliseconds
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
 PHASES = {
@@ -125,10 +126,10 @@ def ranks_grid(verdict: Lateness, unit: str) -> Grid:
     columns: Columns = {
         "Host": lambda timed: timed.rank.host or "n/a",
         f"{unit.capitalize()}/s": lambda timed: three_digits(timed.items_per_second),
-        "Batch (ms)": lambda timed: _milliseconds(timed.seconds),
+        "Batch (ms)": lambda timed: milliseconds(spread(timed.seconds)),
     }
     if verdict.by_ready:
-        columns["Gradients ready after (ms)"] = lambda timed: _milliseconds(timed.ready)
+        columns["Gradients ready after (ms)"] = lambda timed: milliseconds(spread(timed.ready))
     columns["Last in batches"] = lambda timed: str(timed.last)
     if any(timed.rank.load_others is not None for timed in verdict.ranks):
         columns["Load of others"] = lambda timed: "n/a" if (load := timed.rank.load_others) is None else share(load)
@@ -214,11 +215,6 @@ def _folded(in_order: list[Any], slowest_first: list[Any]) -> list[tuple[Any, st
         return [(member, "") for member in in_order]
     ends = (slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1])
     return list(zip(ends, (", slowest", ", median", ", fastest")))
-
-
-def _milliseconds(values: Sequence[float]) -> str:
-    value = spread(values)
-    return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}"
 
 
 def _seconds(phases: Phases, names: Sequence[str]) -> list[str]:

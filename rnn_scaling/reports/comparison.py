@@ -28,22 +28,11 @@ BEFORE_AFTER = ("before", "after")
 
 
 def compare(
-    before: Path,
-    after: Path,
-    question: Question,
-    format: str = "text",
-    answer: Callable[[Report], str] | None = None,
+    before: Path, after: Path, question: Question, format: str = "text", answer: Callable[[Report], str] | None = None
 ) -> int:
-    """Prints the comparison of two sets of runs.
+    """Prints the comparison of two sets of runs, and returns its exit status; a Refusal if there is nothing to compare.
 
-    Args:
-      answer: printed first, in the place of the verdict: the sides are two settings A and B, neither of them the norm.
-
-    Returns:
-      0: a slow-down beyond the limit is excluded everywhere; 1: there is one; 2: cannot judge.
-
-    Raises:
-      Refusal: if there is nothing to compare.
+    answer: printed in the place of the verdict: the sides are two settings A and B, neither of them the norm.
     """
     return tell(judged(before, after, question), format, answer)
 
@@ -73,11 +62,7 @@ def judged(before: Path, after: Path, question: Question) -> Report:
 
 
 def tell_machines(reports: Sequence[Report], output: Path | None = None, force: bool = False) -> int:
-    """Prints the comparisons of one machine with each other one, and which is cheapest; returns the exit status.
-
-    Args:
-      output: a folder for files of cost and speed; None: no file.
-    """
+    """Prints how one machine compares with each other one, and the cheapest; output: a folder for pictures of costs."""
     costs = [*{(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}.values()]
     if output is not None and not costs:
         raise entry.Refusal(f"--output={output} needs prices of the machines; give --machines=FILE (docs/machines.md)")
@@ -90,19 +75,16 @@ def tell_machines(reports: Sequence[Report], output: Path | None = None, force: 
 
 
 def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
-    """For a terminal, a file or a pipe."""
     lines = [*_head(report, names), "", markdown(_sections(report, names), level=0)]
     return "\n".join([*lines, f"result: {_verdict(report)}"] if names is BEFORE_AFTER else lines).rstrip("\n")
 
 
 def render_markdown(report: Report) -> str:
-    """For a pull request or a job's summary."""
     lines = [f"**{_verdict(report)}**", "", *(f"{line}  " for line in _head(report)), ""]
     return escaped("\n".join([*lines, markdown(_sections(report), level=4)]).rstrip())
 
 
 def render_json(report: Report) -> str:
-    """Everything, for a program."""
     made = (*comparison_statements.verdict(report), *comparison_statements.method(report))
     fields: dict[str, Any] = {
         "schema": SCHEMA,
@@ -193,10 +175,9 @@ def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
         words += f", smallest detectable {100 * result.comparison.detectable:.1f} %"
     if not is_gate:
         return {"slower": "B is slower", "faster": "B is faster"}.get(result.verdict, words)
-    return {
-        "regression": f"REGRESSION, {words}",
-        "cannot judge": f"{words}; cannot judge: {result.reason}",
-    }.get(result.gate, f"{words}, within the limit" if is_limited and result.verdict == "slower" else words)
+    return {"regression": f"REGRESSION, {words}", "cannot judge": f"{words}; cannot judge: {result.reason}"}.get(
+        result.gate, f"{words}, within the limit" if is_limited and result.verdict == "slower" else words
+    )
 
 
 def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Section]:

@@ -80,11 +80,7 @@ def _counts_data(configuration: StepCounts) -> dict[str, Any]:
 
 
 def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
-    """The seed's two tables of each group, why encoders differ, growth, and whether runs agree.
-
-    Args:
-      is_full: also the tables of graphs, phases and types.
-    """
+    """The seed's two tables of each group, why encoders differ, growth, and whether runs agree; if full, all tables."""
     made = []
     for group in inspection.groups:
         grids = [*seed_grids(group), *(_detailed_grids(group) if is_full else ())]

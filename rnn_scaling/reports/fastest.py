@@ -15,7 +15,8 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_statements import rounded_up
 from rnn_scaling.reports.series_statements import crowding, failed_above, other_load, records_behind, scaling
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, devices
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary
+from rnn_scaling.reports.wording import counted
 
 
 def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
@@ -90,11 +91,7 @@ def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
 def conditions(
     series: Sequence[SeriesSummary], count: int | None, split: SeriesSummary | None = None
 ) -> list[Statement]:
-    """What slowed runs of several series that are compared, on 1 device and `count`.
-
-    Args:
-      count: of devices; None: on every number of them.
-    """
+    """What slowed runs of several series that are compared, on 1 device and `count` (None: on every number)."""
     rows = [row for member in series for row in member.rows if count is None or row.row.num_devices in (1, count)]
     crowded = next((statements for row in rows if (statements := crowding(row))), [])
     others = [member for member in series if member is not split]
@@ -118,7 +115,7 @@ def _lost(row: RowSummary | None) -> bool:
 def places(series: Sequence[SeriesSummary], count: int) -> str:
     """ "4 workers of one device each" where all series have them so, else "4 devices"."""
     words = {row.devices for member in series if (row := member.at(count))}
-    return words.pop() if len(words) == 1 else devices(count)
+    return words.pop() if len(words) == 1 else counted(count, "device")
 
 
 def common_count(series: Sequence[SeriesSummary]) -> int | None:
@@ -130,7 +127,7 @@ def common_count(series: Sequence[SeriesSummary]) -> int | None:
 def _rate(series: SeriesSummary, count: int) -> Interval:
     row = series.at(count)
     if row is None or row.row.rate is None:
-        raise ValueError(f"expected a series with a run on {devices(count)}")
+        raise ValueError(f"expected a series with a run on {counted(count, 'device')}")
     return row.row.rate
 
 

@@ -35,7 +35,6 @@ class TracedRun:
 
     @property
     def title(self) -> str:
-        """What ran, and its file."""
         config = full_config(self.record)
         places = scale.in_words(scale.num_workers(config), config["num_devices"])
         words = (network(config), config["variable_update"], places)  # the mode of another trainer is not known
@@ -89,11 +88,7 @@ def _read_folder(path: Path) -> tuple[list[TracedRun], list[str]]:
 
 
 def text(runs: Sequence[TracedRun], step: int | None) -> str:
-    """The tables of the runs, and one step of each traced run from left to right.
-
-    Args:
-      step: which of their steps, from 0; None: the one of middle length.
-    """
+    """The tables of the runs, and a step of each traced run, by its number; None: the one of middle length."""
     sections = [section for run in runs for section in _run_sections(run, step)]
     series = _series(runs)
     started = [start_up.section(rows, f"{title}: start-up") for title, rows in zip(titles(series), series)]
@@ -101,7 +96,6 @@ def text(runs: Sequence[TracedRun], step: int | None) -> str:
 
 
 def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
-    """The series that these runs make, machine by machine."""
     machines = by_machine([run.record for run in runs])
     return [series for records in machines.values() for series in by_series(with_baselines(records))]
 
@@ -157,12 +151,7 @@ def as_json(runs: Sequence[TracedRun]) -> str:
 
 
 def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
-    """One step of each traced run, drawn.
-
-    Args:
-      step: which of their steps, from 0; None: the one of middle length.
-      format: "png" or "svg".
-    """
+    """One step of each traced run, drawn as "png" or "svg"; step: as in `text`."""
     from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
 
     drawn = []

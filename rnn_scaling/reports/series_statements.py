@@ -73,11 +73,7 @@ def _reached(row: RowSummary) -> dict[str, Any]:
     speedup = row.row.metric(SPEEDUP)
     if row.efficiency is None or speedup is None:
         raise ValueError("expected a row with a baseline")
-    return {
-        "devices": row.devices,
-        "efficiency": interval_values(row.efficiency),
-        "speedup": interval_values(speedup),
-    }
+    return {"devices": row.devices, "efficiency": interval_values(row.efficiency), "speedup": interval_values(speedup)}
 
 
 def _basis(row: RowSummary) -> Statement:

@@ -35,7 +35,6 @@ class StartUp:
 
     @property
     def whole(self) -> float:
-        """From the start of the program to its end."""
         return self.initialisation + self.training + self.phases["teardown"]
 
 

@@ -34,7 +34,6 @@ BAR = 60  # characters of a tower's time line
 
 
 def title(part: str) -> str:
-    """A part's name for people."""
     return TITLES.get(part, part)
 
 

@@ -58,11 +58,7 @@ def rates_of(series: SeriesSummary) -> Section:
 
 
 def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section:
-    """Rows in the form of the seed's tables, and what their intervals are over.
-
-    Args:
-      is_full: also a table of the metrics that the seed's tables have no column for, where a row has one.
-    """
+    """Rows in the form of the seed's tables; if full, also the metrics for which those have no column."""
     metrics = shown(rows)
     # A single run has nothing to be compared with, and no interval: the seed's own columns.
     is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)

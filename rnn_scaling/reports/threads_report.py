@@ -121,9 +121,7 @@ def picture(probes: Sequence[Probe]) -> bytes:
             }
             _draw(left, right, probe, label, look, 0.04 * (k - (len(shown) - 1) / 2))
         left.set(
-            title=f"{unit}/s, % of the fastest (ring: the trainer's default)",
-            xlabel="Inter-op threads",
-            ylim=(0, None),
+            title=f"{unit}/s, % of the fastest (ring: the trainer's default)", xlabel="Inter-op threads", ylim=(0, None)
         )
         right.set(title="Towers that compute at once", xlabel="Inter-op threads", ylim=(0, None))
         tried = sorted({setting.threads for probe in shown for setting in probe.settings})

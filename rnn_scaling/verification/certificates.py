@@ -97,7 +97,6 @@ def _cell(difference: float | None) -> str:
 
 
 def compared(config: RunConfig, num_batches: int) -> str:
-    """What was compared, in a line."""
     training = config.training
     clipped = f", gradients clipped to {training.max_gradient_norm:g}" if training.max_gradient_norm else ""
     rate = learning_rate.of(config)

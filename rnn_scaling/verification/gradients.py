@@ -34,7 +34,6 @@ class Towers:
 
     @property
     def shares(self) -> dict[int, float]:
-        """Each tower's share of the items of all."""
         return {tower: items / sum(self.loss_items) for tower, items in enumerate(self.loss_items)}
 
 
@@ -97,9 +96,7 @@ class SerialGradients:
     ) -> GradientPart:
         """One tower's loss over its batches of an update, and the gradient of `factor` times it.
 
-        Args:
-          factor: 1 / the items of all towers that share an update, times the loss scale.
-          draw: number of the update times the towers, and the tower's.
+        draw: number of the update times the towers, and the tower's.
         """
         number, tower = divmod(draw, self.num_towers)
         parts: list[GradientPart] = []

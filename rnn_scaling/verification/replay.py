@@ -25,8 +25,6 @@ LARGEST_SHARE = 0.04  # of a change: a candidate that is off by more explains no
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """One candidate."""
-
     fault: Statement
     constants: Constants = RIGHT
     sum: Callable[[ReplicaUpdate], Arrays] | None = None  # of the towers' gradients; None: as the exchange gives it

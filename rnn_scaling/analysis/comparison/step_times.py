@@ -27,8 +27,6 @@ LEAST_CHANGE = 0.01  # a share; a smaller change is not stated
 
 @dataclasses.dataclass(frozen=True)
 class StepTimeChange:
-    """The change of one percentile."""
-
     percentile: int
     ratio: Interval | None = None  # after / before; None: a run has fewer batches than it needs
     p_adjusted: float | None = None  # p-value after Holm's correction over all configurations and percentiles
@@ -46,12 +44,7 @@ class StepTimeChange:
 
 
 def of_configuration(configuration: Configuration, paired: bool, drifting: bool) -> tuple[StepTimeChange, ...]:
-    """The changes of all percentiles; none where a run has no step times.
-
-    Args:
-      paired: by pairs of runs with the same repeat number.
-      drifting: the sides were measured one after the other, as `confidence.drifting_scatter` allows for.
-    """
+    """The changes of all percentiles; none where a run has no step times. drifting: one side ran after the other."""
     sides = [matching.good(side.files) for side in configuration.sides]
     if paired:
         numbered = [{matching.repeat(file.name): file for file in side} for side in sides]

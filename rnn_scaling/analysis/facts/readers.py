@@ -89,7 +89,6 @@ core_numbers = resolved("cpu_affinity", lambda bound: ",".join(map(str, bound)))
 
 
 def cpu_topology(record: RunRecord) -> str | None:
-    """Sockets, cores, threads and NUMA nodes."""
     topology = record.environment.cpu_topology
     if topology is None:
         return None
@@ -191,7 +190,6 @@ all_reduce = resolved("all_reduce", _algorithms)  # what `auto` or the specifica
 
 
 def hosts(record: RunRecord) -> str | None:
-    """On how many hosts the workers of a run are."""
     if record.workers is None:
         return ONE_PROCESS
     return str(len(record.workers.hosts)) if record.workers.hosts else None
@@ -207,7 +205,6 @@ def variable(name: str) -> Read:
 
 
 def launcher(record: RunRecord) -> str | None:
-    """What started the processes of a run."""
     return ONE_PROCESS if record.workers is None else record.workers.launcher
 
 

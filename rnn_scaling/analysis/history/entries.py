@@ -17,11 +17,7 @@ VERSIONS = ("tensorflow", "torch", "jax", "keras")  # packages that decide on sp
 
 
 def entries(records: Sequence[RunRecord], label: str = "", commit: str | None = None) -> list[Entry]:
-    """An entry for each commit and machine of these runs.
-
-    Args:
-      commit: the hash of the commit that was measured, where the records do not have it or have another one.
-    """
+    """An entry for each commit and machine of these runs; commit: the hash, if records have none or another one."""
     groups: dict[tuple, list[RunRecord]] = {}
     for name, of_machine in by_machine([run for run in records if run.status == "ok" and run.throughput]).items():
         for run in of_machine:

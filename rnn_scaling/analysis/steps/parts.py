@@ -91,12 +91,10 @@ class StepParts:
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, Statement]:
-        """See `straggler.name_straggler`."""
         return name_straggler(self.steps, self.synchronous, self.clustered)
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """What tracing cost, of all runs."""
         costs = [run.cost for run in self.runs]
         timed = over_processes([s / cost.untraced_s for cost in costs for s in cost.timed_s])
         counted = over_processes([s / cost.untraced_s for cost in costs for s in cost.counted_s])
@@ -161,5 +159,4 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation."""
     return Spread(math.fsum(values) / len(values), scatter(values))

@@ -113,8 +113,6 @@ def in_ms(values: Sequence[float]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RankTimes:
-    """One rank's measured batches."""
-
     rank: Rank
     seconds: tuple[float, ...]  # of each, by its own clock
     ready: tuple[float, ...]  # until its gradients were there, empty where that is not recorded
@@ -122,7 +120,6 @@ class RankTimes:
 
     @property
     def items_per_second(self) -> float:
-        """Its own rate."""
         return math.fsum(self.rank.items[-len(self.seconds) :]) / math.fsum(self.seconds)
 
 

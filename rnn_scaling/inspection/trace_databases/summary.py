@@ -47,12 +47,9 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
 def summarize(
     db: TraceDatabase, layout: Layout, source: str, span: tuple[int, int], window: tuple[int, int], largest_gaps: int
 ) -> Row:
-    """Every number, as JSON with times in ns. Each table is read once; what cannot be read is noted in `db`.
+    """Every number, as JSON with times in ns, as `span` of the trace and `window`, the part of it that is read.
 
-    Args:
-      source: name of the file.
-      span, window: the complete trace, and the part that is read, in ns.
-      largest_gaps: how many gaps of each device are listed.
+    Each table is read once; what cannot be read is noted in `db`.
     """
     names: dict[str, dict[tuple[object, str], Row]] = {KERNEL: {}, API: {}, RANGE: {}}
     copies: dict[tuple[object, ...], Row] = {}

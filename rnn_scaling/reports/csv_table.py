@@ -97,8 +97,8 @@ def _points(row: RowSummary, names: Sequence[str]) -> list[Cell]:
     points = {part.name: part.points for part in row.loss.parts} if row.loss else {}
     values = {name.replace(" ", "_"): points.get(name) for name in names}
     if names:
-        values["not_split"] = row.loss and row.loss.residual_points
-        values["loss"] = row.loss and row.loss.loss_points
+        values["not_split"] = row.loss.residual_points if row.loss else None
+        values["loss"] = row.loss.loss_points if row.loss else None
     return [cell for name, value in values.items() for cell in _interval(f"{name}_points", value)]
 
 

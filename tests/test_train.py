@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -56,7 +57,8 @@ def good_run(tmp_path_factory):
 def test_a_run_prints_the_seeds_table(good_run):
     done, _ = good_run
     assert done.returncode == 0, done.stderr
-    head, _, row, _, counted = done.stdout.strip().splitlines()
+    head, _, row, _, times, _, counted = done.stdout.strip().splitlines()
+    assert re.fullmatch(r"Step time: p50 [\d.,]+ ms, longest [\d.,]+ ms\.", times)
     assert counted.startswith("words: ")
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         "Device number",

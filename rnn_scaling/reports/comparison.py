@@ -18,7 +18,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files, terminal
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.reports import comparison_statements, machine_costs
-from rnn_scaling.reports.numbers import plus_minus
+from rnn_scaling.reports.numbers import differing, plus_minus
 from rnn_scaling.reports.sections import Grid, Section, markdown
 from rnn_scaling.reports.wording import counted, sentences
 from rnn_scaling.settings import scale
@@ -148,9 +148,10 @@ def _cells(result: Result, metric: Metric) -> list[str]:
 
 def _change(ratio: Interval | None) -> str:
     """ "+3.0 % (-1.0 % to +7.0 %)"; "n/a" for None."""
-    if ratio is None:
-        return "n/a"
-    return _signed(ratio.value) + (f" ({_signed(ratio.ends[0])} to {_signed(ratio.ends[1])})" if ratio.ends else "")
+    if ratio is None or ratio.ends is None:
+        return "n/a" if ratio is None else _signed(ratio.value)
+    low, high = map(_signed, ratio.ends)
+    return f"{_signed(ratio.value)} ({differing(ratio) if ratio.is_wide else f'{low} to {high}'})"
 
 
 def _step_times(report: Report) -> tuple[tuple[Grid, ...], tuple[Statement, ...]]:

@@ -125,7 +125,7 @@ def simulated(levels, generator, processes=3):
 
 
 def test_error_rates_of_the_search():
-    """benchmarks/history.py has the full simulation: 0.4 % and 96 %."""
+    """benchmarks/history.py has the full simulation: 0.2 % and 97 %."""
     generator = np.random.default_rng(1)
     alarms = sum(bool(simulated([1.0] * 100, generator).cuts) for _ in range(200))
     found = sum(

@@ -6,6 +6,9 @@ import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
+from rnn_scaling.reports.page import document
+from rnn_scaling.reports.page.explorer import Axis, Explorer, Line, Mark, Metric, Point
+from rnn_scaling.reports.page.parts import Live
 from tests.support.chromium import CHROMIUM, FLAGS, playwright
 from tests.support.records import changed
 from tests.support.scaling_runs import attributed, run, timed, write_folder
@@ -225,9 +228,9 @@ def test_the_address_keeps_what_is_chosen(open_page):
 
 def test_a_column_sorts_by_number_up_and_down(open_page):
     page = open_page()
-    page.locator("#rates").click()
     page.locator("#runs").click()
     column = page.locator(".runs thead th", has_text="Words/s").locator(".sort")
+    column.wait_for()
     index = page.locator(".runs thead th .sort").all_inner_texts().index(column.inner_text())
 
     def values():
@@ -300,6 +303,7 @@ def test_the_losses_of_all_series_are_bars_on_one_axis_that_lead_to_runs(open_pa
     page = open_page()
     page.locator("#loss").click()
     bars = page.locator("[data-view=bars] .picture a")
+    bars.first.wait_for()
     assert bars.count() > 0 and page.locator("[data-view=bars] svg").count() == 1
     assert not page.locator("[data-view=bars] + .static").is_visible()
     bars.first.click()
@@ -373,6 +377,34 @@ def test_print_is_on_white_with_the_tables_whole(open_page):
     assert page.locator("details.section[open]").count() == 0
     pages = page.pdf(format="A4").count(b"/Type /Page\n")
     assert 0 < pages <= 4
+
+
+def test_points_without_runs_lead_where_they_say_on_axes_of_time_and_order(browser, tmp_path):
+    entries = [(f"2026-11-0{k}T10:00:00+00:00", f"{k}abcdef", 100.0 + 10 * (k > 2)) for k in range(1, 5)]
+    points = [
+        Point({"day": day, "commit": commit}, {"rate": [rate, rate - 1, rate + 1]}, label=commit, href=f"#x-{commit}")
+        for day, commit, rate in entries
+    ]
+    data = Explorer(
+        [Metric("rate", "words/s", "words/s", 1)],
+        [Axis("day", "day", "time"), Axis("commit", "commit", "order")],
+        [Line("mine", {}, points)],
+        marks=[Mark("day", entries[2][0], "faster"), Mark("commit", entries[2][1], "faster")],
+    )
+    overview = document.Overview(["Series", "Rate"], [("", [("#main", ["mine", "110"])])], "All series")
+    text = document.page("History", ["4 entries"], "It became faster.", overview, data, [], first=[Live("chart")])
+    (tmp_path / "page.html").write_bytes(text)
+    page, seen = browser.new_page(), []
+    page.on("console", lambda message: seen.append(message.text))
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    page.goto((tmp_path / "page.html").as_uri())
+    for axis in ("day", "commit"):
+        page.get_by_role("combobox", name="over").select_option(axis)
+        assert page.locator(".picture a").count() == 4
+        assert page.locator(".picture svg text", has_text="faster").count() == 1
+        assert page.locator(".picture a").last.get_attribute("href") == "#x-4abcdef"
+    page.close()
+    assert seen == []
 
 
 def test_a_certificate_is_seen_beside_the_picture(browser, tmp_path):

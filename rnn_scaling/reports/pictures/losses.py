@@ -53,8 +53,9 @@ def _draw_whole(axes: Any, y: int, title: str, loss: Attribution) -> None:
     """The whole loss with its interval and number, and the title above the bar."""
     points = loss.loss_points
     ends = points.ends or (points.value, points.value)
-    axes.plot(ends, [y, y], color=figures.INK, linewidth=1)
-    axes.plot([points.value], [y], color=figures.INK, marker="|", markersize=9)
+    below = y + 0.7 * BAR
+    axes.plot(ends, [below, below], color=figures.INK, linewidth=1)
+    axes.plot([points.value], [below], color=figures.INK, marker="|", markersize=6)
     place: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8}
     axes.annotate(plus_minus(points, 1), (max(ends[1], 0), y), xytext=(5, 0), **place)
     axes.annotate(title, (0, y - BAR / 2), xycoords=("axes fraction", "data"), xytext=(2, 6), **place)

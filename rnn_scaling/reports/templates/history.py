@@ -11,7 +11,7 @@ TEMPLATES = {
         f"{_STEP} between {{before}} and {{after}}, {{commits}} commits. Measure one in the middle to find which."
     ),
     "history-step-same": f"{_STEP} with the same commit {{after}}, so not from the code.",
-    "history-step-unknown": f"{_STEP} between {{before}} and {{after}}; git does not know these commits.",
+    "history-step-unknown": f"{_STEP} between {{before}} and {{after}}; how many commits that is, is unknown.",
     "history-versions": "At the same time: {versions:list}.",
     "history-few": (
         "Steps of 5 % are found reliably from {enough} entries on; the longest curve has {entries:count entry|entries}."

@@ -113,7 +113,7 @@ function linesPlot({ drawn, metric, axis }, width) {
   }
   const type = axis.kind === "order" ? "point" : axis.kind === "time" ? "utc" : isLog ? "log" : "linear";
   const isListed = axis.kind !== "metric" && isNumber && places.length <= 10;
-  const every = Math.ceil(places.length / (width / 70));
+  const every = Math.ceil(places.length / Math.max(1, (width - 82) / 84));
   const order = { domain: [...new Set([...axis.order ?? [], ...points.map(({ x }) => x)])], tickFormat: (x, i) => (i % every ? "" : String(x).slice(0, 10)) };
   const ticks = isListed ? { ticks: places, tickFormat: (x) => x.toLocaleString("en-US") } : axis.kind === "order" ? order : { ticks: width / 90 };
   const from = domain[0] > 0 ? ` (axis from ${shown(domain[0], 1)}, not from 0)` : "";
@@ -152,7 +152,7 @@ function barsPlot({ drawn }, width) {
   const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -19, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
   return { points, places: [], options: {
     height: 52 + 44 * rows.length, marginLeft: 8, marginRight: 14, marginTop: 14, marginBottom: 34,
-    x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, domain: [Math.min(0, least), most] },
+    x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, ticks: width / 90, domain: [Math.min(0, least), most] },
     y: { type: "band", domain: rows.map(({ place }) => place), axis: null, paddingInner: 0.55, paddingOuter: 0.4 },
     marks: [
       Plot.text(rows, titles),

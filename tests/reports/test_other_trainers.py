@@ -139,7 +139,7 @@ def test_what_counts_something_else_is_another_row_with_another_baseline():
     assert tokens.largest.efficiency.value == pytest.approx(95) and len(sentences.rows) == 1
     assert [name for name, _ in made.scalings] == ["Weak scaling, tokens", "Weak scaling, sentences"]
     sides = [[RunFile("1.json", run)] for run in (theirs(100), theirs(7, unit="sentences"))]
-    assert matching._by_key([*sides[0], *sides[1]]).keys() == {matching._key(file.record) for (file,) in sides}
+    assert matching._by_key([*sides[0], *sides[1]]).keys() == {matching.key_of(file.record) for (file,) in sides}
     assert len(matching._by_key([*sides[0], *sides[1]])) == 2
 
 

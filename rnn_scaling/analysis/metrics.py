@@ -319,15 +319,9 @@ RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "spe
 COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
 ACCURACY = METRICS["accuracy"]
 STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
-LATENCIES = {  # the same of runs that decode or evaluate
-    metric.name: dataclasses.replace(
-        metric,
-        name=metric.name.replace("step_", "latency_"),
-        title=metric.title.replace(STEP_TIME, LATENCY),
-        drawn=True,
-    )
-    for metric in STEP_TIMES
-}
+_LATENCY_NAMES = {m: (m.name.replace("step_", "latency_"), m.title.replace(STEP_TIME, LATENCY)) for m in STEP_TIMES}
+# The same of runs that decode or evaluate.
+LATENCIES = {m.name: dataclasses.replace(m, name=n, title=t, drawn=True) for m, (n, t) in _LATENCY_NAMES.items()}
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
 CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)

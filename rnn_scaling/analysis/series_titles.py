@@ -128,12 +128,8 @@ def compared_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         tellers[trainer] = tellers.get(trainer, set(row.known)) & set(row.known)
     common = set.intersection(*tellers.values()) if tellers else set()
     shared = sorted(name for name in common if _may_change_work(name) and len({row.known[name] for row in known}) > 1)
-    return [
-        _words(row.known, shared)
-        if told_work(row.known)
-        else (f"{row.config[TRAINER]}, whose batch size is not known",)
-        for row in rows
-    ]
+    unknown = "{}, whose batch size is not known".format
+    return [_words(row.known, shared) if told_work(row.known) else (unknown(row.config[TRAINER]),) for row in rows]
 
 
 def _words(options: Mapping[str, Any], shared: Sequence[str]) -> tuple[str, ...]:

@@ -130,22 +130,16 @@ def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
     is_rows = isinstance(gradient, tf.IndexedSlices)
     parts = [gradient.values, gradient.indices] if is_rows else [gradient]
     sizes = [_static_bytes(part.shape, part.dtype) for part in parts]
-    return {
-        "kind": "rows" if is_rows else "dense",
-        "device": parts[0].device,
-        "bytes": None if None in sizes else sum(sizes),
-    }
+    total: Any = None if None in sizes else sum(sizes)
+    return {"kind": "rows" if is_rows else "dense", "device": parts[0].device, "bytes": total}
 
 
 def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, Any]]:
     """The operators that change a variable, by the id of its handle, as they run."""
     updates: dict[int, dict[str, Any]] = {}
     for outer, inner in graph.captures:
-        ran = [
-            nodes[op.name]
-            for op in inner.consumers()
-            if op.type.startswith(UPDATES) and op.inputs[0] is inner and op.name in nodes
-        ]
+        changing = [op for op in inner.consumers() if op.type.startswith(UPDATES) and op.inputs[0] is inner]
+        ran = [nodes[op.name] for op in changing if op.name in nodes]
         if ran:
             updates[id(outer)] = {"device": ran[0].device, "types": sorted({node.type for node in ran})}
     return updates

@@ -15,13 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LINES = 12
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "links",
-    "axes.grid": True,
-    "grid.alpha": 0.4,
-    "axes.titlesize": 10,
-}
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "links"}
+STYLE |= {"axes.grid": True, "grid.alpha": 0.4, "axes.titlesize": 10}
 
 
 def has_any(results: Measurements) -> bool:

@@ -20,13 +20,8 @@ from rnn_scaling.settings.naming import THEIRS, TRAINER
 
 ROUNDING = 1e-6  # relative: sums may differ by this much through rounding
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
-WHOLE_NUMBERS = {
-    "num_devices": 1,
-    "num_workers": 1,
-    "batch_size": 1,
-    "global_batch_size": 0,
-    "num_batches": 1,
-}  # with their minimum
+# With their minimum.
+WHOLE_NUMBERS = {"num_devices": 1, "num_workers": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}
 # Kind of an option -> types of its values in JSON, and what these are in words.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences
@@ -112,12 +111,8 @@ def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | Non
     drawn = parts.steps[number]
     tables = steps.section(parts, title)
     kernels = steps.kernels_grid(parts.runs[0], parts.num_towers)
-    values = {
-        "step": number,
-        "last": len(parts.steps) - 1,
-        "milliseconds": 1000 * drawn.seconds,
-        "letters": ", ".join(steps.letters(drawn)),
-    }
+    last, letters = len(parts.steps) - 1, ", ".join(steps.letters(drawn))
+    values = {"step": number, "last": last, "milliseconds": 1000 * drawn.seconds, "letters": letters}
     return [
         dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=(*tables.notes, *_cautions(run))),
         Section("", (), (Statement("step-drawing", values=values),), "\n".join(steps.bars(drawn))),
@@ -132,20 +127,13 @@ def _cautions(run: RunRecord) -> list[Statement | str]:
 
 
 def as_json(runs: Sequence[TracedRun]) -> str:
-    documents: list[dict[str, Any]] = [
-        {
-            **{"file": str(run.path), "title": run.title},
-            **(steps.as_json(run.parts) if run.parts else {}),
-            **cluster.as_json(run.record),
-        }
-        for run in runs
-    ]
+    documents = []
+    for run in runs:
+        traced = steps.as_json(run.parts) if run.parts else {}
+        documents.append({"file": str(run.path), "title": run.title, **traced, **cluster.as_json(run.record)})
     series = _series(runs)
-    started = [
-        {"title": title, **numbers}
-        for title, rows in zip(titles(series), series)
-        if (numbers := start_up.as_json(rows))
-    ]
+    numbers = [(title, start_up.as_json(rows)) for title, rows in zip(titles(series), series)]
+    started = [{"title": title, **of_series} for title, of_series in numbers if of_series]
     whole = {"schema": SCHEMA, "runs": documents, **({"series": started} if started else {})}
     return input_files.json_text(whole)
 

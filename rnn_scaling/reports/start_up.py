@@ -92,13 +92,8 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
     """The items over these seconds of a row against those of its baseline."""
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
-    rates = [
-        over_processes([sum(record.batches.items) / seconds(record) for record in measured.good]).printed(
-            measured.rounding
-        )
-        for measured in (row, base)
-    ]
-    return ratio(*rates)
+    rates = [(each, [sum(record.batches.items) / seconds(record) for record in each.good]) for each in (row, base)]
+    return ratio(*(over_processes(values).printed(each.rounding) for each, values in rates))
 
 
 def section(rows: Sequence[Row], title: str) -> Section | None:

@@ -9,17 +9,8 @@ from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselin
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import (
-    cautions,
-    certificates,
-    cluster,
-    environment,
-    learning,
-    padding,
-    series_table,
-    start_up,
-    steps,
-)
+from rnn_scaling.reports import cautions, certificates, cluster, learning, padding, series_table, start_up, steps
+from rnn_scaling.reports.environment import skipped_updates
 from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
@@ -107,7 +98,7 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     learned = [
         f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
     ]
-    skipped = [f"\n{sentence(statement)}\n" for statement in environment.skipped_updates(records)]
+    skipped = [f"\n{sentence(statement)}\n" for statement in skipped_updates(records)]
     if is_inference(records):
         return table(rows, is_full=True) + "".join([*counted, *learned, *skipped])
     return table(rows) + "".join([*map(_step_times, rows), *counted, *learned, *skipped])

@@ -41,13 +41,8 @@ def name_straggler(
     late, took, compute = zip(*(_lateness(step, latest) for step, latest in zip(steps, last)))
     mean_late = math.fsum(late) / len(late)
     late_share = mean_late / (math.fsum(step.seconds for step in steps) / len(steps))
-    values = {
-        "tower": tower,
-        "late": in_ms(late),
-        "late_share": late_share,
-        "took": in_ms(took),
-        "compute": in_ms(compute),
-    }
+    values = {"tower": tower, "late": in_ms(late), "late_share": late_share}
+    values |= {"took": in_ms(took), "compute": in_ms(compute)}
     objections = {
         "straggler-within-scatter": _lower_end(late) <= 0,
         "straggler-starts-late": _lower_end(took) <= 0,

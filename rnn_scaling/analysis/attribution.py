@@ -173,11 +173,8 @@ class _Attributor:
     def attribute(self) -> Attribution:
         n, mine, base = self._n, self._row.key, self._base
         efficiency = self._row.metric(EFFICIENCY)
-        loss = Share(
-            lambda rates: 1 - rates[mine] / (n * rates[base]),
-            frozenset({mine, base}),
-            efficiency and efficiency.subtracted_from(1.0),
-        )
+        lost = efficiency and efficiency.subtracted_from(1.0)
+        loss = Share(lambda rates: 1 - rates[mine] / (n * rates[base]), frozenset({mine, base}), lost)
         reached = {name: self._efficiency(changes) for name, changes in self._chain()}
         most = self._most(reached.values())
         levels = self._levels(reached, most)

@@ -95,9 +95,7 @@ def _index(device: ClockedDevice, i: int) -> int:
 def _under_load(clocks: Clocks, i: int) -> list[ClockReading]:
     """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
     readings = [sample.devices[i] for sample in clocks.samples]
-    return [
-        reading for reading in readings if not (reading.reasons or 0) & throttling.IDLE and reading.utilisation != 0
-    ]
+    return [each for each in readings if not (each.reasons or 0) & throttling.IDLE and each.utilisation != 0]
 
 
 def _median(clocks: Clocks, i: int, field: str) -> float | None:

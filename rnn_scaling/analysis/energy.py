@@ -24,9 +24,7 @@ def of_run(run: RunRecord) -> tuple[float | None, str]:
         if not power or max(energy.seconds for energy in told) > MOST_PAUSES * throughput.seconds:
             return None, ""
         watts += math.fsum(power.values())
-        lacking = {
-            _kind(name): why for energy in told for name, why in energy.not_measured.items() if name not in power
-        }
+        lacking = {_kind(name): why for each in told for name, why in each.not_measured.items() if name not in power}
         parts = [f"measured: {', '.join(dict.fromkeys(map(_kind, power)))}"]
         sources.add("; ".join([*parts, *(f"not measured: {kind} ({why})" for kind, why in lacking.items())]))
     return (watts * throughput.seconds / throughput.items, sources.pop()) if len(sources) == 1 else (None, "")

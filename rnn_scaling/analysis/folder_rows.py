@@ -70,10 +70,8 @@ class Rows(Sequence[Row]):
     def to_records(self) -> list[dict[str, Any]]:
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
         facts, options = told_facts([[row] for row in self.rows]), told_options(self.rows)
-        return [
-            {"machine": machine, **dict(row_facts), **_record(row, options)}
-            for machine, row_facts, row in zip(self.machines, facts, self.rows)
-        ]
+        rows = zip(self.machines, facts, self.rows)
+        return [{"machine": machine, **dict(of_row), **_record(row, options)} for machine, of_row, row in rows]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same as a data frame, if pandas is installed."""

@@ -98,9 +98,7 @@ def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
             starts.append(start)
             ends.append(end)
     arrays = {filed: (np.array(starts), np.array(ends)) for filed, (starts, ends) in spans.items()}
-    points = np.unique(
-        np.concatenate([[step.start_ns, step.end_ns], *(times for pair in arrays.values() for times in pair)])
-    )
+    points = np.unique(np.concatenate([[step.start_ns, step.end_ns], *sum(arrays.values(), ())]))
     active = {filed: _covered(points, *pair) for filed, pair in arrays.items()}
     return _partition(points, active, num_towers)
 

@@ -25,9 +25,8 @@ def fits(place: Place) -> str:
         return "another number"
     unit = "%" if place.printed.endswith("%") else ""
     for digits in range(2, 8):
-        low, high, middle = (
-            float(f"{end:.{digits}g}") for end in (place.low, place.high, 0.5 * (place.low + place.high))
-        )
+        ends = place.low, place.high, 0.5 * (place.low + place.high)
+        low, high, middle = (float(f"{end:.{digits}g}") for end in ends)
         if place.low <= middle <= place.high:
             is_narrow = place.high - place.low < 0.05 * abs(place.high)
             return f"{middle:,.10g}{unit}" if is_narrow else f"{low:,.10g}{unit} to {high:,.10g}{unit}"
@@ -138,11 +137,8 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
 
 def render_markdown(reports: Sequence[FileReport]) -> str:
     head = ["Where", "Strength", "Finding"]
-    rows = [
-        [_where(finding), finding.strength, wording.sentences(statements(finding))]
-        for report in reports
-        for finding in report.findings
-    ]
+    findings = [finding for report in reports for finding in report.findings]
+    rows = [[_where(each), each.strength, wording.sentences(statements(each))] for each in findings]
     return "\n".join([markdown_table(head, rows, padded=False), *(f"- {_summary(report)}" for report in reports)])
 
 

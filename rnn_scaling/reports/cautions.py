@@ -41,9 +41,8 @@ def opening(summary: Summary) -> list[str]:
     if summary.running:
         notices.insert(0, Statement("runs-going-on", values={"files": list(summary.running)}))
     if len(summary.machines) > 1:
-        machines = [
-            f"machine {k} is {name} ({counted(runs, 'run')})" for k, (name, runs) in enumerate(summary.machines, 1)
-        ]
+        named = [(name, counted(runs, "run")) for name, runs in summary.machines]
+        machines = [f"machine {k} is {name} ({runs})" for k, (name, runs) in enumerate(named, 1)]
         notices.insert(0, Statement("several-machines", values={"machines": machines}))
     paragraphs = [*map(sentence, notices), sentences(_terms(summary))]
     return [paragraph for paragraph in paragraphs if paragraph]
@@ -125,6 +124,5 @@ def _hand_made(rows: Sequence[Row]) -> Statement:
     first = ordered[0]
     title = ", ".join(filter(None, [network(first.config), first.config["variable_update"]]))
     sizes = [f"--batch_size={row.batch_size} on {counted(row.num_devices, 'device')}" for row in ordered]
-    return Statement(
-        "strong-scaling-by-hand", title, {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples}
-    )
+    values = {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples}
+    return Statement("strong-scaling-by-hand", title, values)

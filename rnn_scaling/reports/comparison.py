@@ -223,9 +223,7 @@ def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
 
 
 def _within(unlike: Sequence[Difference]) -> list[str]:
-    return [
-        f"{d.what}: {_plain(d.a) if d.a == d.b else f'{_plain(d.a)} and {_plain(d.b)}'}; {d.effect}" for d in unlike
-    ]
+    return [f"{d.what}: {_plain(d.a)}{'' if d.a == d.b else f' and {_plain(d.b)}'}; {d.effect}" for d in unlike]
 
 
 def _signed(ratio: float) -> str:

@@ -39,10 +39,7 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
             placed.setdefault(work_key(full_config(run)), (label, run))
     widest = max(placed.values(), key=lambda labelled: labelled[1].config["num_devices"])
     tell(markdown([*sections(inspection), placement_table.section(*widest, variables=False)], level=3))
-    details = [
-        *sections(inspection, is_full=True),
-        *(placement_table.section(*labelled) for labelled in placed.values()),
-    ]
+    details = [*sections(inspection, is_full=True), *(placement_table.section(*one) for one in placed.values())]
     try:
         write_text(f"# Operators and kernels of a step\n\n{markdown(details)}", out / "inspect.md")
         write_text(input_files.json_text(content(inspection)), out / "inspect.json")
@@ -146,11 +143,8 @@ def graphs_grid(group: CountGroup) -> Grid:
     unit = common_unit(counted.unit for counted in group.counts)
     head = ["Encoder", "Devices", "Python operators", "optimized", "in the partitions that run"]
     head += ["kernels per step", f"{unit} per step", f"kernels {one_of(unit)}"]
-    optional = {
-        "copies": "copies on GPUs",
-        "dispatched": "operators launched on GPUs",
-        "input_pipeline": "kernels of tf.data",
-    }
+    optional = {"copies": "copies on GPUs", "dispatched": "operators launched on GPUs"}
+    optional |= {"input_pipeline": "kernels of tf.data"}
     optional = {part: name for part, name in optional.items() if any(getattr(c, part) for c in group.counts)}
     rows = []
     for counted in _ordered(group):

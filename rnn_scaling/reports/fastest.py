@@ -33,9 +33,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
         conditions_ = conditions(series, count, first if about else None)
         made = [Statement("fastest", first.title, values), *common, *about]
         return [*made, *_elsewhere(ordered, count, first), *conditions_]
-    slowed = [
-        member for member in rivals if is_above(best, _rate(member, count), len(series)) and not _lost(member.at(count))
-    ]
+    slowed = [each for each in rivals if is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count))]
     all_slowed = len(slowed) == len(rivals)
     tied = [first, *(member for member in rivals if member not in slowed or all_slowed)]
     made = [Statement("fastest-unclear", values={**values, "tied": _rated(tied, count)}), *common]
@@ -57,9 +55,7 @@ def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary
 
 
 def _rated(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
-    return [
-        {"name": member.title, "rate": interval_values(_rate(member, count)), "unit": member.unit} for member in series
-    ]
+    return [{"name": each.title, "rate": interval_values(_rate(each, count)), "unit": each.unit} for each in series]
 
 
 def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:
@@ -77,10 +73,8 @@ def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
     if any(rate.standard_error is None or rate.ends is None for rate in rates):
         return Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]})
     changes = [ratio(rates[0], rate) for rate in rates[1:]]
-    effects = [
-        foreseen((change.standard_error or 0.0) / change.value, change.degrees, now, repeats, among)
-        for change in changes
-    ]
+    known = [((change.standard_error or 0.0) / change.value, change.degrees) for change in changes]
+    effects = [foreseen(error, degrees, now, repeats, among) for error, degrees in known]
     rounding = max(change.rounding for change in changes)
     if not max(effects):  # of logs that print few digits
         return Statement("few-digits" if rounding else "same-rates")

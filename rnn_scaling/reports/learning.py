@@ -74,9 +74,8 @@ def _missed(target: Target, learned: Learned, title: str) -> Statement:
 def notes(learning: Learning) -> list[Statement]:
     unit = common_unit(learning.windows)
     is_reached = all(items is not None for learned in learning.learned for items in learned.needed)
-    chosen = Statement(
-        "target-highest" if is_reached else "target-lowest", values={"target": in_words(learning.target)}
-    )
+    kind = "target-highest" if is_reached else "target-lowest"
+    chosen = Statement(kind, values={"target": in_words(learning.target)})
     windows = [plain(window, 0) for window in sorted(learning.windows.values())]
     per = "predictions" if unit == ITEMS or learning.target.kind == ACCURACY else "predicted items"
     return [

@@ -51,9 +51,8 @@ def _scaling(series: SeriesSummary) -> list[Statement]:
     row, title = series.largest, series.title
     if row is None or row.row.rate is None:
         raise ValueError("expected a measured series")
-    measured = Statement(
-        "rate", title, {"rate": interval_values(row.row.rate), "unit": series.unit, "devices": row.devices}
-    )
+    values = {"rate": interval_values(row.row.rate), "unit": series.unit, "devices": row.devices}
+    measured = Statement("rate", title, values)
     if row.row.num_devices == 1:
         return [measured, *([] if series.failed_above else [Statement("not-run-on-more-devices")])]
     if row.efficiency is None:

@@ -95,9 +95,7 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     rows = with_baselines(records)
     counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
     accuracies = [ACCURACY.printed(row.metric(ACCURACY)) for row in rows]
-    learned = [
-        f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
-    ]
+    learned = [f"\nAccuracy at the end: {plus_minus(share, ACCURACY.digits)} %.\n" for share in accuracies if share]
     skipped = [f"\n{sentence(statement)}\n" for statement in skipped_updates(records)]
     if is_inference(records):
         return table(rows, is_full=True) + "".join([*counted, *learned, *skipped])
@@ -132,9 +130,7 @@ def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
 
 def _sources(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
     """What energies without an interval are; those with one have it in their note."""
-    values = [
-        (metric.title, row.metric(metric)) for metric in metrics if metric.compute == ENERGY.compute for row in rows
-    ]
+    values = [(m.title, row.metric(m)) for m in metrics if m.compute == ENERGY.compute for row in rows]
     lines = [f"{title.capitalize()}: {value.kind}." for title, value in values if value and not has_interval(value)]
     return list(dict.fromkeys(lines))
 
@@ -156,10 +152,8 @@ def _parts_notes(series: SeriesSummary) -> list[str]:
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
     if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
         lines.append(f"{REST}: parts within {noise_of(with_rest)}, and parts whose runs are missing.")
-    return [
-        *lines,
-        *(f"On {row.devices}: {sentences(made)}" for row in rows if row.loss and (made := unmeasured(row.loss))),
-    ]
+    told = [(row, unmeasured(row.loss)) for row in rows if row.loss]
+    return [*lines, *(f"On {row.devices}: {sentences(made)}" for row, made in told if made)]
 
 
 def _grids(rows: Sequence[Row], seeds: Sequence[Metric], others: Sequence[Metric], is_plain: bool) -> list[Grid]:

@@ -70,10 +70,7 @@ def table(certificate: Certificate) -> str:
         blocks.append(markdown_table(head, rows))
     if certificate.checks:
         head = ["Check", "Result", "Largest difference", "Tolerance", "What was compared"]
-        rows = [
-            [check.name, RESULTS[check.holds], _cell(check.difference), _cell(check.tolerance), check.text]
-            for check in certificate.checks
-        ]
+        rows = [[c.name, RESULTS[c.holds], _cell(c.difference), _cell(c.tolerance), c.text] for c in certificate.checks]
         blocks.append(markdown_table(head, rows, padded=False))
     return "\n".join([*blocks, certificate.sentence]) + "\n"
 

@@ -245,6 +245,5 @@ def _differences(configurations: Sequence[Configuration]) -> list[LabelledDiffer
 def exit_status_of(results: Sequence[verdicts.Result], stopped: bool = False) -> int:
     if any(result.gate == "regression" for result in results):
         return entry.EXIT_FAILED
-    return (
-        entry.EXIT_USAGE if stopped or not results or any(result.gate != "ok" for result in results) else entry.EXIT_OK
-    )
+    is_unsure = stopped or not results or any(result.gate != "ok" for result in results)
+    return entry.EXIT_USAGE if is_unsure else entry.EXIT_OK

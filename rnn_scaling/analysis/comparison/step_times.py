@@ -69,9 +69,7 @@ def changes(seconds: Sequence[Sequence[np.ndarray]], paired: bool, drifting: boo
         logs, within = [logs[1] - logs[0]], [within[0] + within[1]]
     found = {}
     for i, percentile in enumerate(known):
-        sides = [
-            _over_processes(log[:, i], float(variance[:, i].mean()), drifting) for log, variance in zip(logs, within)
-        ]
+        sides = [_over_processes(log[:, i], float(var[:, i].mean()), drifting) for log, var in zip(logs, within)]
         found[percentile] = sides[0] if paired else confidence.ratio(sides[1], sides[0])
     return tuple(StepTimeChange(percentile, found.get(percentile)) for percentile in BATCHES_NEEDED)
 

@@ -164,9 +164,7 @@ def held_down(among: int) -> Read:
         masks = [throttling.parse(card.get(throttling.FIELD, "")) for card in cards]
         if None in masks:  # an older record, or "[N/A]": the card does not tell
             return None
-        held = {
-            reason: None for mask in masks for bit, reason in throttling.REASONS.items() if (mask or 0) & bit & among
-        }
+        held = {why: None for mask in masks for bit, why in throttling.REASONS.items() if (mask or 0) & bit & among}
         return ", ".join(held) or "nothing"
 
     return read

@@ -136,11 +136,8 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
     whose mean over the batches is above 0 (Student's t, 95 %, neighbouring batches being alike), is 1 % of a batch or
     more, and exceeds its standard deviation.
     """
-    timed = [
-        RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:])
-        for rank in workers.ranks
-        if len(rank.seconds) > warmup
-    ]
+    beyond = [rank for rank in workers.ranks if len(rank.seconds) > warmup]
+    timed = [RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:]) for rank in beyond]
     if len(timed) < 2:
         return None
     has_ready = all(len(times.ready) == len(timed[0].ready) > 0 for times in timed)

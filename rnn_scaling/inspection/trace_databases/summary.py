@@ -131,10 +131,8 @@ def _add_name(totals: dict[tuple[object, str], Row], event: _Event, text: str) -
 
 def _add_copy(totals: dict[tuple[object, ...], Row], event: _Event, kind: str) -> None:
     """`bytes` and `whole_ns` count complete copies, at the edges of the window too."""
-    source, target = (
-        "" if memory is None else layouts.MEMORY_KINDS.get(memory, f"kind {memory}")
-        for memory in (event.source, event.target)
-    )
+    ends = event.source, event.target
+    source, target = ("" if kind is None else layouts.MEMORY_KINDS.get(kind, f"kind {kind}") for kind in ends)
     total = totals.get((event.device, kind, source, target))
     if total is None:
         total = totals[event.device, kind, source, target] = {

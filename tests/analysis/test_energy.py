@@ -68,6 +68,9 @@ def test_measured_energy_wins_over_the_stated_power():
     value = row.metric(ENERGY)
     assert value.value == pytest.approx(250 / row.rate.value) and "250 W" in value.kind
     assert value.ends == pytest.approx((250 / row.rate.high, 250 / row.rate.low))
+    gpu = used({"joules": {"GPU 0": 40.0}, "seconds": 2.0})
+    [row] = with_baselines([runs[0], gpu], prices)
+    assert row.metric(ENERGY).value == pytest.approx(250 / row.rate.value)
     [row] = with_baselines([used({})])
     assert row.metric(ENERGY) is None
 

@@ -127,6 +127,19 @@ def test_the_price_is_that_of_every_node(go, tmp_path):
     found, _ = held(go, "--force_incomparable")
     old, new = found["machine_costs"]
     assert (old["nodes"], new["nodes"]) == (1, 2) and old["cost"]["value"] == pytest.approx(new["cost"]["value"])
+    (tmp_path / "machines.toml").write_text(PRICES.format(1.0, 0.4))
+    told = held(go, "--force_incomparable")[1]
+    assert told["machines-break-even"]["subject"] == "new"
+    assert told["machines-break-even"]["values"]["price"]["value"] == pytest.approx(0.5)  # of each of its nodes
+
+
+def test_two_folders_of_one_machine_are_told_apart(go, tmp_path):
+    two_machines(tmp_path)
+    told = held(go, "--machine=old")[1]
+    assert (
+        told["machines-fastest"]["subject"] == "old (old)"
+        and told["machines-fastest"]["values"]["second"] == "old (new)"
+    )
 
 
 def test_three_machines_and_their_files(go, tmp_path):
@@ -175,7 +188,9 @@ def test_a_report_with_prices_as_a_command(tmp_path):
         command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    row = json.loads((tmp_path / "out" / "report.json").read_text())["series"][0]["rows"][1]
+    made = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert "lowest-cost" in [each["kind"] for each in made["statements"]]
+    row = made["series"][0]["rows"][1]
     expected = 3.6e9 / 3600 / rate(tmp_path / "old", 4)
     assert row["eur_per_billion_words"]["value"] == pytest.approx(expected)
     assert row["energy_per_word_j"]["value"] == pytest.approx(100 / rate(tmp_path / "old", 4))

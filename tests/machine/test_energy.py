@@ -84,6 +84,14 @@ def test_what_is_not_readable_or_is_lost_is_named(tmp_path):
     assert found["not_measured"] == {"package-0": energy.NEEDS_ROOT, "package-1": energy.LOST}
 
 
+def test_a_counter_that_comes_back_stays_lost(tmp_path):
+    values = iter([5, None, 9, 12])
+    counter = energy._Counter("GPU 0", lambda: next(values), 1e-3, energy.NO_COUNTER)
+    for _ in range(4):
+        counter.look()
+    assert not counter.answers and counter.missing == energy.LOST
+
+
 def test_gpus_count_in_millijoules_and_those_of_the_run_alone(tmp_path, monkeypatch):
     gpus = [{"name": "G", "uuid": f"GPU-{i}", "energy": 1000 * i} for i in range(3)]
     del gpus[0]["energy"]  # older than Volta
@@ -146,8 +154,12 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
             counter.write_text(str(100_000 * next(steps)))
             return StepResult(*np.full([4, 1], 7.0))
 
+    class Saves(Saver):
+        def save(self, step):
+            counter.write_text("900000")  # after the last batch
+
     config = configs.resolve({"num_batches": 3, "num_warmup_batches": 2, "progress": False}, num_gpus=0, num_cores=1)
     state = RunState(config)
-    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    benchmark._train(config, Step(), state, Alone(), Saves(config, state, ()))
     assert state.record("ok").energy.joules == pytest.approx({"package-0": 0.3})
     assert state.details()["energy"]["joules"] == pytest.approx({"package-0": 0.3})

@@ -59,12 +59,9 @@ class Rows(Sequence[Row]):
         of_machines: dict[str, list[Row]] = {}
         for machine, row in zip(self.machines, self.rows):
             of_machines.setdefault(machine, []).append(row)
-        names = {
-            id(row): title
-            for series in map(by_series, of_machines.values())
-            for members, title in zip(series, titles(series))
-            for row in members
-        }
+        several = map(by_series, of_machines.values())
+        titled = [pair for series in several for pair in zip(series, titles(series))]
+        names = {id(row): title for members, title in titled for row in members}
         return [names[id(row)] for row in self.rows]
 
     def to_records(self) -> list[dict[str, Any]]:

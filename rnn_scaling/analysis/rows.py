@@ -12,14 +12,8 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis.confidence import (
-    Interval,
-    Scatter,
-    over_processes,
-    process_rate,
-    shared_scatters,
-    within_interval,
-)
+from rnn_scaling.analysis import confidence
+from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters, within_interval
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import LATENCIES, METRICS, MONEY, Compute, Measured, Metric, common_unit, is_inference
@@ -222,7 +216,7 @@ def process_rates(records: Sequence[RunRecord]) -> list[float]:
     return [
         record.throughput.items_per_second
         if record.throughput and not record.batches.seconds
-        else process_rate(*measured_batches(record))
+        else confidence.process_rate(*measured_batches(record))
         for record in records
     ]
 

@@ -79,7 +79,6 @@ def main(words: Sequence[str]) -> int:
     if not options.across and (options.machines or options.machine):
         raise entry.Refusal("--machines and --machine are prices of machines; add --across=machine, or leave them out")
     listed = prices.read(options.machines, options.machine, 2) if options.across else ()
-    question = judgement.Question(
-        *(options.metric, options.paired, options.max_regression, accepted, options.across), prices=listed
-    )
+    asked = options.metric, options.paired, options.max_regression, accepted, options.across
+    question = judgement.Question(*asked, prices=listed)
     return comparison.compare(options.before, options.after, question, options.format)

@@ -104,12 +104,8 @@ def measure(
         all_links = links(buffers, devices, origin)
         ways = [_Way(cuda, link, stack) for link in all_links]
         plan = [(way, size, way.calls(size)) for way in ways for size in sizes]
-        times = rounds.in_rounds(
-            [functools.partial(way.seconds, size, calls) for way, size, calls in plan],
-            repeats,
-            BUDGET_S,
-            after_round=lambda done, _: tell(done, repeats, "copies"),
-        )
+        work = [functools.partial(way.seconds, size, calls) for way, size, calls in plan]
+        times = rounds.in_rounds(work, repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, "copies"))
         errors = _arrival_errors(buffers, devices, stack, origin)
     made = []
     for number, link in enumerate(all_links):

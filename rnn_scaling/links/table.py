@@ -121,10 +121,8 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
     sizes = sorted({size for series in shown for size in series.sizes})
     points = [{point.num_bytes: point for point in series.points} for series in shown]
     times = [[size_text(size), *(_us(by_size.get(size)) for by_size in points)] for size in sizes]
-    rates = [
-        [size_text(size), *(_rate(series, by_size.get(size), False) for series, by_size in zip(shown, points))]
-        for size in sizes
-    ]
+    columns = list(zip(shown, points))
+    rates = [[size_text(size), *(_rate(one, by_size.get(size), False) for one, by_size in columns)] for size in sizes]
     parts = [
         "Time of one all-reduce of float32, us (median)\n",
         markdown_table(head, times),

@@ -71,15 +71,8 @@ def _compute(request: dict[str, Any], write: Write) -> None:
 
     cores = request["cores_per_device"]
     meter = LoadMeter(available_cores())
-    products = compute.measure(
-        engine.devices,
-        [tuple(shape) for shape in request["shapes"]],
-        request["dtypes"],
-        request["rounds"],
-        cores,
-        cores > 0 and uses_onednn(),
-        _tell,
-    )
+    shapes, onednn = [tuple(shape) for shape in request["shapes"]], cores > 0 and uses_onednn()
+    products = compute.measure(engine.devices, shapes, request["dtypes"], request["rounds"], cores, onednn, _tell)
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE:
         note = f"other processes used {load.others:.0%} of the cores: the rates are too low and not kept; measure again"

@@ -25,14 +25,8 @@ def statements(summary: Summary) -> list[Statement]:
     """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
     records = [record for row in summary.rows for record in row.records]
     grave = [d for d in summary.differences if d.is_grave or d.what in LOADS]
-    return [
-        *environment.statements(records),
-        *map(_difference, grave),
-        *hand_made(summary),
-        *losses(summary),
-        *_late_failures(summary),
-        *_logs(summary),
-    ]
+    late = [*_late_failures(summary), *_logs(summary)]
+    return [*environment.statements(records), *map(_difference, grave), *hand_made(summary), *losses(summary), *late]
 
 
 def opening(summary: Summary) -> list[str]:
@@ -112,11 +106,8 @@ def hand_made(summary: Summary) -> list[Statement]:
         if row.batch_size is not None:
             key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
             groups.setdefault((series.machine, key), []).extend(member.row for member in series.rows)
-    return [
-        _hand_made(rows)
-        for rows in groups.values()
-        if len({row.global_batch_size for row in rows}) == 1 and len({row.batch_size for row in rows}) > 1
-    ]
+    same = [rows for rows in groups.values() if len({row.global_batch_size for row in rows}) == 1]
+    return [_hand_made(rows) for rows in same if len({row.batch_size for row in rows}) > 1]
 
 
 def _hand_made(rows: Sequence[Row]) -> Statement:

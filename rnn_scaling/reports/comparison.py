@@ -86,13 +86,9 @@ def render_markdown(report: Report) -> str:
 
 def render_json(report: Report) -> str:
     made = (*comparison_statements.verdict(report), *comparison_statements.method(report))
-    fields: dict[str, Any] = {
-        "schema": SCHEMA,
-        "result": _verdict(report),
-        "statements": [statement.data() for statement in made],
-        **dataclasses.asdict(report),
-        "metric": report.metric.name,
-    }
+    fields: dict[str, Any] = {"schema": SCHEMA, "result": _verdict(report)}
+    told = dataclasses.asdict(report)
+    fields |= {"statements": [statement.data() for statement in made], **told, "metric": report.metric.name}
     fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
     return input_files.json_text(fields).rstrip("\n")
 

@@ -135,13 +135,8 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     numbers = []
     for measured in started:
         rate = measured.row.metric(SPEEDUP)
-        values = {
-            "initialisation": measured.initialisation,
-            "training": measured.training,
-            "whole": measured.whole,
-            "by_training": started[0].training / measured.training,
-            "by_whole": started[0].whole / measured.whole,
-        }
+        values = {name: getattr(measured, name) for name in ("initialisation", "training", "whole")}
+        values |= {f"by_{name}": getattr(started[0], name) / values[name] for name in ("training", "whole")}
         printed = {name: rounded(value) for name, value in values.items()}
         by_rate = rate and rounded(rate.value)
         numbers.append({"num_workers": measured.row.num_workers, **printed, "by_rate": by_rate})

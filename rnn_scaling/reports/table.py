@@ -105,11 +105,8 @@ def render_runs(records: Sequence[RunRecord]) -> str:
 def _step_times(row: Row) -> str:
     """A line for the terminal; empty where the runs do not tell their step times."""
     printed = {metric: metric.printed(row.metric(metric)) for metric in STEP_TIMES}
-    known = [
-        f"{metric.title.replace(STEP_TIME, '').strip()} {plus_minus(value, metric.digits)} {metric.unit}"
-        for metric, value in printed.items()
-        if value
-    ]
+    told = [(metric, value) for metric, value in printed.items() if value]
+    known = [f"{m.title.replace(STEP_TIME, '').strip()} {plus_minus(value, m.digits)} {m.unit}" for m, value in told]
     return f"\n{STEP_TIME.capitalize()}: {', '.join(known)}.\n" if known else ""
 
 

@@ -118,9 +118,8 @@ class Certifier:
             values = {"moved": moved, "variables": hidden, "rate": training.learning_rate}
             return Conclusion("cannot tell", False, [Statement("verify-hardly-moved", values=values)])
         is_shared = [replica.tower for replica in self._before] == [None]
-        equal = certificates.equal(
-            self._guarantee, len(self._batches), largest["weights_difference"], has_replicas=not is_shared
-        )
+        off = largest["weights_difference"]
+        equal = certificates.equal(self._guarantee, len(self._batches), off, has_replicas=not is_shared)
         statements = [*equal.statements, Statement("verify-moved", values={"moved": moved})]
         if hidden:
             statements.append(Statement("verify-not-moved", values={"variables": hidden}))

@@ -176,10 +176,8 @@ def _partial(evidence: Evidence, name: str, change: np.ndarray) -> Statement:
 
 def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays) -> bool:
     """Whether these variables together change by the right numbers, in other places."""
-    did, expected = (
-        np.sort(np.concatenate([changes[name].ravel() for name in names]))
-        for changes in (evidence.update.change, right)
-    )
+    changes = evidence.update.change, right
+    did, expected = (np.sort(np.concatenate([change[name].ravel() for name in names])) for change in changes)
     return norm(did - expected) <= 4 * evidence.guarantee.share * norm(expected)
 
 

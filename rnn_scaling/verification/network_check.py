@@ -19,7 +19,7 @@ from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
 from rnn_scaling.verification import kernel_checks
-from rnn_scaling.verification.reference import cells, loss, network
+from rnn_scaling.verification.reference import loss, network
 from rnn_scaling.verification.rule import Arrays
 
 TOLERANCE = 1e-4  # of float32, relative to the gradient's length
@@ -183,16 +183,13 @@ def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Genera
     directions = network.directions(model)
     stack = stacks.stack_of(model, 1, directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
-    weights = [
-        {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in stack.cell_weights(cell)}
-        for cell in range(directions)
-    ]
+    forward = [stack.cell_weights(cell) for cell in range(directions)]
+    weights = [{s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in specs} for specs in forward]
     x, lengths = random.normal(size=(6, 4, model.embedding_dim)), np.array(LENGTHS["source_length"], np.int32)
     arguments = [tuple(tf.constant(array) for array in cell.values()) for cell in weights]
     layout = x if model.time_major else x.transpose(1, 0, 2)
-    outputs, states = kernel.build(stack)(
-        arguments, tf.constant(layout.astype(np.float32)), tf.constant(lengths), None, tf.constant([1, 2])
-    )
+    fed = tf.constant(layout.astype(np.float32)), tf.constant(lengths)
+    outputs, states = kernel.build(stack)(arguments, *fed, None, tf.constant([1, 2]))
     expected, last = cells.layers(model, x, lengths, [weights])
     found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
     for direction, name in enumerate(("outputs", "outputs of the backward direction")[:directions]):
@@ -218,9 +215,8 @@ def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[State
         if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
             yield Statement("network-not-uniform", "other weights", {"variable": spec.name, "bound": INITIAL_RANGE})
         name = names.setdefault(spec.shape, spec.name)
-        if name != spec.name and np.array_equal(
-            value, first_values([dataclasses.replace(spec, name=name)], seed)[name]
-        ):
+        renamed = dataclasses.replace(spec, name=name)
+        if name != spec.name and np.array_equal(value, first_values([renamed], seed)[name]):
             yield Statement("network-equal-weights", "other weights", {"variable": spec.name, "instead": name})
 
 

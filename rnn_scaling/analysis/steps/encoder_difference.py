@@ -32,19 +32,11 @@ def families(by_type: Mapping[str, int]) -> dict[str, int]:
 
 def statements(few: StepCounts, many: StepCounts) -> list[Statement]:
     """What makes `many` more kernels than `few`; both on the same number of devices."""
-    ratios = {
-        "devices": few.num_devices,
-        "reference": few.encoder,
-        "kernels": many.kernels,
-        "reference_kernels": few.kernels,
-        "kernel_ratio": many.kernels / few.kernels,
-        "operator_ratio": many.operators / few.operators,
-    }
-    per_operator = {
-        "reference": few.encoder,
-        "per_operator": many.kernels / many.operators,
-        "reference_per_operator": few.kernels / few.operators,
-    }
+    ratios: dict[str, object] = {"devices": few.num_devices, "reference": few.encoder}
+    ratios |= {"kernels": many.kernels, "reference_kernels": few.kernels}
+    ratios |= {"kernel_ratio": many.kernels / few.kernels, "operator_ratio": many.operators / few.operators}
+    on_many, on_few = (counts.kernels / counts.operators for counts in (many, few))
+    per_operator = {"reference": few.encoder, "per_operator": on_many, "reference_per_operator": on_few}
     phases = {"reference": few.encoder, **_by_phase(many)}
     phases |= {f"reference_{phase}": kernels for phase, kernels in _by_phase(few).items()}
     left, right = families(many.kernels_by_type), families(few.kernels_by_type)

@@ -167,13 +167,8 @@ def _named(
         if not _is_late(behind.tolist(), whole):
             continue
         named = sorted(ranks[i].rank.rank for i in late)
-        values = {
-            "ranks": [str(number) for number in named],
-            "behind": in_ms(behind.tolist()),
-            "behind_share": float(behind.mean()) / whole,
-            "batches": int((behind > 0).sum()),
-            "measured": count,
-        }
+        values: dict[str, object] = {"ranks": [str(number) for number in named], "behind": in_ms(behind.tolist())}
+        values |= {"behind_share": float(behind.mean()) / whole, "batches": int((behind > 0).sum()), "measured": count}
         return tuple(named), Statement("ranks-late" if exchanges else "ranks-slower", values=values)
     often = max(ranks, key=lambda times: times.last)
     values = {"rank": often.rank.rank, "batches": often.last, "measured": count}

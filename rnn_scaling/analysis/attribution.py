@@ -256,11 +256,9 @@ class _Attributor:
         slack = imbalance(self._row)
         if slack or config["data_source"] != "device":
             efficiency = self._row.metric(EFFICIENCY)
-            parts[IMBALANCE] = Share(
-                lambda rates: slack * rates[mine] / (n * rates[base]),
-                frozenset({mine, base}),
-                efficiency.scaled(slack) if efficiency and slack else None,
-            )
+            lost = efficiency.scaled(slack) if efficiency and slack else None
+            used = frozenset({mine, base})
+            parts[IMBALANCE] = Share(lambda rates: slack * rates[mine] / (n * rates[base]), used, lost)
         return parts
 
     def _efficiency(self, changes: Mapping[str, Any]) -> Share:

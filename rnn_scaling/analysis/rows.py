@@ -242,12 +242,8 @@ def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
     """The options that runs of the same work, but for `changes`, have in common; unread ones are as by default."""
     changed = {**config, **changes}
     ignored = unread_options(changed)
-    return tuple(
-        [
-            (name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name]))
-            for name in sorted(changed.keys() - _left_out(changed))
-        ]
-    )
+    names = sorted(changed.keys() - _left_out(changed))
+    return tuple([(name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name])) for name in names])
 
 
 def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:

@@ -14,9 +14,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("THINGS", _THINGS).replace("MODELS", _MODELS))
 
 
-_QUANTITIES = [
-    (name, _compiled(word), _compiled(excluded) if excluded else None) for name, word, excluded in _DATA["quantities"]
-]
+_QUANTITIES = [(name, _compiled(word), _compiled(bar) if bar else None) for name, word, bar in _DATA["quantities"]]
 _COUNT = _compiled(
     r"(?:^|[\s(,@_=-])(?:(?P<nodes>\d{1,5}) ?(?:nodes?|machines?|hosts?|servers?) ?[x×*,/] ?)?"
     r"(?:(?:n|p|np|k|THINGS) ?[=:] ?(?P<equal>\d{1,5})\b"

@@ -150,16 +150,13 @@ def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
     exchange, computes = sweep.runs(None, names.EXCHANGE), sweep.computes[tower]
     exposed = sweep.parts[tower] == names.PARTS.index(names.EXPOSED)
     forward, backward = (np.flatnonzero(sweep.runs(tower, phase)) for phase in (names.FORWARD, names.BACKWARD))
+    exchanges = {"busy": exchange, "hidden": exchange & computes}
+    exchanges |= {"beside_shared": exchange & ~computes & ~exposed, "exposed": exposed}
     return {
         "tower": tower,
         "parts": {part: sweep.seconds(sweep.parts[tower] == i) for i, part in enumerate(names.PARTS)},
         "busy": _busy(sweep, tower, names.OWN),
-        "exchange": {
-            "busy": sweep.seconds(exchange),
-            "hidden": sweep.seconds(exchange & computes),
-            "beside_shared": sweep.seconds(exchange & ~computes & ~exposed),
-            "exposed": sweep.seconds(exposed),
-        },
+        "exchange": {name: sweep.seconds(active) for name, active in exchanges.items()},
         "first_s": (int(sweep.points[forward[0]]) - step.start_ns) / 1e9 if len(forward) else None,
         "arrival_s": (int(sweep.points[backward[-1] + 1]) - step.start_ns) / 1e9 if len(backward) else None,
     }

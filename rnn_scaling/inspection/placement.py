@@ -30,7 +30,7 @@ def variables(
     updated: Sequence[VariableState], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
 ) -> list[dict[str, Any]]:
     """One entry a variable, JSON-ready; docs/record.md has the fields."""
-    updates = _updates(graph, nodes)
+    updates, towers = _updates(graph, nodes), list(enumerate(tower_gradients))
     return [
         {
             "name": state.name,
@@ -38,11 +38,7 @@ def variables(
             "device": state.variable.device,
             "bytes": num_bytes(state.variable),
             "slots": [{"device": slot.device, "bytes": num_bytes(slot)} for slot in state.slots],
-            "gradients": [
-                {"tower": tower, **_gradient(grads[state.name])}
-                for tower, grads in enumerate(tower_gradients)
-                if state.tower in (None, tower)
-            ],
+            "gradients": [{"tower": n, **_gradient(by[state.name])} for n, by in towers if state.tower in (None, n)],
             "update": updates.get(id(state.variable.handle), {"device": state.variable.device, "types": []}),
         }
         for state in updated

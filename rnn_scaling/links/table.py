@@ -36,12 +36,9 @@ class Measurements:
     @property
     def errors(self) -> list[str]:
         """What failed or is wrong, a line each."""
-        return [f"{series.name}: {series.error}" for series in self.series if series.error] + [
-            f"{all_reduce.name}: {point.wrong} wrong elements at {size_text(point.num_bytes)}"
-            for all_reduce in self.all_reduces
-            for point in all_reduce.points
-            if point.wrong
-        ]
+        errors = [f"{series.name}: {series.error}" for series in self.series if series.error]
+        wrong = [(each.name, point) for each in self.all_reduces for point in each.points if point.wrong]
+        return errors + [f"{name}: {at.wrong} wrong elements at {size_text(at.num_bytes)}" for name, at in wrong]
 
 
 def render(results: Measurements, every_size: bool = False) -> str:

@@ -122,13 +122,10 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
         yield _summary(report)
         for series in report.series[:MOST_SERIES]:
             yield f"\n{series.name} (line {series.line}): {wording.sentences(of_series(series))}\n"
-            yield markdown_table(
-                ["Devices", *(f"{point.devices:g}" for point in series.points)],
-                [
-                    ["Speedup", *(f"{point.speedup:.3g}" for point in series.points)],
-                    ["Efficiency (%)", *(f"{100 * point.efficiency:.3g}" for point in series.points)],
-                ],
-            )
+            head = ["Devices", *(f"{point.devices:g}" for point in series.points)]
+            speedups = ["Speedup", *(f"{point.speedup:.3g}" for point in series.points)]
+            efficiencies = ["Efficiency (%)", *(f"{100 * point.efficiency:.3g}" for point in series.points)]
+            yield markdown_table(head, [speedups, efficiencies])
         if len(report.series) > MOST_SERIES:
             yield f"{report.source}: {len(report.series) - MOST_SERIES} more series (--format=json has all)"
     if len(reports) > MOST_FILES:

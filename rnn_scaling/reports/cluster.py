@@ -19,15 +19,8 @@ from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import milliseconds
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
-PHASES = {
-    "start": "Start",
-    "cluster": "Cluster",
-    "build": "Build",
-    "first_batch": "First batch",
-    "warmup": "Warm-up",
-    "measured": "Measured",
-    "teardown": "End",
-}
+PHASES = {"start": "Start", "cluster": "Cluster", "build": "Build", "first_batch": "First batch"}
+PHASES |= {"warmup": "Warm-up", "measured": "Measured", "teardown": "End"}
 
 
 def remarks(row: Row, title: str) -> list[Statement]:
@@ -176,15 +169,9 @@ def phases_grid(run: RunRecord) -> Grid:
 def as_json(run: RunRecord) -> dict[str, Any]:
     """Phases of the run and of its ranks in seconds, and which ranks are late."""
     ranks = run.workers.ranks if run.workers else ()
-    return {
-        "phases_s": _phases_data(run.phases),
-        "ranks": [
-            {"rank": rank.rank, "role": rank.role, "phases_s": _phases_data(rank.phases)}
-            for rank in ranks
-            if rank.phases
-        ],
-        "late": _late_data(run),
-    }
+    timed = [(rank, _phases_data(rank.phases)) for rank in ranks if rank.phases]
+    of_ranks = [{"rank": rank.rank, "role": rank.role, "phases_s": phases} for rank, phases in timed]
+    return {"phases_s": _phases_data(run.phases), "ranks": of_ranks, "late": _late_data(run)}
 
 
 def _phases_data(phases: Phases) -> dict[str, float]:
@@ -198,14 +185,10 @@ def _late_data(run: RunRecord) -> dict[str, Any] | None:
 
 def row_as_json(row: Row) -> dict[str, Any]:
     """Of each good run of a row: its late ranks, its lost ones, its staleness."""
-    runs = [
-        {
-            "late": _late_data(run),
-            "lost": [rank.rank for rank in run.workers.lost] if run.workers else [],
-            "staleness": dict(run.workers.staleness) if run.workers and run.workers.staleness else None,
-        }
-        for run in row.good
-    ]
+    runs = []
+    for run in row.good:
+        lost, staleness = (run.workers.lost, dict(run.workers.staleness or {})) if run.workers else ((), {})
+        runs.append({"late": _late_data(run), "lost": [rank.rank for rank in lost], "staleness": staleness or None})
     return {"runs": runs}
 
 

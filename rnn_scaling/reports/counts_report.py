@@ -58,14 +58,10 @@ def inspection_of(summary: Summary) -> Inspection | None:
 
 
 def content(inspection: Inspection) -> dict[str, Any]:
-    groups = [
-        {
-            "title": group.title,
-            "counts": [_counts_data(configuration) for configuration in group.counts],
-            "why": [statement.data() for statement in reasons(group)],
-        }
-        for group in inspection.groups
-    ]
+    groups = []
+    for group in inspection.groups:
+        why = [statement.data() for statement in reasons(group)]
+        groups.append({"title": group.title, "counts": [_counts_data(each) for each in group.counts], "why": why})
     lines = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
     others = {part: list(getattr(inspection, part)) for part in ("differences", "varying", "left_out")}
     return {"schema": SCHEMA, "groups": groups, "growth": lines, **others}
@@ -100,14 +96,10 @@ def _detailed_grids(group: CountGroup) -> Iterator[Grid]:
 
 
 def seed_grids(group: CountGroup) -> list[Grid]:
+    split = "{0.kernels:,} [{0.host:,} / {0.device:,}]".format
     return [
         _compared("Operators in the graph that runs", group, lambda c: c.operators, lambda c: f"{c.operators:,}"),
-        _compared(
-            "Kernels per step: total [CPU / GPU]",
-            group,
-            lambda c: c.kernels,
-            lambda c: f"{c.kernels:,} [{c.host:,} / {c.device:,}]",
-        ),
+        _compared("Kernels per step: total [CPU / GPU]", group, lambda c: c.kernels, split),
     ]
 
 

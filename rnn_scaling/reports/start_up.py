@@ -50,13 +50,9 @@ def speedups(row: Row) -> dict[str, Any] | None:
     if base is None or steady is None or not _is_timed(row) or not _is_timed(base):
         return None
     first, started = _start_up(base, base), _start_up(row, base)
-    return {
-        "steady": interval_data(steady),
-        "train": interval_data(_against(row, base, _train_s)),
-        "total": interval_data(_against(row, base, lambda record: record.phases.total)),
-        "same_work": rounded(first.whole / started.whole),
-        "phases_s": started.phases,
-    }
+    train, total = _against(row, base, _train_s), _against(row, base, lambda record: record.phases.total)
+    numbers = {"steady": interval_data(steady), "train": interval_data(train), "total": interval_data(total)}
+    return {**numbers, "same_work": rounded(first.whole / started.whole), "phases_s": started.phases}
 
 
 def of(rows: Sequence[Row]) -> list[StartUp]:

@@ -29,13 +29,9 @@ class Conclusion:
 
 def certificate(conclusion: Conclusion, **parts: Any) -> Certificate:
     """The certificate of a conclusion; `parts` are its other fields."""
-    return Certificate(
-        verdict=conclusion.word,
-        holds=conclusion.holds,
-        sentence=sentences(conclusion.statements),
-        statements=tuple(statement.data() for statement in conclusion.statements),
-        **parts,
-    )
+    made = conclusion.statements
+    parts |= {"sentence": sentences(made), "statements": tuple(statement.data() for statement in made)}
+    return Certificate(verdict=conclusion.word, holds=conclusion.holds, **parts)
 
 
 def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replicas: bool) -> Conclusion:

@@ -347,11 +347,8 @@ class Certifier:
     def _hidden(self) -> list[str]:
         """Variables that moved so little that a fault of a tenth of it would not show."""
         training, last = self._serial.trainings[0], len(self._batches) - 1
-        return [
-            name
-            for name, way in training.way.items()
-            if self._allowed(training, name, training.weights[name], last) > BLIND * way
-        ]
+        ways, weights = training.way.items(), training.weights
+        return [name for name, way in ways if self._allowed(training, name, weights[name], last) > BLIND * way]
 
 
 def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:

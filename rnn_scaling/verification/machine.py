@@ -38,13 +38,9 @@ class MachineCheck(Certifier):
         if not wrong:
             return dataclasses.replace(certificate, checks=checks)
         fault = Statement("verify-wrong-machine", "machine", {"checks": [f"{c.name}: {c.text}" for c in wrong]})
+        text, statements = f"{sentence(fault)} {certificate.sentence}", (fault.data(), *certificate.statements)
         return dataclasses.replace(
-            certificate,
-            verdict=fault.subject,
-            holds=False,
-            sentence=f"{sentence(fault)} {certificate.sentence}",
-            statements=(fault.data(), *certificate.statements),
-            checks=checks,
+            certificate, verdict=fault.subject, holds=False, sentence=text, statements=statements, checks=checks
         )
 
     def _machine_checks(self) -> Iterator[Check]:

@@ -19,7 +19,7 @@ from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
 from rnn_scaling.verification import kernel_checks
-from rnn_scaling.verification.reference import loss, network
+from rnn_scaling.verification.reference import cells, loss, network
 from rnn_scaling.verification.rule import Arrays
 
 TOLERANCE = 1e-4  # of float32, relative to the gradient's length
@@ -132,13 +132,9 @@ def _computed(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
             outcome = workload.forward(dense, rows, fields, seed)
         gradient = tape.gradient(outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         joined = workload.losses(workload.outputs(dense, rows, fields, seed).logits, fields)
-        return {
-            "loss": outcome.loss_sum,
-            "joined loss": tf.reduce_sum(joined),
-            "items": workload.loss_items(fields),
-            "counted": workload.counts(fields).loss_items,
-            "gradient": {name: tf.convert_to_tensor(part) for name, part in gradient.items()},
-        }
+        items = {"items": workload.loss_items(fields), "counted": workload.counts(fields).loss_items}
+        dense = {name: tf.convert_to_tensor(part) for name, part in gradient.items()}
+        return {"loss": outcome.loss_sum, "joined loss": tf.reduce_sum(joined), **items, "gradient": dense}
 
     computed: dict[str, Any] = tf.nest.map_structure(
         lambda tensor: tensor.numpy(), compute({name: tf.constant(tensor) for name, tensor in weights.items()})

@@ -8,8 +8,8 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import StepParts, statements
 from rnn_scaling.records.step_names import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
-from rnn_scaling.reports.page.drawings import DASHES, undrawn
 from rnn_scaling.reports.page import parts as page
+from rnn_scaling.reports.page.drawings import DASHES, undrawn
 from rnn_scaling.reports.page.parts import Block, Body, Figure, Folded, Group, Key, Legend, PageSection, Terms, Text
 from rnn_scaling.reports.pictures import figures, learning_curves, step_figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary

@@ -120,10 +120,7 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def load(path: str | Path) -> Rows:
-    """The run records of a folder as rows; a ValueError names subfolders that have some if it has none itself.
-
-    Raises OSError if the folder cannot be read.
-    """
+    """The run records of a folder as rows; OSError: unreadable, ValueError: it has none, perhaps its subfolders do."""
     files = folders.read(Path(path))
     if not files.runs:
         raise ValueError("\n".join([f"{path}: {files.nothing}{folders.elsewhere(Path(path))}", *files.left_out]))

@@ -157,10 +157,8 @@ def phases_grid(run: RunRecord) -> Grid:
     ranks = [(rank, rank.phases) for rank in (run.workers.ranks if run.workers else ()) if rank.phases]
     slowest_first = sorted(ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build))
     names = [name for name in PHASES if name != "cluster" or run.workers]
-    lines = [
-        [f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)]
-        for (rank, phases), remark in _folded(ranks, slowest_first)
-    ]
+    folded = _folded(ranks, slowest_first)
+    lines = [[f"{of.rank} ({of.role}){remark}", *_seconds(phases, names)] for (of, phases), remark in folded]
     lines.append(["the run", *_seconds(run.phases, names)])
     head = ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names), "Total (s)"]
     return Grid("Seconds of the run", head, lines)

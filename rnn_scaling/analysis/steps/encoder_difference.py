@@ -41,14 +41,11 @@ def statements(few: StepCounts, many: StepCounts) -> list[Statement]:
     phases |= {f"reference_{phase}": kernels for phase, kernels in _by_phase(few).items()}
     left, right = families(many.kernels_by_type), families(few.kernels_by_type)
     by_family = {"difference": many.kernels - few.kernels, **{name: left[name] - right[name] for name in left}}
+    special = [counts for counts in (many, few) if counts.kernel not in ("", counts.encoder)]
     return [
         Statement("kernels-ratio", many.encoder, ratios),
         Statement("kernels-per-operator", many.encoder, per_operator),
-        *(
-            Statement("encoder-kernel", counts.encoder, {"kernel": counts.kernel})
-            for counts in (many, few)
-            if counts.kernel not in ("", counts.encoder)
-        ),
+        *(Statement("encoder-kernel", counts.encoder, {"kernel": counts.kernel}) for counts in special),
         _loops(many),
         _loops(few),
         Statement("kernels-by-phase", many.encoder, phases),
@@ -60,13 +57,9 @@ def _loops(counts: StepCounts) -> Statement:
     if not loops(counts):
         return Statement("no-loops", counts.encoder)
     times, control = iterations(counts), families(counts.kernels_by_type)["control"]
-    values = {
-        "loops": loops(counts),
-        "iterations": times,
-        "carried": counts.kernels_by_type.get("NextIteration", 0) / times if times else 0.0,
-        "control": control,
-        "control_share": control / counts.kernels,
-    }
+    carried = counts.kernels_by_type.get("NextIteration", 0) / times if times else 0.0
+    values = {"loops": loops(counts), "iterations": times, "carried": carried}
+    values |= {"control": control, "control_share": control / counts.kernels}
     return Statement("loops", counts.encoder, values)
 
 

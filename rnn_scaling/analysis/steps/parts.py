@@ -124,12 +124,8 @@ def statements(parts: StepParts) -> list[Statement]:
     steps, cost, (kernels, timed) = len(parts.steps), parts.cost, parts.kernels
     scattered = Statement("traced-steps", values={"steps": steps, "runs": len(parts.runs)})
     paid = {**vars(cost), "steps": cost.count}
-    found = [
-        scattered if steps > 1 else Statement("one-traced-step"),
-        _concurrency(parts),
-        parts.straggler[1],
-        Statement("tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio", values=paid),
-    ]
+    found = [scattered if steps > 1 else Statement("one-traced-step"), _concurrency(parts), parts.straggler[1]]
+    found.append(Statement("tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio", values=paid))
     if cost.low and cost.high and cost.low <= 1:
         found.append(Statement("tracing-faster" if cost.high < 1 else "tracing-no-cost"))
     found.append(Statement("tracing-seconds", values=paid))

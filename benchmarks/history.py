@@ -30,7 +30,9 @@ def simulated(
       process, entry: standard deviations, in %.
       conditions: correlation of neighbouring entries, degrees of the entries' Student's t, share of outliers (bad).
     """
-    days = generator.standard_t(conditions["degrees"], count) if "degrees" in conditions else generator.normal(size=count)
+    days = (
+        generator.standard_t(conditions["degrees"], count) if "degrees" in conditions else generator.normal(size=count)
+    )
     for i in range(1, count) if "correlation" in conditions else ():
         days[i] = conditions["correlation"] * days[i - 1] + np.sqrt(1 - conditions["correlation"] ** 2) * days[i]
     noise = generator.normal(0, process / 100, (count, processes))
@@ -88,7 +90,9 @@ def main() -> None:
         count = few if "num_curves" in conditions else histories
         line = [name, f"{100 * alarms(generator, count, **conditions):.2f} %"]
         print(line, flush=True)
-        lines.append(line + [f"{100 * power(generator, few, before, **conditions):.0f} %" for before in (10, 16, 20, 50)])
+        lines.append(
+            line + [f"{100 * power(generator, few, before, **conditions):.0f} %" for before in (10, 16, 20, 50)]
+        )
     head = ["Scatter (standard deviation)", "False alarms in 100 entries"]
     print(markdown_table([*head, *(f"-5 % found after {n}" for n in (10, 16, 20, 50))], lines))
     steps = [

@@ -1,7 +1,5 @@
 """Turns the entries of a history into a curve for each configuration and machine, with its steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -84,12 +82,9 @@ class Curve:
         edges = [0, *self.levels.cuts, len(self.points)]
         before, after = (self.points[edges[i + 1] + k].entry for k in (-1, 0))
         count = commits.between(before.commit.hash, after.commit.hash) if before.commit and after.commit else None
-        names = [
-            name
-            for name in {**before.versions, **after.versions}
-            if before.versions.get(name) != after.versions.get(name)
-        ]
-        versions = {name: (before.versions.get(name, "none"), after.versions.get(name, "none")) for name in names}
+        names = {**before.versions, **after.versions}
+        both = {name: (before.versions.get(name, "none"), after.versions.get(name, "none")) for name in names}
+        versions = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
         change = self.levels.change((edges[i], edges[i + 1]), (edges[i + 1], edges[i + 2]))
         return Step(change, before, after, count, versions)
 

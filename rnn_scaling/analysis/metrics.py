@@ -253,8 +253,7 @@ def _energy_per_item(measured: Measured) -> Interval | None:
     sources = {source for _, source in used}
     value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
     if value is None and measured.rate and (power_w := _of_all_nodes(measured, "power_w")):
-        value = measured.rate.inverse(power_w)
-        sources = {f"not measured: estimated from a stated power of {power_w:g} W"}
+        value, sources = measured.rate.inverse(power_w), {f"estimated from a stated power of {power_w:g} W"}
     return value and dataclasses.replace(value, kind=f"{value.kind}; {sources.pop()}")
 
 

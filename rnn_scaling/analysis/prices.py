@@ -55,7 +55,7 @@ class PriceList:
         """A warning for each machine of these runs that the file does not have."""
         names = dict.fromkeys(machine(run).name for run in runs if self.machines and self.match(run) is None)
         return [
-            f"{self.source} has no machine for {name}: its runs have no costs; choose --machine=NAME" for name in names
+            f"{self.source} has no machine for {name}: no costs for its runs; give --machine=NAME" for name in names
         ]
 
 

@@ -49,12 +49,8 @@ class CompareOptions:
         "else differs",
         choices=("machine",),
     )
-    machines: Path | None = option(
-        None, "with --across: file of prices (default: machines.toml, if it exists)", shown="FILE"
-    )
-    machine: str = option(
-        "", "with --across: a name in --machines for all folders, or one per folder", shown="NAME,..."
-    )
+    machines: Path | None = option(None, "with --across: prices (default: machines.toml, if it exists)", shown="FILE")
+    machine: str = option("", "with --across: a name in --machines for both sides, or two", shown="NAME,...")
     format: str = option(
         "text", 'for the terminal, for a pull request, or "rnn_scaling.compare/1"', choices=("text", "markdown", "json")
     )

@@ -119,9 +119,8 @@ def _flat(curve: Curve, k: int, point: Point) -> dict[str, Any]:
 
 def to_json(shown: Timeline) -> bytes:
     """All statements, curves and points as JSON."""
-    statements = [statement.data() for paragraph in paragraphs(shown) for statement in paragraph]
-    curves = [*map(_curve, shown.curves)]
-    content = {"schema": SCHEMA, "statements": statements, "curves": curves, "points": points(shown)}
+    facts = [statement.data() for paragraph in paragraphs(shown) for statement in paragraph]
+    content = {"schema": SCHEMA, "statements": facts, "curves": [*map(_curve, shown.curves)], "points": points(shown)}
     return input_files.json_text(content).encode()
 
 

@@ -91,8 +91,8 @@ def test_names_choose_for_all_folders_or_for_each(read):
 def test_two_that_match_equally_well_are_refused_unless_one_is_chosen(read):
     twice = FILE + '[[machine]]\nname = "spot"\ncpu = "Xeon"\nprice_per_hour = 0.3\ncurrency = "USD"\n'
     with pytest.raises(entry.Refusal, match=r"machines\.toml: small and spot .*--machine=NAME"):
-        read(twice)[0].of(made_on(XEON))
-    assert read(twice, "spot")[0].of(made_on(XEON)).price_per_hour == 0.3
+        read(twice)[0].match(made_on(XEON))
+    assert read(twice, "spot")[0].match(made_on(XEON)).price_per_hour == 0.3
 
 
 def test_cost_by_hand(read):

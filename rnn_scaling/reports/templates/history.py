@@ -13,9 +13,7 @@ TEMPLATES = {
     "history-step-same": f"{_STEP} with the same commit {{after}}, so not from the code.",
     "history-step-unknown": f"{_STEP} between {{before}} and {{after}}; how many commits that is, is unknown.",
     "history-versions": "At the same time: {versions:list}.",
-    "history-few": (
-        "Steps of 5 % are found reliably from {enough} entries on; the longest curve has {entries:count entry|entries}."
-    ),
+    "history-few": ("With fewer than {enough} entries, a step of 5 % is found late; the longest curve has {entries}."),
     "history-scatter": (
         "Processes of one entry differ by {process:share} (standard deviation), entries of one level by {entry:share} "
         "more."

@@ -69,6 +69,7 @@ class Run:
     status: str
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # metric -> value
     step_ms: Sequence[float] = ()  # of every step, or the least and the most of each `bucket` steps in turn
+    steps: int = 0  # how many there are
     bucket: int = 0  # 0: every step
     warmup: int = 0  # steps that the rate leaves out
     steady: int | None = None  # the step from which the times are steady; None: none, or not judged

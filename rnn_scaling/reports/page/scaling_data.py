@@ -129,6 +129,7 @@ def _run(
         status=record.status,
         values=_values(row.row, record, metrics),
         step_ms=step_ms,
+        steps=len(record.batches.seconds),
         bucket=bucket,
         warmup=record.batches.warmup,
         steady=steady.state.start if steady else None,
@@ -144,14 +145,14 @@ def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dic
     if record not in row.good:
         return {}
     rate = Interval(process_rates([record])[0])
-    measured = table.Measured((record,), row.num_devices, rate, row.baseline.rate if row.baseline else None)
+    measured = table.Measured((record,), row.num_devices, rate, row.baseline.rate if row.baseline else None, row.priced)
     values = {metric.name: metric.printed(metric.compute(measured)) for metric in metrics}
     return {name: short for name, value in values.items() if value and (short := _short(value.value)) is not None}
 
 
 def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
     """(milliseconds, bucket size): every step; if more than `most`, the minimum and maximum of each bucket."""
-    milliseconds: list[Any] = [_short(1000 * value, 4) for value in seconds]
+    milliseconds: list[Any] = [_short(1000 * value, 6 if len(seconds) <= most else 4) for value in seconds]
     if len(milliseconds) <= most:
         return milliseconds, 0
     size = math.ceil(2 * len(milliseconds) / most)

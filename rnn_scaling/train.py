@@ -69,11 +69,7 @@ def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = Non
     from rnn_scaling.settings import conflicts, flags
 
     num_gpus = visible_gpus()
-    lines: list[str] = []
-    try:
-        given = flags.parse(words, configs.OPTIONS)
-    except flags.FlagErrors as e:
-        given, lines = e.given, e.lines
+    given, lines = flags.parsed(words, configs.OPTIONS)
     given = {**(defaults or {}), **given}
     num_cores = len(available_cores())
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=num_cores)
@@ -98,11 +94,7 @@ def configuration(words: Sequence[str], defaults: Mapping[str, Any] | None = Non
 
 
 def started_otherwise(config: RunConfig, launch: Launch | None) -> Iterator[str]:
-    """Why `config` cannot run as it was started, a line or none.
-
-    Args:
-      launch: which of several processes this is; None: one alone was started.
-    """
+    """Why `config` cannot run as it was started, a line or none; launch: None if one process alone was started."""
     from rnn_scaling import registry
 
     update, wanted = config.update.variable_update, config.num_processes
@@ -136,9 +128,8 @@ def _processes(config: RunConfig) -> str:
 def _launch_command(config: RunConfig) -> str:
     servers = f" --ps={config.cluster.num_ps}" if "ps" in config.roles() else ""
     here = f"./run.sh local-cluster --workers={config.cluster.num_workers}{servers} -- ..."
-    return (
-        f"use {here} on this machine, or mpirun -np {config.num_processes} or srun -n {config.num_processes} on several"
-    )
+    count = config.num_processes
+    return f"use {here} on this machine, or mpirun -np {count} or srun -n {count} on several"
 
 
 def _keep_memory(config: RunConfig) -> None:
@@ -149,11 +140,7 @@ def _keep_memory(config: RunConfig) -> None:
 
 
 def look_inside(config: RunConfig, step: TrainStep, state: RunState) -> None:
-    """The record's `graph` and `trace` of a finished run; after the measurement, which tracing would disturb.
-
-    Raises:
-      TraceError: if the profiler does not record.
-    """
+    """The record's `graph` and `trace` of a run after its measurement. Raises TraceError if the profiler fails."""
     from rnn_scaling.inspection import observe  # loads TensorFlow
 
     state.graph = observe.graph(step)

@@ -32,6 +32,7 @@ from rnn_scaling.analysis.confidence import Interval, combine, ratio, slope
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Key, Row, measured_batches, row_key
 from rnn_scaling.analysis.significance import foreseen, more_repeats
+from rnn_scaling.machine.cores import most_of_ideal
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.spelling import command
 
@@ -94,10 +95,7 @@ class LossPart:
 
 @dataclasses.dataclass(frozen=True)
 class Attribution:
-    """One row's loss against n times its baseline.
-
-    loss = sum of the known parts + residual = parts that differ from 0 + rest.
-    """
+    """One row's loss against n times its baseline: known parts + residual, or parts that differ from 0 + rest."""
 
     row: Row
     ideal: Interval  # in items/s, as loss and residual
@@ -175,11 +173,8 @@ class _Attributor:
     def attribute(self) -> Attribution:
         n, mine, base = self._n, self._row.key, self._base
         efficiency = self._row.metric(EFFICIENCY)
-        loss = Share(
-            lambda rates: 1 - rates[mine] / (n * rates[base]),
-            frozenset({mine, base}),
-            efficiency and efficiency.subtracted_from(1.0),
-        )
+        lost = efficiency and efficiency.subtracted_from(1.0)
+        loss = Share(lambda rates: 1 - rates[mine] / (n * rates[base]), frozenset({mine, base}), lost)
         reached = {name: self._efficiency(changes) for name, changes in self._chain()}
         most = self._most(reached.values())
         levels = self._levels(reached, most)
@@ -240,7 +235,8 @@ class _Attributor:
 
     def _most(self, reached: Iterable[Share]) -> float:
         """What devices that share cores can reach; 1 where one of these efficiencies is known to be above that."""
-        most = disturbance.most_efficiency(self._row)
+        cores = disturbance.shared_cores(self._row)
+        most = most_of_ideal(self._n, cores) if cores else 1.0
         points = [self._points(level) for level in reached if not level.missing]
         return 1.0 if any((point.ends or (point.value,))[0] > ALL * most for point in points) else most
 
@@ -260,11 +256,9 @@ class _Attributor:
         slack = imbalance(self._row)
         if slack or config["data_source"] != "device":
             efficiency = self._row.metric(EFFICIENCY)
-            parts[IMBALANCE] = Share(
-                lambda rates: slack * rates[mine] / (n * rates[base]),
-                frozenset({mine, base}),
-                efficiency.scaled(slack) if efficiency and slack else None,
-            )
+            lost = efficiency.scaled(slack) if efficiency and slack else None
+            used = frozenset({mine, base})
+            parts[IMBALANCE] = Share(lambda rates: slack * rates[mine] / (n * rates[base]), used, lost)
         return parts
 
     def _efficiency(self, changes: Mapping[str, Any]) -> Share:

@@ -49,13 +49,9 @@ def differing(clocks: Clocks) -> list[ClockCaution]:
             if len(clusters) < 2:
                 continue
             lowest = clusters[0][0]
-            shown = [
-                f"{_gpus(indices)} {verb} {value:g} {unit} ({value / lowest - 1:+.1%})"
-                for value, indices in clusters[1:]
-            ]
-            text = (
-                f"{_gpus(clusters[0][1])} ({name}) {verb} a {title} of {lowest:g} {unit}, {', '.join(shown)}: {REMEDY}"
-            )
+            of_others = [f"{_gpus(of)} {verb} {x:g} {unit} ({x / lowest - 1:+.1%})" for x, of in clusters[1:]]
+            of_lowest = f"{_gpus(clusters[0][1])} ({name}) {verb} a {title} of {lowest:g} {unit}"
+            text = f"{of_lowest}, {', '.join(of_others)}: {REMEDY}"
             unlike.append(ClockCaution((name, title, tuple(indices for _, indices in clusters)), text))
     return unlike
 
@@ -95,9 +91,7 @@ def _index(device: ClockedDevice, i: int) -> int:
 def _under_load(clocks: Clocks, i: int) -> list[ClockReading]:
     """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
     readings = [sample.devices[i] for sample in clocks.samples]
-    return [
-        reading for reading in readings if not (reading.reasons or 0) & throttling.IDLE and reading.utilisation != 0
-    ]
+    return [each for each in readings if not (each.reasons or 0) & throttling.IDLE and each.utilisation != 0]
 
 
 def _median(clocks: Clocks, i: int, field: str) -> float | None:
@@ -112,10 +106,8 @@ def _clusters(pairs: Sequence[tuple[float, int]]) -> list[tuple[float, tuple[int
         if not clusters or value > clusters[-1][0][0] * (1 + TOLERANCE):
             clusters.append([])
         clusters[-1].append((value, index))
-    return [
-        (statistics.median(value for value, _ in cluster), tuple(sorted(index for _, index in cluster)))
-        for cluster in clusters
-    ]
+    parted = [list(zip(*cluster)) for cluster in clusters]
+    return [(statistics.median(values), tuple(sorted(indices))) for values, indices in parted]
 
 
 def _gpus(indices: Sequence[int]) -> str:

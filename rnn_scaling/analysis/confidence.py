@@ -180,9 +180,7 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     spread = max(max(rates) / min(rates) for rates in groups)
     common = Scatter(deviation, free, POOLED if len(groups) > 1 else "", spread=spread)
     larger = [of_row > deviation * (1 + 1e-9) for of_row in deviations]  # beyond rounding, which a single group has too
-    return [
-        Scatter(of_row, free, POOLED, common, spread) if above else common for of_row, above in zip(deviations, larger)
-    ]
+    return [Scatter(own, free, POOLED, common, spread) if above else common for own, above in zip(deviations, larger)]
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rnn_scaling.machine.cores import most_of_ideal
 from rnn_scaling.machine.load import NOTICEABLE, of_one_device
 from rnn_scaling.records.record import RunRecord
 
@@ -54,9 +53,3 @@ def shared_cores(row: Row) -> int:
         cores = {(workers.machine(rank), core) for rank in ranks if workers for core in rank.cpu_affinity or ()}
         num_cores.append(len(cores) or len(cores_of(record)))
     return max(num_cores, default=0)
-
-
-def most_efficiency(row: Row) -> float:
-    """What a row's devices can reach of the ideal if each keeps at least one core busy; 1 where none is missing."""
-    cores = shared_cores(row)
-    return most_of_ideal(row.num_devices, cores) if cores else 1.0

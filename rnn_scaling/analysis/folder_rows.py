@@ -59,21 +59,16 @@ class Rows(Sequence[Row]):
         of_machines: dict[str, list[Row]] = {}
         for machine, row in zip(self.machines, self.rows):
             of_machines.setdefault(machine, []).append(row)
-        names = {
-            id(row): title
-            for series in map(by_series, of_machines.values())
-            for members, title in zip(series, titles(series))
-            for row in members
-        }
+        several = map(by_series, of_machines.values())
+        titled = [pair for series in several for pair in zip(series, titles(series))]
+        names = {id(row): title for members, title in titled for row in members}
         return [names[id(row)] for row in self.rows]
 
     def to_records(self) -> list[dict[str, Any]]:
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
         facts, options = told_facts([[row] for row in self.rows]), told_options(self.rows)
-        return [
-            {"machine": machine, **dict(row_facts), **_record(row, options)}
-            for machine, row_facts, row in zip(self.machines, facts, self.rows)
-        ]
+        rows = zip(self.machines, facts, self.rows)
+        return [{"machine": machine, **dict(of_row), **_record(row, options)} for machine, of_row, row in rows]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same as a data frame, if pandas is installed."""

@@ -49,8 +49,6 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learned:
-    """What the runs of one configuration took."""
-
     row: Row
     needed: tuple[int | None, ...]  # items until the target, of each run, None: it did not reach it
     items: Interval | None  # over the runs, as the seconds; None unless all reached it

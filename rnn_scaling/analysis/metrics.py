@@ -42,8 +42,6 @@ Compute = Callable[[Measured], "Interval | None"]
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """One row of the table."""
-
     name: str  # in CSV, JSON, file names and on the command line
     title: str  # in sentences, notes and pictures
     unit: str  # of a printed number
@@ -73,13 +71,11 @@ class Metric:
 
     @property
     def column(self) -> str:
-        """The header of a table's column, with the unit."""
         title = self.title[:1].upper() + self.title[1:]
         return self.header or (f"{title} ({self.unit})" if self.unit not in ("", self.title) else title)
 
     @property
     def caption(self) -> str:
-        """What stands over a picture, with the unit."""
         unit = f"{self.unit} of ideal" if self.ideal and self.unit else self.unit
         return self.title if unit in ("", self.title) else f"{self.title}, {unit}"
 
@@ -126,12 +122,10 @@ def _peak(run: RunRecord, num_devices: int) -> float | None:
 
 
 def _parameters(measured: Measured) -> Interval | None:
-    """Trained numbers of one copy."""
     return _counted([run.parameters.trainable if run.parameters else None for run in measured.runs])
 
 
 def _exchanged_bytes(measured: Measured) -> Interval | None:
-    """Bytes that leave and reach one device in a step."""
     from rnn_scaling.analysis.exchange import exchanged_bytes
 
     return _counted([exchanged_bytes(run, measured.num_devices) for run in measured.runs])
@@ -173,7 +167,6 @@ def _peak_memory_gib(measured: Measured) -> Interval | None:
 
 
 def _peak_device_memory_gib(measured: Measured) -> Interval | None:
-    """The most that one device had in use."""
     devices = [run.memory.peak_device_bytes if run.memory else None for run in measured.runs]
     return _gib([max(device, default=None) if device else None for device in devices])
 
@@ -265,7 +258,6 @@ def _energy_per_item(measured: Measured) -> Interval | None:
 
 
 def _longest_step(measured: Measured) -> Interval | None:
-    """The seconds of the longest measured batch."""
     return _of_processes([max(step_times(run), default=None) for run in measured.runs])
 
 
@@ -327,15 +319,9 @@ RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "spe
 COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
 ACCURACY = METRICS["accuracy"]
 STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
-LATENCIES = {  # the same of runs that decode or evaluate
-    metric.name: dataclasses.replace(
-        metric,
-        name=metric.name.replace("step_", "latency_"),
-        title=metric.title.replace(STEP_TIME, LATENCY),
-        drawn=True,
-    )
-    for metric in STEP_TIMES
-}
+_LATENCY_NAMES = {m: (m.name.replace("step_", "latency_"), m.title.replace(STEP_TIME, LATENCY)) for m in STEP_TIMES}
+# The same of runs that decode or evaluate.
+LATENCIES = {m.name: dataclasses.replace(m, name=n, title=t, drawn=True) for m, (n, t) in _LATENCY_NAMES.items()}
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
 CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)

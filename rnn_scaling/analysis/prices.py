@@ -63,12 +63,8 @@ NO_PRICES = PriceList()
 def _fit(priced: PricedMachine, run: RunRecord) -> int:
     """The number of matching keys; 0 for another machine. A machine without GPU keys has no GPUs."""
     cpu, gpus = (machine(run).cpu or "").lower(), [gpu.lower() for gpu in machine(run).gpus]
-    matches = {
-        "cpu": priced.cpu.lower() in cpu,
-        "gpu": all(priced.gpu.lower() in gpu for gpu in gpus),
-        "gpus": priced.gpus == len(gpus),
-        "nodes": priced.nodes == nodes(run),
-    }
+    matches = {"cpu": priced.cpu.lower() in cpu, "gpu": all(priced.gpu.lower() in gpu for gpu in gpus)}
+    matches |= {"gpus": priced.gpus == len(gpus), "nodes": priced.nodes == nodes(run)}
     given = [matches[name] for name in matches if getattr(priced, name)]
     return len(given) if all(given) and bool(priced.gpu or priced.gpus) == bool(gpus) else 0
 

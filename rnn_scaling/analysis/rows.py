@@ -12,14 +12,8 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis.confidence import (
-    Interval,
-    Scatter,
-    over_processes,
-    process_rate,
-    shared_scatters,
-    within_interval,
-)
+from rnn_scaling.analysis import confidence
+from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters, within_interval
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import LATENCIES, METRICS, MONEY, Compute, Measured, Metric, common_unit, is_inference
@@ -72,7 +66,6 @@ class Row:
 
     @functools.cached_property
     def config(self) -> dict[str, Any]:
-        """The options of all its runs."""
         return with_total(full_config(self.records[0]), self.fixed_total)
 
     @functools.cached_property
@@ -149,12 +142,10 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """What its runs count, as "words"."""
         return self.records[0].unit
 
     @property
     def items(self) -> str:
-        """What is counted, in a few words."""
         if self.config.get("decode"):
             return TRANSLATED
         return self._workload.items if self._workload else "what its trainer counts"
@@ -225,7 +216,7 @@ def process_rates(records: Sequence[RunRecord]) -> list[float]:
     return [
         record.throughput.items_per_second
         if record.throughput and not record.batches.seconds
-        else process_rate(*measured_batches(record))
+        else confidence.process_rate(*measured_batches(record))
         for record in records
     ]
 
@@ -251,12 +242,8 @@ def work_key(config: Mapping[str, Any], /, **changes: Any) -> Key:
     """The options that runs of the same work, but for `changes`, have in common; unread ones are as by default."""
     changed = {**config, **changes}
     ignored = unread_options(changed)
-    return tuple(
-        [
-            (name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name]))
-            for name in sorted(changed.keys() - _left_out(changed))
-        ]
-    )
+    names = sorted(changed.keys() - _left_out(changed))
+    return tuple([(name, _DEFAULT_TEXTS[name] if name in ignored else repr(changed[name])) for name in names])
 
 
 def row_key(config: Mapping[str, Any], unit: str, /, **changes: Any) -> Key:

@@ -8,18 +8,9 @@ from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.rows import DECODER, Key, Row, series_key
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import scale
+from rnn_scaling.settings import naming, scale
 from rnn_scaling.settings.conditions import NOT_COMPARED_THEIRS, RESOLVED, unread_options
-from rnn_scaling.settings.naming import (
-    HOW_RUN,
-    NAMED,
-    TRAINER,
-    distinguishing,
-    network,
-    told_apart,
-    told_work,
-    without_network,
-)
+from rnn_scaling.settings.naming import HOW_RUN, NAMED, TRAINER, network, told_apart, told_work
 
 SIZES = ("model", "batch_size", "global_batch_size", *scale.AXES)  # judged by themselves
 
@@ -38,7 +29,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
     left_out = NOT_COMPARED_THEIRS | {*NAMED, *scale.AXES, TRAINER, DECODER, "batch_size", "global_batch_size"}
     named = [name for name in option_names(firsts) if name not in left_out or name == "encoder_type"]
     read = [_read_options(row, named) for row in firsts]
-    varied = distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
+    varied = naming.distinguishing(named, [{name: repr(value) for name, value in options.items()} for options in read])
     if len({row.batch_size for row in firsts} - {None}) > 1:
         varied.append("batch_size")
     decoders = [_own_decoder(row) for row in firsts]
@@ -53,7 +44,7 @@ def titles(series: Sequence[Sequence[Row]]) -> list[str]:
         if first.is_distributed and config["num_devices"] != 1:
             words.append(f"num_devices={config['num_devices']}")
         options |= decoder | ({"batch_size": first.batch_size} if first.batch_size else {})
-        words += [f"{name}={options[name]}" for name in without_network(varied, config) if name in options]
+        words += [f"{name}={options[name]}" for name in naming.without_network(varied, config) if name in options]
         if config["global_batch_size"]:
             words.append(f"strong scaling, {config['global_batch_size']} {first.samples} a step")
         names.append(", ".join([*words, *separation.in_words(facts)]))
@@ -128,12 +119,8 @@ def compared_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         tellers[trainer] = tellers.get(trainer, set(row.known)) & set(row.known)
     common = set.intersection(*tellers.values()) if tellers else set()
     shared = sorted(name for name in common if _may_change_work(name) and len({row.known[name] for row in known}) > 1)
-    return [
-        _words(row.known, shared)
-        if told_work(row.known)
-        else (f"{row.config[TRAINER]}, whose batch size is not known",)
-        for row in rows
-    ]
+    unknown = "{}, whose batch size is not known".format
+    return [_words(row.known, shared) if told_work(row.known) else (unknown(row.config[TRAINER]),) for row in rows]
 
 
 def _words(options: Mapping[str, Any], shared: Sequence[str]) -> tuple[str, ...]:

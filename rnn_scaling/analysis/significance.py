@@ -14,8 +14,6 @@ NOISE = 0.1  # share by which two single runs differ at least before they are sa
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two sets of processes compared."""
-
     ratio: Interval  # rate after / before
     p_value: float | None
     # The smallest relative slow-down that data like these show in 80 of 100 repetitions, None without an interval.

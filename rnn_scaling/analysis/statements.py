@@ -9,8 +9,6 @@ from rnn_scaling.analysis.confidence import Interval
 
 @dataclasses.dataclass(frozen=True)
 class Statement:
-    """One fact."""
-
     kind: str  # key of its template, as "fastest"; a different case is a different kind
     subject: str = ""  # what it is about, as the title of a series or the name of a check; "" is the whole report
     # Plain JSON data: strings, numbers, booleans, None, and lists and dictionaries of them.

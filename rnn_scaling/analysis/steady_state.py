@@ -29,8 +29,6 @@ PASSING = (2, math.log(1.25), 5)
 
 @dataclasses.dataclass(frozen=True)
 class SteadyState:
-    """What the times of a run's batches say."""
-
     kind: str  # "flat", "warm-up", "slow-down", "cyclic", "no steady state" or "too short"
     text: str  # one sentence for a person
     # Items a second (batches a second without items) after the default warm-up; None where there are none.

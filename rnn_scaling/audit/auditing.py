@@ -9,21 +9,11 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from math import nan
 from pathlib import Path
 
-from rnn_scaling.audit import (
-    derived,
-    documents,
-    headers,
-    limits,
-    numbers,
-    own_records,
-    patterns,
-    readings,
-    repairs,
-    slips,
-)
+from rnn_scaling.audit import derived, documents, headers, limits, numbers, own_records, readings, repairs, slips
 from rnn_scaling.audit.derived import Series
 from rnn_scaling.audit.finding import IMPOSSIBLE, UNLIKELY, Finding, Place
 from rnn_scaling.audit.instances import Instance
+from rnn_scaling.audit.patterns import KINDS
 from rnn_scaling.audit.readings import Reading
 from rnn_scaling.audit.repairs import MATERIAL, Fault
 from rnn_scaling.audit.tables import Ref, Table, View, views
@@ -40,8 +30,6 @@ CERTAIN = 10.0  # bits of a relation that is no accident
 
 @dataclasses.dataclass
 class FileReport:
-    """What was read of a file."""
-
     source: str
     tables: int = 0
     numbers: int = 0
@@ -198,7 +186,7 @@ def _made(
 
 
 def _of_fault(view: View, fault: Fault) -> Finding:
-    kind = fault.changes[0].kind if len(fault.changes) == 1 or fault.changes[0].kind in patterns.KINDS else "one-of"
+    kind = fault.changes[0].kind if len(fault.changes) == 1 or fault.changes[0].kind in KINDS else "one-of"
     if kind == "number" and len(fault.changes[0].places) > 1:
         kind = "numbers"
     fits = [fit for change in fault.changes for fit in change.fit_of]

@@ -24,8 +24,6 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """A series over numbers of devices."""
-
     source: str
     line: int
     name: str

@@ -21,8 +21,6 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One fault."""
-
     kind: str  # "number", "one-of", "exchange", "numbers", "column", "record", or a kind of patterns.py or limits.py
     strength: str
     source: str

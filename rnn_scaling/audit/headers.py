@@ -14,9 +14,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("THINGS", _THINGS).replace("MODELS", _MODELS))
 
 
-_QUANTITIES = [
-    (name, _compiled(word), _compiled(excluded) if excluded else None) for name, word, excluded in _DATA["quantities"]
-]
+_QUANTITIES = [(name, _compiled(word), _compiled(bar) if bar else None) for name, word, bar in _DATA["quantities"]]
 _COUNT = _compiled(
     r"(?:^|[\s(,@_=-])(?:(?P<nodes>\d{1,5}) ?(?:nodes?|machines?|hosts?|servers?) ?[x×*,/] ?)?"
     r"(?:(?:n|p|np|k|THINGS) ?[=:] ?(?P<equal>\d{1,5})\b"
@@ -39,8 +37,6 @@ _COMMON = frozenset(_DATA["common"].split())
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a header says."""
-
     quantity: str  # a name of headers.json, or "" for none
     devices: int | None  # number in the header ("4 GPUs")
     rest: str  # the header without that number
@@ -51,7 +47,6 @@ class Meaning:
 
 @functools.lru_cache(maxsize=4096)
 def read(header: str) -> Meaning:
-    """The meaning of a plain header."""
     text = re.sub(r"[_\s]+", " ", header.lower()).strip()
     count = _COUNT.search(text)
     devices, rest = None, text

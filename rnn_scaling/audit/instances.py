@@ -90,7 +90,6 @@ class Instance(abc.ABC):
 
     @property
     def holds(self) -> bool:
-        """Whether the relation holds."""
         return self.holds_within(self.tolerance)
 
     def bits(self, tolerance: float, spread: float) -> float:

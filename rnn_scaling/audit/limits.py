@@ -107,12 +107,9 @@ def _copies(column: Column, points: Sequence[tuple[Item, Item]], checked: frozen
     texts: dict[str, Item] = {}
     for _, item in points:
         before = texts.setdefault(item.number.text, item)
-        is_new = before is item or item.ref in checked
-        if (
-            not is_new
-            and item.number.digits >= LONG
-            and not math.isclose(item.number.value, round(item.number.value, -2))
-        ):
+        is_old = before is not item and item.ref not in checked
+        value = item.number.value
+        if is_old and item.number.digits >= LONG and not math.isclose(value, round(value, -2)):
             yield Outlier("copy", item, (math.nan, math.nan), before.ref)
 
 

@@ -39,8 +39,6 @@ ROUGH = 0.1  # by which "~30" may be off
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Printed:
-    """One number as printed."""
-
     value: float  # in units of the cell; durations in seconds
     step: float  # what its last printed digit counts
     text: str

@@ -29,7 +29,6 @@ class Relation:
 
     @functools.cached_property
     def target(self) -> str:
-        """The quantity on the left."""
         return self.factors[0][0]
 
     @functools.cached_property

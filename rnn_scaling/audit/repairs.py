@@ -78,12 +78,8 @@ def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
         parts = [joined]
         while parts:
             broken = parts.pop()
-            changes = (
-                _misplaced(broken, by_ref, items)
-                or _single(broken, by_ref, confirming)
-                or _exchanged(broken, by_ref)
-                or _double(broken, by_ref)
-            )
+            changes = _misplaced(broken, by_ref, items) or _single(broken, by_ref, confirming)
+            changes = changes or _exchanged(broken, by_ref) or _double(broken, by_ref)
             rows = {instance.row for instance in broken}
             if changes:
                 found.append(Fault(tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)))

@@ -42,7 +42,6 @@ class Reading:
 
     @property
     def missed(self) -> tuple[Instance, ...]:
-        """The instances that do not hold."""
         return tuple(instance for instance in self.instances if not instance.holds)
 
     @property

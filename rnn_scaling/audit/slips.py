@@ -10,12 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from rnn_scaling.audit.numbers import Printed
 
-_FACTORS = (
-    (10.0, "decimal point one place off"),
-    (100.0, "percent and fraction mixed"),
-    (60.0, "unit of another size"),
-    (1e3, "unit of another size"),
-)
+_UNIT = "unit of another size"
+_FACTORS = ((10.0, "decimal point one place off"), (100.0, "percent and fraction mixed"), (60.0, _UNIT), (1e3, _UNIT))
 _FACTOR_BITS = 8.0  # of a factor, or an inverse
 _DIGIT_BITS, _EXCHANGE_BITS, _COPY_BITS = 4.0, 4.0, 5.0
 _MOST_DIGITS = 9

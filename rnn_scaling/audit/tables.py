@@ -48,12 +48,10 @@ class Table:
 
     @functools.cached_property
     def numbers(self) -> list[list[Printed | None]]:
-        """The number of each cell."""
         return [[numbers.parse(text) for text in texts] for _, texts in self.rows]
 
     @property
     def part_of(self) -> tuple[int, ...]:
-        """The part of each row."""
         return self.parts or (0,) * len(self.rows)
 
     def is_numeric(self, k: int) -> bool:
@@ -64,7 +62,6 @@ class Table:
 
     @property
     def count(self) -> int:
-        """Cells with a number."""
         return sum(number is not None for row in self.numbers for number in row)
 
 
@@ -119,7 +116,6 @@ class Column:
 
     @property
     def middle(self) -> np.ndarray:
-        """The printed number of each row."""
         return (2.0 * self.low + self.high) / 3.0
 
     @functools.cached_property
@@ -140,8 +136,6 @@ class Column:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """Rows of quantities."""
-
     table: Table
     columns: tuple[Column, ...]
     labels: tuple[tuple[str, ...], ...]  # the names of each row
@@ -150,7 +144,6 @@ class View:
 
     @functools.cached_property
     def part_of(self) -> np.ndarray:
-        """`parts`, as numbers."""
         return np.array(self.parts)
 
     @functools.cached_property
@@ -162,7 +155,6 @@ class View:
         return found
 
     def head(self, rows: int) -> View:
-        """The first rows."""
         if len(self.lines) <= rows:
             return self
         columns = tuple(dataclasses.replace(column, items=column.items[:rows]) for column in self.columns)

@@ -1,7 +1,5 @@
 """python -m rnn_scaling ab: two sets of flags, run in turns, and whether their speeds differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

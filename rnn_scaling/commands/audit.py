@@ -1,7 +1,5 @@
 """python -m rnn_scaling audit FILE...: numbers in tables of scaling results that contradict each other."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """python -m rnn_scaling compare BEFORE AFTER: did it become slower, and can these runs tell?"""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,7 +77,6 @@ def main(words: Sequence[str]) -> int:
     if not options.across and (options.machines or options.machine):
         raise entry.Refusal("--machines and --machine need --across=machine; add it, or omit them")
     listed = prices.read(options.machines, options.machine, 2) if options.across else ()
-    question = judgement.Question(
-        *(options.metric, options.paired, options.max_regression, accepted, options.across), prices=listed
-    )
+    asked = options.metric, options.paired, options.max_regression, accepted, options.across
+    question = judgement.Question(*asked, prices=listed)
     return comparison.compare(options.before, options.after, question, options.format)

@@ -1,7 +1,5 @@
 """python -m rnn_scaling import_log FILE...: logs of other benchmarks -> one table of rates."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path

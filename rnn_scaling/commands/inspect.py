@@ -37,6 +37,7 @@ and what is on each device. The records, inspect.md (everything, with the place 
 Exit status: 0 counted, 1 a run failed, counts differ between repeats, or the folder cannot be written, 2 the flags
 conflict, the folder is in use or holds records of other flags, 130 interrupted."""
 
+MOST = OPTIONS["trace_batches"].metadata["maximum"]
 DEFAULTS: dict[str, list[Any]] = {"variable_update": ["replicated"], "num_warmup_batches": [2], "num_batches": [3]}
 
 
@@ -46,12 +47,7 @@ class InspectOptions:
 
     out: str = option("results/inspect", "folder of the records, inspect.md and inspect.json")
     repeats: int = option(1, "runs of each combination; more than one shows that counts repeat", minimum=1)
-    trace_batches: int = option(
-        2,
-        "batches whose kernels are also timed, for the record",
-        minimum=1,
-        maximum=OPTIONS["trace_batches"].metadata["maximum"],
-    )
+    trace_batches: int = option(2, "batches whose kernels are also timed, for the record", minimum=1, maximum=MOST)
 
 
 @entry.command

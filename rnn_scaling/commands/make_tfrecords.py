@@ -1,7 +1,5 @@
 """python -m rnn_scaling make_tfrecords: a small set of images in ImageNet's form, for --data_source=tfrecord."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 
@@ -34,7 +32,6 @@ class Images:
 
 @entry.command
 def main(words: Sequence[str]) -> int:
-    """Writes the files; returns the exit status."""
     made = flags.read(words, USAGE, Images, "make_tfrecords")
     if made.files > made.images:
         raise entry.Refusal(f"--files={made.files} must be at most --images={made.images}; lower it")

@@ -81,9 +81,8 @@ def main(words: Sequence[str]) -> int:
 
     runs, problems = phases.read(options.runs)
     short = [run for run in runs if run.parts and (options.step or 0) >= len(run.parts.steps)]
-    problems += [
-        f"--step={options.step}: {run.path} has the steps 0 to {len(run.parts.steps) - 1}" for run in short if run.parts
-    ]
+    known = [(run.path, run.parts) for run in short if run.parts]
+    problems += [f"--step={options.step}: {path} has the steps 0 to {len(parts.steps) - 1}" for path, parts in known]
     runs = [run for run in runs if run not in short]
     target = None
     try:

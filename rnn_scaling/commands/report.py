@@ -1,7 +1,5 @@
 """python -m rnn_scaling report DIR: the run records of a folder -> tables, CSV, JSON, pictures and one HTML page."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 from collections.abc import Sequence

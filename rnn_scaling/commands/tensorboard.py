@@ -1,7 +1,5 @@
 """python -m rnn_scaling tensorboard: TensorBoard on a folder of runs that were trained with --log_dir."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import logging
@@ -61,8 +59,7 @@ def split(words: Sequence[str]) -> tuple[TensorBoardOptions, list[str]]:
     """Our options, and the words for TensorBoard to parse."""
     fields = flags.fields([TensorBoardOptions])
     ours = [word for word in words if word.removeprefix("--").removeprefix("no").partition("=")[0] in fields]
-    given = flags.parse(ours, fields)
-    (options,) = flags.build([TensorBoardOptions], given)
+    (options,) = flags.build([TensorBoardOptions], *flags.parsed(ours, fields))
     return options, [word for word in words if word not in ours]
 
 

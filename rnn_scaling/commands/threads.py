@@ -40,6 +40,7 @@ holds records of other flags, 130 interrupted."""
 DEFAULTS = {"encoder_type": ["dynamic_rnn"], "variable_update": ["independent"]}
 THREADS = "inter_op_parallelism_threads"
 MOST_COUNTS = 8
+MOST_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +49,7 @@ class ThreadsOptions:
 
     out: str = option("results/threads", "folder of the records, threads.md, threads.json and threads.png")
     repeats: int = option(3, "runs of each number of threads; one run alone is not enough to compare", minimum=1)
-    trace_batches: int = option(
-        5,
-        "batches that are traced after the measured ones",
-        minimum=1,
-        maximum=OPTIONS["trace_batches"].metadata["maximum"],
-    )
+    trace_batches: int = option(5, "batches that are traced after the measured ones", minimum=1, maximum=MOST_TRACED)
 
 
 @entry.command
@@ -77,11 +73,8 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> tuple[list[Run], dict[in
     """Values of trainer flags -> (the runs of one round, number of devices -> the trainer's own number of threads)."""
     given = list(lists.get(THREADS, []))
     most = OPTIONS[THREADS].metadata["maximum"]
-    wrong = [
-        f"--{THREADS}={number} must be 1 to {most} to compare numbers of threads"
-        for number in given
-        if not 1 <= number <= most
-    ]
+    outside = [number for number in given if not 1 <= number <= most]
+    wrong = [f"--{THREADS}={number} must be 1 to {most} to compare numbers of threads" for number in outside]
     machine = machine_size()
     read = {name: values for name, values in DEFAULTS.items() if is_read(name, lists)}
     others = {**read, **{name: values for name, values in lists.items() if name != THREADS}}

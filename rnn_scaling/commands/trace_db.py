@@ -1,7 +1,5 @@
 """python -m rnn_scaling trace-db FILE.sqlite: summarizes a database of Nsight Systems."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -51,10 +49,9 @@ class WindowError(TraceDbError):
 
 
 def time_ns(text: str, first: int) -> int:
-    """A time of the command line in ns of the database's clock, of which `first` is the trace's first event.
+    """A time of the command line in ns of the database's clock; a ValueError says what it must be.
 
-    Raises:
-      ValueError: if it is neither seconds such as 1.25 nor nanoseconds such as 1250000000ns.
+    first: ns of the trace's first event.
     """
     if re.fullmatch(r"-?[0-9]{1,19}ns", text):
         return int(text[:-2])
@@ -90,10 +87,9 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
             raise TraceDbError(options.file, "; ".join(["no event with a time in this file", *db.problems]))
         window = _window(options, span)
         found = summary.summarize(db, layout, str(options.file), span, window, min(options.top, 1000))
-    text = (
-        input_files.json_text(found, default=str) if options.format == "json" else report.markdown(found, options.top)
-    )
-    return text, db.problems
+    if options.format == "json":
+        return input_files.json_text(found, default=str), db.problems
+    return report.markdown(found, options.top), db.problems
 
 
 def _window(options: TraceDbOptions, span: tuple[int, int]) -> tuple[int, int]:

@@ -1,7 +1,5 @@
 """python -m rnn_scaling verify: does a mode train what serial training does? Batch by batch."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import socket
@@ -86,12 +84,8 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
 
 def _given(words: Sequence[str]) -> tuple[dict[str, Any], VerifyOptions, list[str]]:
     """(flags of the trainer that can be read, options of verify, what is wrong)."""
-    lines: list[str] = []
     own_fields = flags.fields([VerifyOptions])
-    try:
-        given = flags.parse(words, {**configs.OPTIONS, **own_fields})
-    except flags.FlagErrors as e:
-        given, lines = e.given, e.lines
+    given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields})
     (options,) = flags.build([VerifyOptions], {name: given.pop(name) for name in own_fields if name in given})
     useless = [name for name in REFUSED if name in given]
     lines += [f"{spell(name, given[name])}: nothing is timed or traced here; leave it out" for name in useless]

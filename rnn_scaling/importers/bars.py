@@ -26,8 +26,6 @@ _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}  # by what stands bef
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A kind of bar."""
-
     format: str
     # Of a line from its beginning; groups step, total, bar (its title), rate, unit (of the rate), loss.
     regex: re.Pattern[str]

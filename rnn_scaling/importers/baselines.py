@@ -20,8 +20,6 @@ _Ones = dict[tuple[str, str, str], dict[str, list[ScalingRow]]]  # (base, scalin
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """What follows from a row and its baseline."""
-
     # The runs on one device that it is compared with, all of one series and batch size; else none.
     baseline: tuple[ScalingRow, ...]
     # WEAK or STRONG, what speedup and efficiency are of; UNSAID on one device and where no batch size is known.
@@ -33,7 +31,6 @@ class Derived:
 
 
 def derive(rows: Sequence[ScalingRow]) -> list[Derived]:
-    """What follows for each of some rows of one unit."""
     ones = [row for row in rows if row.devices == 1 and row.rate is not None]
     groups: dict[tuple, list[ScalingRow]] = {}
     for row in rows:

@@ -46,7 +46,6 @@ def _table(rows: Sequence[ScalingRow]) -> tables.Table:
 
 def as_table(faults: Sequence[Finding], comparisons: int) -> Table:
     """The findings as a table; its title says how much was compared."""
-    rows = tuple(
-        (f"{f.source}:{p.line}", f.strength, p.row, p.column, p.printed, f.relation) for f in faults for p in f.places
-    )
+    places = [(fault, place) for fault in faults for place in fault.places]
+    rows = tuple((f"{f.source}:{p.line}", f.strength, p.row, p.column, p.printed, f.relation) for f, p in places)
     return Table(f"Findings of the audit: {len(faults)} in {comparisons} comparisons", COLUMNS, rows)

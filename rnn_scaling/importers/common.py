@@ -51,8 +51,6 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class ImportedLog:
-    """What one importer read from one source."""
-
     format: str
     source: str
     rows: tuple[ScalingRow, ...] = ()  # points of a scaling measurement

@@ -15,8 +15,6 @@ ARRIVAL, PROCESS = "arrival", "process"  # our clocks
 
 @dataclasses.dataclass(frozen=True)
 class LogReading:
-    """What the log of one run tells."""
-
     format: str
     rate: float  # items/s after the warm-up
     unit: str = ""  # "" where it is not told
@@ -35,8 +33,6 @@ class LogReading:
 
 
 class Timing(NamedTuple):
-    """What the sweep's clock tells of a run."""
-
     arrivals: Sequence[float] = ()  # when each line of the log came, in seconds, empty: not known
     seconds: float = 0.0  # of the whole run
     launch_s: float = 0.0  # how many of these a program that does nothing takes
@@ -44,8 +40,6 @@ class Timing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """How the log of a run is read."""
-
     formats: str = AUTO  # the value of --log_format
     warmup: int = 1  # matches of a pattern at the start that no rate counts
     items_per_step: float | None = None  # where a log tells steps alone, else None

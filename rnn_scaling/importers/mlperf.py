@@ -113,12 +113,8 @@ def _read_event(text: str) -> Any:
     if match := _V05.match(text):
         value = _plain_value(match[4])
         named = value if isinstance(value, dict) else {}
-        event = {
-            "time_ms": 1000 * float(match[2]),
-            "key": match[3],
-            "value": named.get("value", value),
-            "metadata": named,
-        }
+        event = {"time_ms": 1000 * float(match[2]), "key": match[3]}
+        event |= {"value": named.get("value", value), "metadata": named}
         if match[3] == "run_stop" and "success" in named:
             event["metadata"] = {"status": "success" if named["success"] is True else "aborted"}
         return event

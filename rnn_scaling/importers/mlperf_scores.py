@@ -37,9 +37,8 @@ def remarks(logs: Sequence[ImportedLog]) -> list[str]:
         scored = [(source, seconds) for source, seconds in runs if seconds is not None]
         for i in outliers.slow([1 / seconds for _, seconds in scored]):
             usual = outliers.middle([seconds for _, seconds in scored])
-            sentences.append(
-                f"{scored[i][0]}: this run took {scored[i][1]:.0f} s to its target, others about {usual:.0f} s"
-            )
+            name, took = scored[i][:2]
+            sentences.append(f"{name}: this run took {took:.0f} s to its target, others about {usual:.0f} s")
         if len(scored) < len(runs):
             without = ", ".join(source for source, seconds in runs if seconds is None)
             sentences.append(f"no score: {len(runs) - len(scored)} of {len(runs)} runs of {name} ({without})")

@@ -68,20 +68,12 @@ def _with_system(log: ImportedLog, systems: Sequence[ImportedLog], only: Sequenc
     devices = _cell(fitting[0], "Accelerators") if fitting else None
     if isinstance(devices, int):
         system = str(_cell(fitting[0], "System") or "") if _lacks(log, "Platform", all) else ""
-        return dataclasses.replace(
-            log,
-            rows=tuple(
-                dataclasses.replace(
-                    row, devices=row.devices or devices, series=", ".join(filter(None, (row.series, system)))
-                )
-                for row in log.rows
-            ),
-            tables=tuple(_filled(table, devices, system) for table in log.tables),
-            notes=(
-                *(note for note in log.notes if note != mlperf.NO_DEVICES),
-                f"{log.source}: {devices} accelerators, as {fitting[0].source} says.",
-            ),
-        )
+        named = [(row, ", ".join(filter(None, (row.series, system)))) for row in log.rows]
+        rows = [dataclasses.replace(row, devices=row.devices or devices, series=series) for row, series in named]
+        notes = [note for note in log.notes if note != mlperf.NO_DEVICES]
+        notes.append(f"{log.source}: {devices} accelerators, as {fitting[0].source} says.")
+        tables = tuple(_filled(table, devices, system) for table in log.tables)
+        return dataclasses.replace(log, rows=tuple(rows), tables=tables, notes=tuple(notes))
     if not systems:
         return log
     if place:

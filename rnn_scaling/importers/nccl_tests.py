@@ -7,16 +7,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import (
-    ImportedLog,
-    Problems,
-    by_rank,
-    detector,
-    finish,
-    not_negative,
-    positive,
-    printed,
-)
+from rnn_scaling.importers import common
+from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, not_negative, positive, printed
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
 
 FORMAT = "nccl_tests"
@@ -66,7 +58,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         problems.add(measurements[-1].line, "no line of the average bus bandwidth follows: the log is cut short")
     nothing = "no result of nccl-tests in this file"
     average = "median" if any(run.is_own for run in runs) else "mean"
-    return finish(FORMAT, source, (), [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
+    return common.finish(FORMAT, source, (), [table(measurements)], [*notes(average), *_notes(runs)], problems, nothing)
 
 
 def _read(text: str, line: int, runs: list[_NcclRun], problems: Problems) -> list[Measurement]:

@@ -96,9 +96,8 @@ def watch(terms: Terms) -> Callable[[str], Seen | None]:
         rate = None if not passed or not steps else steps * (terms.items_per_step or 1.0) / passed
         if "unit" not in match.groupdict():
             rate = values.get("rate", rate)
-        return Seen(
-            int(step), int(values["total"]) if "total" in values else None, rate if rate and rate > LOWEST else None
-        )
+        total = int(values["total"]) if "total" in values else None
+        return Seen(int(step), total, rate if rate and rate > LOWEST else None)
 
     return look
 

@@ -34,11 +34,7 @@ def slow_links(rates: Mapping[Link, float]) -> list[tuple[str, float, str, float
     `rates` are of the links between different devices, larger is better. Machines have links of several kinds (NVLink,
     PCIe, another socket): one is slow if its other direction is faster, or if it stands alone below links of one kind.
     """
-    one_way = [
-        (link, rate)
-        for link, rate in rates.items()
-        if (back := rates.get((link[1], link[0]))) is not None and rate < SLOWER * back
-    ]
+    one_way = [(link, rate) for link, rate in rates.items() if rate < SLOWER * rates.get((link[1], link[0]), rate)]
     if one_way:
         return [(f"the link {a} to {b} is", rate, f"{b} to {a}", rates[b, a]) for (a, b), rate in one_way]
     kinds = _kinds(rates)

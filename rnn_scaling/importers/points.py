@@ -10,8 +10,6 @@ FLOAT_SLACK = 1e-9  # relative: sums of floats are not exact
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cell:
-    """One number as printed."""
-
     value: float  # "88 %" is 0.88
     step: float  # what its last printed digit counts
     text: str  # what the source has

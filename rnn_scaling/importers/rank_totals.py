@@ -14,8 +14,6 @@ SAME_TOTAL = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Total:
-    """One printed total."""
-
     line: int
     rank: int | None  # the rank whose output it is, None where the launcher put no tag before it
     key: Hashable  # the settings that the log gives it
@@ -95,13 +93,8 @@ def runs(totals: Iterable[Total]) -> list[list[Total]]:
 
 def _joins(total: Total, group: list[Total]) -> bool:
     first = group[0]
-    return (
-        total.rank is None
-        and first.rank is None
-        and total.key == first.key
-        and len(group) < total.workers
-        and abs(total.rate - first.rate) <= SAME_TOTAL * first.rate
-    )
+    is_of_all = total.rank is None and first.rank is None and total.key == first.key
+    return is_of_all and len(group) < total.workers and abs(total.rate - first.rate) <= SAME_TOTAL * first.rate
 
 
 def note(groups: Iterable[list[Total]], unit: str) -> list[str]:

@@ -62,16 +62,9 @@ def _row(text: str, line: int, source: str) -> ScalingRow:
     if len(words) != 5 or not text.startswith("|"):
         raise ValueError(f"expected 5 numbers between bars, got {text[:60]!r}")
     names = ("a number of GPUs", "a batch size", "seconds", "words/s", "a ratio")
-    cells = [printed(word, name) for word, name in zip(words, names)]
-    devices = int(cells[0].value)
-    is_default = devices > 1 and words[4] == "1.00"
+    number, size, seconds, rate, ratio = (printed(word, name) for word, name in zip(words, names))
+    devices = int(number.value)
+    speedup = None if devices > 1 and words[4] == "1.00" else ratio
     return ScalingRow(
-        source,
-        line,
-        devices=devices,
-        batch_size=cells[1],
-        seconds=cells[2],
-        rate=cells[3],
-        rate_unit=UNIT,
-        speedup=None if is_default else cells[4],
+        source, line, devices=devices, batch_size=size, seconds=seconds, rate=rate, rate_unit=UNIT, speedup=speedup
     )

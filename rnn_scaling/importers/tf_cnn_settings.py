@@ -75,8 +75,7 @@ def options_of(command: str) -> dict[str, str]:
 def parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str, str]:
     """What parts the series of a run, by name: all settings but its size, places and defaults.
 
-    Args:
-      command: `options_of` the command before it; the header counts where both say something.
+    command: `options_of` the command before it; the header counts where both say something.
     """
     settings = {**command, **header}
     if "'/cpu" in header.get("Devices", "") or "/cpu:" in header.get("Devices", ""):
@@ -101,12 +100,9 @@ def series(settings: Mapping[str, str]) -> tuple[str, str]:
 
 def _copies_alone(name: str, settings: Mapping[str, str]) -> bool:
     """Whether an option has even a lone device copy all parameters from the host, and gradients to it, each step."""
-    return (
-        _PARAMETER_DEVICE.search(name) is not None
-        and settings[name].lower().lstrip("/").startswith("cpu")
-        and settings.get("Variables") not in _OWN_PARAMETERS
-        and settings.get("Device", "").lower() != "cpu"
-    )
+    if not _PARAMETER_DEVICE.search(name) or not settings[name].lower().lstrip("/").startswith("cpu"):
+        return False
+    return settings.get("Variables") not in _OWN_PARAMETERS and settings.get("Device", "").lower() != "cpu"
 
 
 def _is_mode(name: str) -> bool:

@@ -27,8 +27,6 @@ class KernelEvent(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TracedStep:
-    """One training step of a trace."""
-
     start_ns: int
     end_ns: int
     kernels: Sequence[KernelEvent]  # that started within the step, by start

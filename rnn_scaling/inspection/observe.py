@@ -61,17 +61,12 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
         write_bytes(timed.space.SerializeToString(), Path(timed.file))
         write_bytes(chrome.render(expensive.steps, num_towers), Path(log_dir) / TRACE_FILE)
         files.append(TRACE_FILE)
+    cost = {"timed_s": timed.step_s, "counted_s": counted.step_s, "start_s": timed.start_s, "stop_s": timed.stop_s}
     fields = {
         "batches": num_batches,
         "items": int(results[COUNTED_STEPS - 1].items.sum()),  # of the step whose kernels are listed by type
         "kernels": {**operators.tally_kernels(every.steps), "input_pipeline": every.foreign / COUNTED_STEPS},
-        "cost": {
-            "untraced_s": statistics.median(untraced_s),
-            "timed_s": timed.step_s,
-            "counted_s": counted.step_s,
-            "start_s": timed.start_s,
-            "stop_s": timed.stop_s,
-        },
+        "cost": {"untraced_s": statistics.median(untraced_s), **cost},
         "steps": [phases.split(traced, num_towers) for traced in expensive.steps],
         "files": files,
     }
@@ -80,13 +75,10 @@ def trace(step: TrainStep, num_batches: int, log_dir: str, untraced_s: Sequence[
 
 def _of_towers(trace: xplane.XplaneTrace, num_towers: int) -> xplane.XplaneTrace:
     """The trace with what runs here for towers of other processes, whose kernels run elsewhere, as everybody's."""
-    steps = [
-        dataclasses.replace(
-            step,
-            kernels=[k if k.tower is None or k.tower < num_towers else k._replace(tower=None) for k in step.kernels],
-        )
-        for step in trace.steps
-    ]
+    steps = []
+    for step in trace.steps:
+        kernels = [k if k.tower is None or k.tower < num_towers else k._replace(tower=None) for k in step.kernels]
+        steps.append(dataclasses.replace(step, kernels=kernels))
     return trace._replace(steps=steps)
 
 

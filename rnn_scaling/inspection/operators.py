@@ -11,7 +11,7 @@ component that opens a scope decides.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, TracedStep
@@ -24,8 +24,6 @@ _TOWER = re.compile(r"tower_(\d+)")
 
 
 class Owner(NamedTuple):
-    """A tower and a phase."""
-
     tower: int | None  # None: what all towers share
     phase: str
 
@@ -49,8 +47,6 @@ def _tower(part: str) -> int | None:
 
 
 class Node(NamedTuple):
-    """One operator of a partition."""
-
     type: str
     device: str
     owner: Owner
@@ -92,12 +88,12 @@ def exchanged(partitions: Sequence[Any]) -> frozenset[str]:
 def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
     """Counts of the partitions' operators: in all, by type, by device, and by tower and phase; JSON-ready."""
     by_owner = Counter(node.owner for node in nodes.values())
-    return {
-        "operators": len(nodes),
-        "by_type": descending(Counter(node.type for node in nodes.values())),
-        "by_device": dict(sorted(Counter(node.device for node in nodes.values()).items())),
-        "by_phase": owners(by_owner, "operators"),
-    }
+    return {"operators": len(nodes), **_by_kind(nodes.values()), "by_phase": owners(by_owner, "operators")}
+
+
+def _by_kind(counted: Collection[Any]) -> dict[str, dict[str, int]]:
+    devices = Counter(each.device for each in counted)
+    return {"by_type": descending(Counter(each.type for each in counted)), "by_device": dict(sorted(devices.items()))}
 
 
 def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
@@ -111,12 +107,7 @@ def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
     last = steps[-1].kernels
     work = [kernel for kernel in last if kernel.kind != COPY and not kernel.dispatched]
     by_owner = Counter(Owner(kernel.tower, kernel.phase) for kernel in work)
-    return {
-        "steps": [_split(step) for step in steps],
-        "by_type": descending(Counter(kernel.type for kernel in work)),
-        "by_device": dict(sorted(Counter(kernel.device for kernel in work).items())),
-        "by_phase": owners(by_owner, "kernels"),
-    }
+    return {"steps": [_split(step) for step in steps], **_by_kind(work), "by_phase": owners(by_owner, "kernels")}
 
 
 def _split(step: TracedStep) -> dict[str, int]:

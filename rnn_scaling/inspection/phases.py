@@ -14,24 +14,7 @@ import numpy as np
 
 from rnn_scaling.inspection.events import COPY, WAIT, KernelEvent, TracedStep
 from rnn_scaling.inspection.operators import RECEIVES
-from rnn_scaling.records.step_names import (
-    BACKWARD,
-    COLLECTIVES,
-    EXCHANGE,
-    EXPOSED,
-    FORWARD,
-    IDLE,
-    INPUT,
-    LETTERS,
-    OTHER,
-    OWN,
-    PARTS,
-    PHASES,
-    SHARED_OWN,
-    STARVED,
-    TIMELINE_BINS,
-    WAITS,
-)
+from rnn_scaling.records import step_names as names
 
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
 
@@ -79,7 +62,7 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     return {
         "seconds": (step.end_ns - step.start_ns) / 1e9,
         "towers": [_tower(sweep, step, tower) for tower in range(num_towers)],
-        "shared": {"busy": _busy(sweep, None, (*SHARED_OWN, EXCHANGE))},
+        "shared": {"busy": _busy(sweep, None, (*names.SHARED_OWN, names.EXCHANGE))},
         "concurrency": math.fsum(tower_seconds) / everyone if everyone else None,
         "kernels": sum(kernel.kind != COPY and not kernel.dispatched for kernel in step.kernels),
         "timeline": _timeline(sweep),
@@ -95,7 +78,7 @@ def segments(step: TracedStep, num_towers: int) -> list[list[PhaseSegment]]:
         ends = np.append(starts[1:], len(parts))
         by_tower.append(
             [
-                PhaseSegment(PARTS[parts[i]], int(sweep.points[i]), int(sweep.points[j]))
+                PhaseSegment(names.PARTS[parts[i]], int(sweep.points[i]), int(sweep.points[j]))
                 for i, j in zip(starts.tolist(), ends.tolist())
             ]
         )
@@ -115,9 +98,7 @@ def _sweep(step: TracedStep, num_towers: int) -> _Sweep:
             starts.append(start)
             ends.append(end)
     arrays = {filed: (np.array(starts), np.array(ends)) for filed, (starts, ends) in spans.items()}
-    points = np.unique(
-        np.concatenate([[step.start_ns, step.end_ns], *(times for pair in arrays.values() for times in pair)])
-    )
+    points = np.unique(np.concatenate([[step.start_ns, step.end_ns], *sum(arrays.values(), ())]))
     active = {filed: _covered(points, *pair) for filed, pair in arrays.items()}
     return _partition(points, active, num_towers)
 
@@ -126,14 +107,14 @@ def _activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
     """(tower, phase) that a kernel is activity of; None for one that only waits, or launches work of a GPU."""
     if kernel.dispatched:
         return None
-    phase = kernel.phase if kernel.phase in PHASES else OTHER
+    phase = kernel.phase if kernel.phase in names.PHASES else names.OTHER
     if kernel.kind != WAIT:
-        return (None if phase == EXCHANGE else kernel.tower), phase
+        return (None if phase == names.EXCHANGE else kernel.tower), phase
     if kernel.type in RECEIVES:
         return None
-    if phase == EXCHANGE and kernel.type.lstrip("_").startswith(COLLECTIVES):
-        return None, EXCHANGE
-    return (kernel.tower, _STARVED_PHASE) if phase == INPUT else None
+    if phase == names.EXCHANGE and kernel.type.lstrip("_").startswith(names.COLLECTIVES):
+        return None, names.EXCHANGE
+    return (kernel.tower, _STARVED_PHASE) if phase == names.INPUT else None
 
 
 def _covered(points: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -148,37 +129,34 @@ def _partition(points: np.ndarray, active: Mapping[tuple[int | None, str], np.nd
     size = len(points) - 1
     computes = np.zeros((num_towers, size), bool)
     for (tower, phase), where in active.items():
-        if tower is not None and phase in OWN:
+        if tower is not None and phase in names.OWN:
             computes[tower] |= where
-    sweep = _Sweep(points, active, computes, np.full((num_towers, size), PARTS.index(IDLE), np.int8))
+    sweep = _Sweep(points, active, computes, np.full((num_towers, size), names.PARTS.index(names.IDLE), np.int8))
     for tower in range(num_towers):
         others = np.delete(computes, tower, axis=0).any(axis=0)
         ranked = [
-            *((phase, sweep.runs(tower, phase)) for phase in OWN),
-            *((f"shared_{phase}", sweep.runs(None, phase)) for phase in SHARED_OWN),
-            (EXPOSED, sweep.runs(None, EXCHANGE)),
-            (STARVED, sweep.runs(tower, _STARVED_PHASE) | sweep.runs(None, _STARVED_PHASE)),
-            (WAITS, others),
+            *((phase, sweep.runs(tower, phase)) for phase in names.OWN),
+            *((f"shared_{phase}", sweep.runs(None, phase)) for phase in names.SHARED_OWN),
+            (names.EXPOSED, sweep.runs(None, names.EXCHANGE)),
+            (names.STARVED, sweep.runs(tower, _STARVED_PHASE) | sweep.runs(None, _STARVED_PHASE)),
+            (names.WAITS, others),
         ]
         for part, where in reversed(ranked):  # what comes first in the order is written last
-            sweep.parts[tower, where] = PARTS.index(part)
+            sweep.parts[tower, where] = names.PARTS.index(part)
     return sweep
 
 
 def _tower(sweep: _Sweep, step: TracedStep, tower: int) -> dict[str, Any]:
-    exchange, computes = sweep.runs(None, EXCHANGE), sweep.computes[tower]
-    exposed = sweep.parts[tower] == PARTS.index(EXPOSED)
-    forward, backward = (np.flatnonzero(sweep.runs(tower, phase)) for phase in (FORWARD, BACKWARD))
+    exchange, computes = sweep.runs(None, names.EXCHANGE), sweep.computes[tower]
+    exposed = sweep.parts[tower] == names.PARTS.index(names.EXPOSED)
+    forward, backward = (np.flatnonzero(sweep.runs(tower, phase)) for phase in (names.FORWARD, names.BACKWARD))
+    exchanges = {"busy": exchange, "hidden": exchange & computes}
+    exchanges |= {"beside_shared": exchange & ~computes & ~exposed, "exposed": exposed}
     return {
         "tower": tower,
-        "parts": {part: sweep.seconds(sweep.parts[tower] == i) for i, part in enumerate(PARTS)},
-        "busy": _busy(sweep, tower, OWN),
-        "exchange": {
-            "busy": sweep.seconds(exchange),
-            "hidden": sweep.seconds(exchange & computes),
-            "beside_shared": sweep.seconds(exchange & ~computes & ~exposed),
-            "exposed": sweep.seconds(exposed),
-        },
+        "parts": {part: sweep.seconds(sweep.parts[tower] == i) for i, part in enumerate(names.PARTS)},
+        "busy": _busy(sweep, tower, names.OWN),
+        "exchange": {name: sweep.seconds(active) for name, active in exchanges.items()},
         "first_s": (int(sweep.points[forward[0]]) - step.start_ns) / 1e9 if len(forward) else None,
         "arrival_s": (int(sweep.points[backward[-1] + 1]) - step.start_ns) / 1e9 if len(backward) else None,
     }
@@ -190,14 +168,15 @@ def _busy(sweep: _Sweep, tower: int | None, phases: Sequence[str]) -> dict[str, 
 
 def _timeline(sweep: _Sweep) -> dict[str, Any]:
     """Each tower's time in letters, the part that takes most of each; and where exchange takes half of it."""
-    edges = sweep.points[0] + np.arange(TIMELINE_BINS + 1) * (sweep.points[-1] - sweep.points[0]) / TIMELINE_BINS
+    start, span = sweep.points[0], sweep.points[-1] - sweep.points[0]
+    edges = start + np.arange(names.TIMELINE_BINS + 1) * span / names.TIMELINE_BINS
     towers = []
     for parts in sweep.parts:
-        shares = np.stack([_in_bins(sweep, parts == i, edges) for i in range(len(PARTS))])
-        towers.append("".join(LETTERS[i] for i in shares.argmax(axis=0)))
-    exchange = _in_bins(sweep, sweep.runs(None, EXCHANGE), edges) * 2 >= np.diff(edges)
-    letter = LETTERS[PARTS.index(EXPOSED)]
-    return {"towers": towers, "exchange": "".join(letter if there else LETTERS[-1] for there in exchange)}
+        shares = np.stack([_in_bins(sweep, parts == i, edges) for i in range(len(names.PARTS))])
+        towers.append("".join(names.LETTERS[i] for i in shares.argmax(axis=0)))
+    exchange = _in_bins(sweep, sweep.runs(None, names.EXCHANGE), edges) * 2 >= np.diff(edges)
+    letter = names.LETTERS[names.PARTS.index(names.EXPOSED)]
+    return {"towers": towers, "exchange": "".join(letter if there else names.LETTERS[-1] for there in exchange)}
 
 
 def _in_bins(sweep: _Sweep, where: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ def variables(
     updated: Sequence[VariableState], tower_gradients: Sequence[Gradients], graph: tf.Graph, nodes: Mapping[str, Node]
 ) -> list[dict[str, Any]]:
     """One entry a variable, JSON-ready; docs/record.md has the fields."""
-    updates = _updates(graph, nodes)
+    updates, towers = _updates(graph, nodes), list(enumerate(tower_gradients))
     return [
         {
             "name": state.name,
@@ -38,11 +38,7 @@ def variables(
             "device": state.variable.device,
             "bytes": num_bytes(state.variable),
             "slots": [{"device": slot.device, "bytes": num_bytes(slot)} for slot in state.slots],
-            "gradients": [
-                {"tower": tower, **_gradient(grads[state.name])}
-                for tower, grads in enumerate(tower_gradients)
-                if state.tower in (None, tower)
-            ],
+            "gradients": [{"tower": n, **_gradient(by[state.name])} for n, by in towers if state.tower in (None, n)],
             "update": updates.get(id(state.variable.handle), {"device": state.variable.device, "types": []}),
         }
         for state in updated
@@ -50,8 +46,6 @@ def variables(
 
 
 class _Sent(NamedTuple):
-    """A tensor that one partition sends to another."""
-
     source: str
     target: str
     key: str  # what send and receive know each other by
@@ -132,22 +126,16 @@ def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:
     is_rows = isinstance(gradient, tf.IndexedSlices)
     parts = [gradient.values, gradient.indices] if is_rows else [gradient]
     sizes = [_static_bytes(part.shape, part.dtype) for part in parts]
-    return {
-        "kind": "rows" if is_rows else "dense",
-        "device": parts[0].device,
-        "bytes": None if None in sizes else sum(sizes),
-    }
+    total: Any = None if None in sizes else sum(sizes)
+    return {"kind": "rows" if is_rows else "dense", "device": parts[0].device, "bytes": total}
 
 
 def _updates(graph: tf.Graph, nodes: Mapping[str, Node]) -> dict[int, dict[str, Any]]:
     """The operators that change a variable, by the id of its handle, as they run."""
     updates: dict[int, dict[str, Any]] = {}
     for outer, inner in graph.captures:
-        ran = [
-            nodes[op.name]
-            for op in inner.consumers()
-            if op.type.startswith(UPDATES) and op.inputs[0] is inner and op.name in nodes
-        ]
+        changing = [op for op in inner.consumers() if op.type.startswith(UPDATES) and op.inputs[0] is inner]
+        ran = [nodes[op.name] for op in changing if op.name in nodes]
         if ran:
             updates[id(outer)] = {"device": ran[0].device, "types": sorted({node.type for node in ran})}
     return updates

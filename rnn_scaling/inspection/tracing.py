@@ -29,8 +29,6 @@ SPACES = "plugins/profile/*/*.xplane.pb"  # where TensorFlow writes them, and Te
 
 
 class Traced(NamedTuple):
-    """A trace and what it took."""
-
     space: Any  # XSpace message
     file: str  # where the profiler wrote it; gone if nothing was to be kept
     step_s: list[float]  # seconds of each traced step

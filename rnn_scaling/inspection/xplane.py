@@ -44,8 +44,6 @@ class TraceError(ValueError):
 
 
 class XplaneTrace(NamedTuple):
-    """A trace as read."""
-
     steps: list[TracedStep]
     foreign: int  # kernels within the steps that belong to other functions: those of tf.data
 

@@ -82,16 +82,10 @@ def measure(
             work[dtype].append(ComputeWork(devices, shape, dtype))
             rate = gemm.flops(shape) / work[dtype][-1].warm_up()
     everything = [task for of_type in work.values() for task in of_type]
-    times = rounds.in_rounds(
-        [task.seconds for task in everything],
-        repeats,
-        BUDGET_S,
-        after_round=lambda done, _: tell(done, repeats, "matrix products"),
-    )
+    calls = [task.seconds for task in everything]
+    what = "matrix products"
+    times = rounds.in_rounds(calls, repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, what))
     products = iter(Product(task.shape, tuple(seconds), task.calls) for task, seconds in zip(everything, times))
-    return [
-        Gemm(
-            dtype, len(devices), cores_per_device, onednn, tuple(next(products) for _ in of_type), notes.get(dtype, ())
-        )
-        for dtype, of_type in work.items()
-    ]
+    by_type = {dtype: tuple(next(products) for _ in of_type) for dtype, of_type in work.items()}
+    common = len(devices), cores_per_device, onednn
+    return [Gemm(dtype, *common, made, notes.get(dtype, ())) for dtype, made in by_type.items()]

@@ -10,8 +10,6 @@ FEWEST_POINTS = 4  # two are spent on alpha and beta; fewer than two more could 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """A line through (bytes, seconds)."""
-
     alpha_us: float  # time of a transfer of no bytes
     alpha_error_us: float  # its standard error
     # Bandwidth in 10**9 bytes a second; None where time does not grow with bytes by more than its error.

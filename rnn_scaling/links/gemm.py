@@ -11,8 +11,6 @@ Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """One product, by every device at once."""
-
     shape: Shape
     seconds: tuple[float, ...]  # raw times of one product, each the mean of `calls` in a row
     calls: int = 1  # products in a row

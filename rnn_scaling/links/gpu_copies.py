@@ -84,11 +84,8 @@ def _between(buffers: Buffers, a: int, b: int) -> list[Link]:
     how = "peer access" if all(direct) else NO_PEER_ACCESS
     there = (a, buffers.peer_copy(buffers.device[b][0], b, buffers.device[a][0], a))
     back = (b, buffers.peer_copy(buffers.device[a][1], a, buffers.device[b][1], b))
-    return [
-        Link(f"GPU {a} to GPU {b}", (there,), note=how),
-        Link(f"GPU {b} to GPU {a}", (back,), note=how),
-        Link(f"GPU {a} and GPU {b}, both ways", (there, back), traffic=2, note=how),
-    ]
+    one_way = [Link(f"GPU {a} to GPU {b}", (there,), note=how), Link(f"GPU {b} to GPU {a}", (back,), note=how)]
+    return [*one_way, Link(f"GPU {a} and GPU {b}, both ways", (there, back), traffic=2, note=how)]
 
 
 def measure(
@@ -104,12 +101,8 @@ def measure(
         all_links = links(buffers, devices, origin)
         ways = [_Way(cuda, link, stack) for link in all_links]
         plan = [(way, size, way.calls(size)) for way in ways for size in sizes]
-        times = rounds.in_rounds(
-            [functools.partial(way.seconds, size, calls) for way, size, calls in plan],
-            repeats,
-            BUDGET_S,
-            after_round=lambda done, _: tell(done, repeats, "copies"),
-        )
+        work = [functools.partial(way.seconds, size, calls) for way, size, calls in plan]
+        times = rounds.in_rounds(work, repeats, BUDGET_S, after_round=lambda done, _: tell(done, repeats, "copies"))
         errors = _arrival_errors(buffers, devices, stack, origin)
     made = []
     for number, link in enumerate(all_links):

@@ -37,11 +37,8 @@ def transfer(kernel: str, buffers: _Buffers) -> Callable[[int], None]:
     libc = ctypes.CDLL(None)
     source, target = (ctypes.c_void_p(array.ctypes.data) for array in (buffers.source, buffers.target))
     # memchr reads to the end for a byte that is not there.
-    function, arguments = {
-        "copy": (libc.memcpy, (target, source)),
-        "read": (libc.memchr, (source, ABSENT)),
-        "write": (libc.memset, (target, FILL)),
-    }[kernel]
+    calls = {"copy": (libc.memcpy, (target, source)), "read": (libc.memchr, (source, ABSENT))}
+    function, arguments = (calls | {"write": (libc.memset, (target, FILL))})[kernel]
     function.restype = ctypes.c_void_p
     return lambda num_bytes: function(*arguments, ctypes.c_size_t(num_bytes))
 

@@ -73,15 +73,8 @@ def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Meas
     if nothing is not None and nothing.error:
         joined[NOTHING] = dataclasses.replace(nothing, points=())  # named as failed, and no algorithm for that
     products = tuple(product for _, outcome in outcomes for product in outcome.products)
-    return Measurements(
-        wanted.devices,
-        tuple(joined.values()),
-        nothing,
-        wanted.left_out,
-        tuple(gradient_bytes.items()),
-        _topology(),
-        products=products,
-    )
+    known = tuple(joined.values()), nothing, wanted.left_out, tuple(gradient_bytes.items())
+    return Measurements(wanted.devices, *known, _topology(), products=products)
 
 
 def _topology() -> str:

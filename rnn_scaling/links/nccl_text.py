@@ -31,10 +31,7 @@ def _block(series: Series, host: str, devices: Sequence[str]) -> str:
         f"iters: {repeats} agg iters: 1 validation: {int(bool(compared))} graph: 0",
         "#",
         "# Using devices",
-        *(
-            f"#  Rank {rank:2d} Group  0 Pid {os.getpid():6d} on {host} device {rank:2d} [{d}]"
-            for rank, d in enumerate(devices)
-        ),
+        *(f"#  Rank {k:2d} Group  0 Pid {os.getpid():6d} on {host} device {k:2d} [{d}]" for k, d in enumerate(devices)),
         "#",
         f"#{'out-of-place':>76}{'in-place':>24}",
         _line(_HEAD),

@@ -15,13 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LINES = 12
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "links",
-    "axes.grid": True,
-    "grid.alpha": 0.4,
-    "axes.titlesize": 10,
-}
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "links"}
+STYLE |= {"axes.grid": True, "grid.alpha": 0.4, "axes.titlesize": 10}
 
 
 def has_any(results: Measurements) -> bool:
@@ -59,10 +54,8 @@ def _panels(
 ) -> list[tuple[str, str, Callable[[Axes, Series, dict[str, Any]], None], list[Series]]]:
     """Title, scale of the vertical axis, what draws a series, and the series."""
     reduces = [all_reduce for all_reduce in results.all_reduces if all_reduce.points]
-    memory, copies = (
-        [link for link in results.links if link.points and link.traffic and link.kind == kind]
-        for kind in (MEMORY, COPY)
-    )
+    drawn = [link for link in results.links if link.points and link.traffic]
+    memory, copies = ([link for link in drawn if link.kind == kind] for kind in (MEMORY, COPY))
     panels = [
         ("all-reduce: bus bandwidth, GB/s (median, quartiles)", "linear", _bandwidth, reduces),
         ("all-reduce: time, us; dashed: alpha + bytes/beta", "log", _time, reduces),

@@ -1,7 +1,5 @@
 """Command line -> what will be measured, with every conflict found before anything starts. No TensorFlow here."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
@@ -85,11 +83,7 @@ class Plan:
 def make(words: Sequence[str]) -> Plan:
     """What the command line asks for on this machine. Raises FlagErrors naming everything that is wrong."""
     num_gpus, cores = visible_gpus(), available_cores()
-    lines: list[str] = []
-    try:
-        given = flags.parse(words, flags.fields([LinkOptions]))
-    except flags.FlagErrors as e:
-        given, lines = e.given, e.lines
+    given, lines = flags.parsed(words, flags.fields([LinkOptions]))
     parts = given.get("measure", ",".join(PARTS)).split(",")
     device = given.get("device", "auto")
     device = device if device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"

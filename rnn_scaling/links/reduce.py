@@ -103,11 +103,8 @@ def measure(
     """
 
     def series(times: Sequence[Sequence[float]], wrong: Sequence[int | None], notes: tuple[str, ...] = ()) -> Series:
-        points = [
-            Point(size, tuple(seconds), job.calls, bad)
-            for size, job, seconds, bad in zip(sizes, jobs, times, wrong)
-            if seconds
-        ]
+        measured = zip(sizes, jobs, times, wrong)
+        points = [Point(size, tuple(took), job.calls, bad) for size, job, took, bad in measured if took]
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
 
     unknown = [None] * len(sizes)

@@ -59,14 +59,10 @@ def measured_points(
     """Times of the calls (bytes, transfer) of each series, in rounds; `what` names the measurement for `tell`."""
     jobs = {key: [(size, prepared(call)) for size, call in sized] for key, sized in calls.items()}
     every_job = [job for sized in jobs.values() for _, job in sized]
-    times = iter(
-        in_rounds(
-            [job.seconds for job in every_job], repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)
-        )
-    )
-    return {
-        key: tuple(Point(size, tuple(next(times)), job.calls) for size, job in sized) for key, sized in jobs.items()
-    }
+    work = [job.seconds for job in every_job]
+    times = iter(in_rounds(work, repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)))
+    made = {key: [Point(size, tuple(next(times)), job.calls) for size, job in sized] for key, sized in jobs.items()}
+    return {key: tuple(points) for key, points in made.items()}
 
 
 def in_rounds(

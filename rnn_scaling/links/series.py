@@ -30,8 +30,6 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One link or algorithm over sizes."""
-
     kind: str  # MEMORY, COPY or ALL_REDUCE
     name: str
     points: tuple[Point, ...] = ()
@@ -105,7 +103,6 @@ def size_text(num_bytes: float) -> str:
 
 
 def to_json(series: Series) -> dict[str, Any]:
-    """The series as it stands in links.json, its fit with it."""
     line = series.fitted()
     return {**dataclasses.asdict(series), "fit": None if line is None else dataclasses.asdict(line)}
 

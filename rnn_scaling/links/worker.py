@@ -28,13 +28,8 @@ Write = Callable[[WorkerOutcome], None]
 def main(argv: Sequence[str]) -> int:
     request, result = json.loads(Path(argv[0]).read_text()), Path(argv[1])
     prepare_cuda_order()
-    measure = {
-        "memory": _host_memory,
-        "gpu_copies": _gpu_copies,
-        "cpu_copies": _cpu_copies,
-        "compute": _compute,
-        "all_reduce": _all_reduce,
-    }
+    measure = {"memory": _host_memory, "compute": _compute, "all_reduce": _all_reduce}
+    measure |= {"gpu_copies": _gpu_copies, "cpu_copies": _cpu_copies}
     try:
         measure[request["what"]](request, lambda outcome: write_bytes(pickle.dumps(outcome), result))
     except MemoryError as e:
@@ -76,15 +71,8 @@ def _compute(request: dict[str, Any], write: Write) -> None:
 
     cores = request["cores_per_device"]
     meter = LoadMeter(available_cores())
-    products = compute.measure(
-        engine.devices,
-        [tuple(shape) for shape in request["shapes"]],
-        request["dtypes"],
-        request["rounds"],
-        cores,
-        cores > 0 and uses_onednn(),
-        _tell,
-    )
+    shapes, onednn = [tuple(shape) for shape in request["shapes"]], cores > 0 and uses_onednn()
+    products = compute.measure(engine.devices, shapes, request["dtypes"], request["rounds"], cores, onednn, _tell)
     load = meter.read()
     if cores and load is not None and load.others > NOTICEABLE:
         note = f"other processes used {load.others:.0%} of the cores: the rates are too low and not kept; measure again"

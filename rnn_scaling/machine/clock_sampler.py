@@ -48,14 +48,8 @@ class ClockSampler:
         if "core" in source.devices[0] and len({device["mhz"] for s in samples for device in s["devices"]}) == 1:
             return None
         most = max(2, min(THINNED, CELLS // len(source.devices)))
-        clocks = {
-            "source": source.name,
-            "interval_s": self._interval_s,
-            "taken": taken,
-            "cpu_s": self._cpu_s,
-            "devices": source.devices,
-            "samples": thin(samples, most),
-        }
+        clocks = {"source": source.name, "interval_s": self._interval_s, "taken": taken}
+        clocks |= {"cpu_s": self._cpu_s, "devices": source.devices, "samples": thin(samples, most)}
         return {**clocks, "error": self._error} if self._error else clocks
 
     def _work(self) -> None:

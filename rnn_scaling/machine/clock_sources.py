@@ -30,12 +30,8 @@ def of_gpus(ids: Sequence[str], start: Callable[[], Any | None] = nvml.start) ->
     if not gpus:
         api.nvmlShutdown()
         return None
-    return ClockSource(
-        "NVML",
-        [nvml.limits(api, gpu) for gpu in gpus],
-        lambda: [nvml.sample(api, gpu) for gpu in gpus],
-        lambda: nvml.ask(api, "nvmlShutdown"),
-    )
+    limits, end = [nvml.limits(api, gpu) for gpu in gpus], lambda: nvml.ask(api, "nvmlShutdown")
+    return ClockSource("NVML", limits, lambda: [nvml.sample(api, gpu) for gpu in gpus], end)
 
 
 def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:

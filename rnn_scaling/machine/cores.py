@@ -7,7 +7,6 @@ from rnn_scaling.machine.system import read_first_line
 
 
 def available_cores() -> list[int]:
-    """Indices of the CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -22,7 +21,6 @@ def share_of_cores(local_size: int) -> int:
 
 
 def bind_to_cores(count: int, local_rank: int = 0) -> list[int]:
-    """Binds this process to `first_cores`, and returns them."""
     cores = first_cores(count, local_rank)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

@@ -75,10 +75,8 @@ def _version(package: str) -> str | None:
 def _cuda_versions() -> dict[str, str | None]:
     """Of the CUDA libraries that pip installed; None: not from pip. TensorFlow need not be loaded to be asked."""
     suffixes = ("-cu12", "-cu13", "")
-    return {
-        part: next(filter(None, (_version(f"nvidia-{name}{suffix}") for suffix in suffixes)), None)
-        for part, name in CUDA_PARTS.items()
-    }
+    packages = {part: [f"nvidia-{name}{suffix}" for suffix in suffixes] for part, name in CUDA_PARTS.items()}
+    return {part: next(filter(None, map(_version, given)), None) for part, given in packages.items()}
 
 
 def cpu_vector_units(cpuinfo: str) -> list[str] | None:

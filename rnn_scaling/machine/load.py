@@ -59,8 +59,6 @@ Sample = Callable[[Sequence[int]], CpuTimes | None]
 
 
 class LoadMeter:
-    """Watches cores from its creation to `read`."""
-
     def __init__(self, cores: Sequence[int], sample: Sample | None = None) -> None:
         self._cores, self._sample = list(cores), sample or _sample
         self._start = self._sample(self._cores)

@@ -72,9 +72,7 @@ def limits(api: Any, gpu: Gpu) -> dict[str, Any]:
 def sample(api: Any, gpu: Gpu) -> dict[str, Any]:
     """How a GPU runs now; None where not told.
 
-    Returns:
-      sm_mhz, memory_mhz; reasons: the bit mask of throttling.REASONS; power_w, temperature_c; utilisation: percent of
-      the time since NVML's last look (up to a second) in which a kernel ran.
+    reasons: bits of throttling.REASONS; utilisation: percent of the last second or less in which a kernel ran.
     """
     handle = gpu.handle
     reasons = ask(api, "nvmlDeviceGetCurrentClocksEventReasons", handle)

@@ -14,8 +14,6 @@ MOST = 1e18  # FLOP/s that a record can hold
 
 @dataclasses.dataclass(frozen=True)
 class PeakPlace:
-    """What decides how fast one device multiplies matrices."""
-
     device: str  # name of the processor or GPU
     vector_units: tuple[str, ...]  # of the processor that TensorFlow chooses kernels by; none of a GPU
     onednn: bool  # TensorFlow multiplies by oneDNN; False of a GPU
@@ -57,12 +55,7 @@ def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores:
 def of_run(
     environment: Mapping[str, Any], resolved: Mapping[str, Any], cores_per_device: int, dtype: str
 ) -> float | None:
-    """FLOP/s that the devices of a run reach together; None: not measured on this machine, or no devices yet.
-
-    Args:
-      environment: `cpu`, `cpu_vector_units` and `gpus` as in `environment.read_environment`'s.
-      resolved: the record's part: `devices`, `device_type`, `onednn`, `cpu_affinity`.
-    """
+    """FLOP/s that the devices of a run reach together; None: not measured on this machine, or no devices yet."""
     if "devices" not in resolved:
         return None
     on_cpus = resolved["device_type"] == "CPU"

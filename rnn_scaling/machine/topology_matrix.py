@@ -50,8 +50,6 @@ class TopologyError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """Links between the GPUs of one machine."""
-
     devices: tuple[int, ...]  # nvidia-smi's indices of the GPUs
     links: tuple[tuple[str, ...], ...]  # GPU x GPU in nvidia-smi's words, "X" on the diagonal
     cpu_affinity: tuple[str, ...]  # CPUs near each GPU, as nvidia-smi writes them; "": unknown
@@ -100,14 +98,8 @@ def _checked(header: Header, rows: dict[str, MatrixRow]) -> Topology:
     def cells(columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(rows[name].links[at[column]] for column in columns) for name in names)
 
-    return Topology(
-        devices=tuple(int(name[3:]) for name in names),
-        links=cells(names),
-        cpu_affinity=extra("CPU Affinity"),
-        numa=extra("NUMA Affinity"),
-        nics=tuple(nics),
-        nic_links=cells(nics),
-    )
+    devices, affinity, numa = tuple(int(name[3:]) for name in names), extra("CPU Affinity"), extra("NUMA Affinity")
+    return Topology(devices, cells(names), affinity, numa, nics=tuple(nics), nic_links=cells(nics))
 
 
 def read_header(line: str) -> Header | None:

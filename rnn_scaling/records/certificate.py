@@ -35,8 +35,6 @@ class Check(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate(Part):
-    """What came of training the same batches serially."""
-
     verdict: Name  # in a word or two, as "equal within 1e-05", "stale by 1 step", "sum"
     holds: bool  # whether that is what the mode promises
     sentence: str  # the same for a person

@@ -20,13 +20,8 @@ from rnn_scaling.settings.naming import THEIRS, TRAINER
 
 ROUNDING = 1e-6  # relative: sums may differ by this much through rounding
 EXCHANGES = ("busy", "hidden", "beside_shared", "exposed")
-WHOLE_NUMBERS = {
-    "num_devices": 1,
-    "num_workers": 1,
-    "batch_size": 1,
-    "global_batch_size": 0,
-    "num_batches": 1,
-}  # with their minimum
+# With their minimum.
+WHOLE_NUMBERS = {"num_devices": 1, "num_workers": 1, "batch_size": 1, "global_batch_size": 0, "num_batches": 1}
 # Kind of an option -> types of its values in JSON, and what these are in words.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
@@ -83,7 +78,6 @@ def _option_faults(config: dict[str, Any]) -> Iterator[str]:
 
 
 def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
-    """A unit that is not what the run's workload counts."""
     name = config.get("model", configs.OPTIONS["model"].default)
     workload = WORKLOADS.get(name) if isinstance(name, str) and TRAINER not in config else None
     expected = unit_of({**config, "model": name}) if workload else unit
@@ -92,7 +86,6 @@ def unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
 
 
 def phase_faults(phases: Phases, batches: Batches | None) -> Iterator[str]:
-    """Sums of seconds that do not fit."""
     if batches is None or not phases.total:
         return
     parts, timed = math.fsum(phases.parts.values()), math.fsum(batches.seconds)

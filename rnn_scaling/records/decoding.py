@@ -150,9 +150,7 @@ def _words(annotation: Any) -> str:
     if annotation in known:
         return known[annotation]
     if typing.get_origin(annotation) in (Union, types.UnionType):
-        return " or ".join(
-            "null" if argument is type(None) else _words(argument) for argument in typing.get_args(annotation)
-        )
+        return " or ".join("null" if kind is type(None) else _words(kind) for kind in typing.get_args(annotation))
     return "a list" if typing.get_origin(annotation) is tuple else "an object"
 
 
@@ -245,10 +243,7 @@ def _mapping(inner: Decode, expected: str) -> Decode:
 def _part(kind: type[Part], expected: str) -> Decode:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = [field for field in dataclasses.fields(kind) if field.name not in ("further", "missing")]
-    plan = [
-        (field.name, field.metadata.get("key", field.name), field.metadata.get("older"), _decoder(hints[field.name]))
-        for field in fields
-    ]
+    plan = [(f.name, f.metadata.get("key", f.name), f.metadata.get("older"), _decoder(hints[f.name])) for f in fields]
     required = {field.name: _words(hints[field.name]) for field in fields if _is_required(field)}
     names = frozenset(key for _, key, _, _ in plan)
     known = names | {older for _, _, older, _ in plan if older}

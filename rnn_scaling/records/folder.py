@@ -20,8 +20,6 @@ ANEW = "Delete it, and the same sweep makes the run again"
 
 @dataclasses.dataclass(frozen=True)
 class RunFile:
-    """One run record and the name of its file."""
-
     name: str
     record: RunRecord
 

@@ -24,7 +24,6 @@ class Hold:
 
     @property
     def folder(self) -> Path:
-        """That is held."""
         return self.path.parent
 
     def is_whole(self) -> bool:
@@ -41,10 +40,7 @@ def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
 
     flock instead of the filelock package: the same call, and the file can say who holds it. A BusyError names the
     folder and the process that holds it; an OSError says that the lock cannot be written.
-
-    Args:
-      user: what holds such folders: "sweep".
-      remedy: what to do but to wait for another one: "choose another --out".
+    user: what holds such folders: "sweep"; remedy: "choose another --out".
     """
     path = folder / name
     handle = open_own(path, os.O_RDWR)

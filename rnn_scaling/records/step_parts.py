@@ -34,8 +34,6 @@ class Partitions(Sparse):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Slot(Part):
-    """An optimizer's slot of a variable."""
-
     device: Name
     bytes: Count
 
@@ -73,8 +71,6 @@ class PlacedVariable(Part):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Placement(Part):
-    """Where the variables are."""
-
     variables: tuple[PlacedVariable, ...]
 
 

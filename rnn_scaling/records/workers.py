@@ -39,8 +39,6 @@ class Rank(Sparse):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Workers(Sparse):
-    """The processes of a run."""
-
     launcher: str | None = None  # what started them
     window: str | None = None  # how the common window was made
     window_seconds: Length | None = None  # its length by the clock of rank 0, from barrier to barrier

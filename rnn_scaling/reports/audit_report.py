@@ -25,9 +25,8 @@ def fits(place: Place) -> str:
         return "another number"
     unit = "%" if place.printed.endswith("%") else ""
     for digits in range(2, 8):
-        low, high, middle = (
-            float(f"{end:.{digits}g}") for end in (place.low, place.high, 0.5 * (place.low + place.high))
-        )
+        ends = place.low, place.high, 0.5 * (place.low + place.high)
+        low, high, middle = (float(f"{end:.{digits}g}") for end in ends)
         if place.low <= middle <= place.high:
             is_narrow = place.high - place.low < 0.05 * abs(place.high)
             return f"{middle:,.10g}{unit}" if is_narrow else f"{low:,.10g}{unit} to {high:,.10g}{unit}"
@@ -123,13 +122,10 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
         yield _summary(report)
         for series in report.series[:MOST_SERIES]:
             yield f"\n{series.name} (line {series.line}): {wording.sentences(of_series(series))}\n"
-            yield markdown_table(
-                ["Devices", *(f"{point.devices:g}" for point in series.points)],
-                [
-                    ["Speedup", *(f"{point.speedup:.3g}" for point in series.points)],
-                    ["Efficiency (%)", *(f"{100 * point.efficiency:.3g}" for point in series.points)],
-                ],
-            )
+            head = ["Devices", *(f"{point.devices:g}" for point in series.points)]
+            speedups = ["Speedup", *(f"{point.speedup:.3g}" for point in series.points)]
+            efficiencies = ["Efficiency (%)", *(f"{100 * point.efficiency:.3g}" for point in series.points)]
+            yield markdown_table(head, [speedups, efficiencies])
         if len(report.series) > MOST_SERIES:
             yield f"{report.source}: {len(report.series) - MOST_SERIES} more series (--format=json has all)"
     if len(reports) > MOST_FILES:
@@ -138,11 +134,8 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
 
 def render_markdown(reports: Sequence[FileReport]) -> str:
     head = ["Where", "Strength", "Finding"]
-    rows = [
-        [_where(finding), finding.strength, wording.sentences(statements(finding))]
-        for report in reports
-        for finding in report.findings
-    ]
+    findings = [finding for report in reports for finding in report.findings]
+    rows = [[_where(each), each.strength, wording.sentences(statements(each))] for each in findings]
     return "\n".join([markdown_table(head, rows, padded=False), *(f"- {_summary(report)}" for report in reports)])
 
 

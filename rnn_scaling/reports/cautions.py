@@ -8,7 +8,7 @@ from rnn_scaling.analysis.rows import Key, Row, process_rates
 from rnn_scaling.analysis.series_titles import kernel_on_cpus
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.summary import Summary, devices
+from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import counted, sentence, sentences
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
@@ -25,14 +25,8 @@ def statements(summary: Summary) -> list[Statement]:
     """Grave differences, load, throttled clocks, losses, programs that failed late, rates from logs."""
     records = [record for row in summary.rows for record in row.records]
     grave = [d for d in summary.differences if d.is_grave or d.what in LOADS]
-    return [
-        *environment.statements(records),
-        *map(_difference, grave),
-        *hand_made(summary),
-        *losses(summary),
-        *_late_failures(summary),
-        *_logs(summary),
-    ]
+    late = [*_late_failures(summary), *_logs(summary)]
+    return [*environment.statements(records), *map(_difference, grave), *hand_made(summary), *losses(summary), *late]
 
 
 def opening(summary: Summary) -> list[str]:
@@ -41,9 +35,8 @@ def opening(summary: Summary) -> list[str]:
     if summary.running:
         notices.insert(0, Statement("runs-going-on", values={"files": list(summary.running)}))
     if len(summary.machines) > 1:
-        machines = [
-            f"machine {k} is {name} ({counted(runs, 'run')})" for k, (name, runs) in enumerate(summary.machines, 1)
-        ]
+        named = [(name, counted(runs, "run")) for name, runs in summary.machines]
+        machines = [f"machine {k} is {name} ({runs})" for k, (name, runs) in enumerate(named, 1)]
         notices.insert(0, Statement("several-machines", values={"machines": machines}))
     paragraphs = [*map(sentence, notices), sentences(_terms(summary))]
     return [paragraph for paragraph in paragraphs if paragraph]
@@ -113,20 +106,14 @@ def hand_made(summary: Summary) -> list[Statement]:
         if row.batch_size is not None:
             key = tuple(item for item in row.key if item[0] not in (*scale.AXES, "batch_size"))
             groups.setdefault((series.machine, key), []).extend(member.row for member in series.rows)
-    return [
-        _hand_made(rows)
-        for rows in groups.values()
-        if len({row.global_batch_size for row in rows}) == 1 and len({row.batch_size for row in rows}) > 1
-    ]
+    same = [rows for rows in groups.values() if len({row.global_batch_size for row in rows}) == 1]
+    return [_hand_made(rows) for rows in same if len({row.batch_size for row in rows}) > 1]
 
 
 def _hand_made(rows: Sequence[Row]) -> Statement:
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
     title = ", ".join(filter(None, [network(first.config), first.config["variable_update"]]))
-    sizes = [f"--batch_size={row.batch_size} on {devices(row.num_devices)}" for row in ordered]
-    return Statement(
-        "strong-scaling-by-hand",
-        title,
-        {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples},
-    )
+    sizes = [f"--batch_size={row.batch_size} on {counted(row.num_devices, 'device')}" for row in ordered]
+    values = {"sizes": sizes, "total": first.global_batch_size, "samples": first.samples}
+    return Statement("strong-scaling-by-hand", title, values)

@@ -45,10 +45,6 @@ def is_wrong(series: SeriesSummary) -> bool:
 
 def alarms(summary: Summary) -> list[Statement]:
     """That a mode trains wrong, before everything else; empty where none does."""
-    wrong = [
-        f"{series.title}, on {row.devices} ({certificate.sentence.rstrip('.')})"
-        for series in summary.series
-        for row in series.rows
-        if (certificate := of_row(row.row)) and not certificate.holds
-    ]
+    found = [(f"{of.title}, on {row.devices}", of_row(row.row)) for of in summary.series for row in of.rows]
+    wrong = [f"{where} ({said.sentence.rstrip('.')})" for where, said in found if said and not said.holds]
     return [Statement("trains-wrong", values={"names": wrong})] if wrong else []

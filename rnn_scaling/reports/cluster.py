@@ -16,17 +16,11 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.numbers import share
 from rnn_scaling.reports.sections import Columns, Grid, Section
+from rnn_scaling.reports.steps import milliseconds
 
 MOST_RANKS = 16  # in a table; of more it has the slowest, the median and the fastest
-PHASES = {
-    "start": "Start",
-    "cluster": "Cluster",
-    "build": "Build",
-    "first_batch": "First batch",
-    "warmup": "Warm-up",
-    "measured": "Measured",
-    "teardown": "End",
-}
+PHASES = {"start": "Start", "cluster": "Cluster", "build": "Build", "first_batch": "First batch"}
+PHASES |= {"warmup": "Warm-up", "measured": "Measured", "teardown": "End"}
 
 
 def remarks(row: Row, title: str) -> list[Statement]:
@@ -125,10 +119,10 @@ def ranks_grid(verdict: Lateness, unit: str) -> Grid:
     columns: Columns = {
         "Host": lambda timed: timed.rank.host or "n/a",
         f"{unit.capitalize()}/s": lambda timed: three_digits(timed.items_per_second),
-        "Batch (ms)": lambda timed: _milliseconds(timed.seconds),
+        "Batch (ms)": lambda timed: milliseconds(spread(timed.seconds)),
     }
     if verdict.by_ready:
-        columns["Gradients ready after (ms)"] = lambda timed: _milliseconds(timed.ready)
+        columns["Gradients ready after (ms)"] = lambda timed: milliseconds(spread(timed.ready))
     columns["Last in batches"] = lambda timed: str(timed.last)
     if any(timed.rank.load_others is not None for timed in verdict.ranks):
         columns["Load of others"] = lambda timed: "n/a" if (load := timed.rank.load_others) is None else share(load)
@@ -163,10 +157,8 @@ def phases_grid(run: RunRecord) -> Grid:
     ranks = [(rank, rank.phases) for rank in (run.workers.ranks if run.workers else ()) if rank.phases]
     slowest_first = sorted(ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build))
     names = [name for name in PHASES if name != "cluster" or run.workers]
-    lines = [
-        [f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)]
-        for (rank, phases), remark in _folded(ranks, slowest_first)
-    ]
+    folded = _folded(ranks, slowest_first)
+    lines = [[f"{of.rank} ({of.role}){remark}", *_seconds(phases, names)] for (of, phases), remark in folded]
     lines.append(["the run", *_seconds(run.phases, names)])
     head = ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names), "Total (s)"]
     return Grid("Seconds of the run", head, lines)
@@ -175,15 +167,9 @@ def phases_grid(run: RunRecord) -> Grid:
 def as_json(run: RunRecord) -> dict[str, Any]:
     """Phases of the run and of its ranks in seconds, and which ranks are late."""
     ranks = run.workers.ranks if run.workers else ()
-    return {
-        "phases_s": _phases_data(run.phases),
-        "ranks": [
-            {"rank": rank.rank, "role": rank.role, "phases_s": _phases_data(rank.phases)}
-            for rank in ranks
-            if rank.phases
-        ],
-        "late": _late_data(run),
-    }
+    timed = [(rank, _phases_data(rank.phases)) for rank in ranks if rank.phases]
+    of_ranks = [{"rank": rank.rank, "role": rank.role, "phases_s": phases} for rank, phases in timed]
+    return {"phases_s": _phases_data(run.phases), "ranks": of_ranks, "late": _late_data(run)}
 
 
 def _phases_data(phases: Phases) -> dict[str, float]:
@@ -197,14 +183,10 @@ def _late_data(run: RunRecord) -> dict[str, Any] | None:
 
 def row_as_json(row: Row) -> dict[str, Any]:
     """Of each good run of a row: its late ranks, its lost ones, its staleness."""
-    runs = [
-        {
-            "late": _late_data(run),
-            "lost": [rank.rank for rank in run.workers.lost] if run.workers else [],
-            "staleness": dict(run.workers.staleness) if run.workers and run.workers.staleness else None,
-        }
-        for run in row.good
-    ]
+    runs = []
+    for run in row.good:
+        lost, staleness = (run.workers.lost, dict(run.workers.staleness or {})) if run.workers else ((), {})
+        runs.append({"late": _late_data(run), "lost": [rank.rank for rank in lost], "staleness": staleness or None})
     return {"runs": runs}
 
 
@@ -214,11 +196,6 @@ def _folded(in_order: list[Any], slowest_first: list[Any]) -> list[tuple[Any, st
         return [(member, "") for member in in_order]
     ends = (slowest_first[0], slowest_first[len(slowest_first) // 2], slowest_first[-1])
     return list(zip(ends, (", slowest", ", median", ", fastest")))
-
-
-def _milliseconds(values: Sequence[float]) -> str:
-    value = spread(values)
-    return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}"
 
 
 def _seconds(phases: Phases, names: Sequence[str]) -> list[str]:

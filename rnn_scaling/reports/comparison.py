@@ -28,22 +28,11 @@ BEFORE_AFTER = ("before", "after")
 
 
 def compare(
-    before: Path,
-    after: Path,
-    question: Question,
-    format: str = "text",
-    answer: Callable[[Report], str] | None = None,
+    before: Path, after: Path, question: Question, format: str = "text", answer: Callable[[Report], str] | None = None
 ) -> int:
-    """Prints the comparison of two sets of runs.
+    """Prints the comparison of two sets of runs, and returns its exit status; a Refusal if there is nothing to compare.
 
-    Args:
-      answer: printed first, in the place of the verdict: the sides are two settings A and B, neither of them the norm.
-
-    Returns:
-      0: a slow-down beyond the limit is excluded everywhere; 1: there is one; 2: cannot judge.
-
-    Raises:
-      Refusal: if there is nothing to compare.
+    answer: printed in the place of the verdict: the sides are two settings A and B, neither of them the norm.
     """
     return tell(judged(before, after, question), format, answer)
 
@@ -90,27 +79,20 @@ def tell_machines(reports: Sequence[Report], output: Path | None = None, force: 
 
 
 def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
-    """For a terminal, a file or a pipe."""
     lines = [*_head(report, names), "", markdown(_sections(report, names), level=0)]
     return "\n".join([*lines, f"result: {_verdict(report)}"] if names is BEFORE_AFTER else lines).rstrip("\n")
 
 
 def render_markdown(report: Report) -> str:
-    """For a pull request or a job's summary."""
     lines = [f"**{_verdict(report)}**", "", *(f"{line}  " for line in _head(report)), ""]
     return escaped("\n".join([*lines, markdown(_sections(report), level=4)]).rstrip())
 
 
 def render_json(report: Report) -> str:
-    """Everything, for a program."""
     made = (*comparison_statements.verdict(report), *comparison_statements.method(report))
-    fields: dict[str, Any] = {
-        "schema": SCHEMA,
-        "result": _verdict(report),
-        "statements": [statement.data() for statement in made],
-        **dataclasses.asdict(report),
-        "metric": report.metric.name,
-    }
+    fields: dict[str, Any] = {"schema": SCHEMA, "result": _verdict(report)}
+    told = dataclasses.asdict(report)
+    fields |= {"statements": [statement.data() for statement in made], **told, "metric": report.metric.name}
     fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
     return input_files.json_text(fields).rstrip("\n")
 
@@ -194,10 +176,9 @@ def _verdict_cell(result: Result, is_limited: bool, is_gate: bool) -> str:
         words += f", smallest detectable {100 * result.comparison.detectable:.1f} %"
     if not is_gate:
         return {"slower": "B is slower", "faster": "B is faster"}.get(result.verdict, words)
-    return {
-        "regression": f"REGRESSION, {words}",
-        "cannot judge": f"{words}; cannot judge: {result.reason}",
-    }.get(result.gate, f"{words}, within the limit" if is_limited and result.verdict == "slower" else words)
+    return {"regression": f"REGRESSION, {words}", "cannot judge": f"{words}; cannot judge: {result.reason}"}.get(
+        result.gate, f"{words}, within the limit" if is_limited and result.verdict == "slower" else words
+    )
 
 
 def _sections(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[Section]:
@@ -242,9 +223,7 @@ def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
 
 
 def _within(unlike: Sequence[Difference]) -> list[str]:
-    return [
-        f"{d.what}: {_plain(d.a) if d.a == d.b else f'{_plain(d.a)} and {_plain(d.b)}'}; {d.effect}" for d in unlike
-    ]
+    return [f"{d.what}: {_plain(d.a)}{'' if d.a == d.b else f' and {_plain(d.b)}'}; {d.effect}" for d in unlike]
 
 
 def _signed(ratio: float) -> str:

@@ -73,11 +73,9 @@ def _of_scope(report: Report, scope: str) -> list[Statement]:
     groups: dict[str, list[MachineRatio]] = {}
     for ratio in ratios:
         groups.setdefault(ratio.kind, []).append(ratio)
-    return [
-        Statement(f"machine-{kind}-series", SCOPES[scope], {**names, "total": len(ratios), **_range(groups[kind])})
-        for kind in ("faster", "slower", "tie", "unknown")
-        if kind in groups
-    ]
+    kinds = [kind for kind in ("faster", "slower", "tie", "unknown") if kind in groups]
+    values = {**names, "total": len(ratios)}
+    return [Statement(f"machine-{kind}-series", SCOPES[scope], {**values, **_range(groups[kind])}) for kind in kinds]
 
 
 def _range(ratios: Sequence[MachineRatio]) -> dict[str, Any]:

@@ -154,7 +154,6 @@ def _on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
 
 
 def _on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
-    """Which is fastest on the most devices that all have."""
     if len(candidates) == 1:
         return statements(candidates[0])
     count = common_count(candidates)
@@ -185,7 +184,6 @@ def _overview(series: Sequence[SeriesSummary]) -> list[Statement]:
 
 
 def _range(ordered: Sequence[SeriesSummary]) -> Statement:
-    """From the lowest to the highest efficiency."""
     low, high = ordered[0], ordered[-1]
     values: dict[str, Any] = {
         "series": len(ordered),

@@ -39,10 +39,7 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
             placed.setdefault(work_key(full_config(run)), (label, run))
     widest = max(placed.values(), key=lambda labelled: labelled[1].config["num_devices"])
     tell(markdown([*sections(inspection), placement_table.section(*widest, variables=False)], level=3))
-    details = [
-        *sections(inspection, is_full=True),
-        *(placement_table.section(*labelled) for labelled in placed.values()),
-    ]
+    details = [*sections(inspection, is_full=True), *(placement_table.section(*one) for one in placed.values())]
     try:
         write_text(f"# Operators and kernels of a step\n\n{markdown(details)}", out / "inspect.md")
         write_text(input_files.json_text(content(inspection)), out / "inspect.json")
@@ -61,14 +58,10 @@ def inspection_of(summary: Summary) -> Inspection | None:
 
 
 def content(inspection: Inspection) -> dict[str, Any]:
-    groups = [
-        {
-            "title": group.title,
-            "counts": [_counts_data(configuration) for configuration in group.counts],
-            "why": [statement.data() for statement in reasons(group)],
-        }
-        for group in inspection.groups
-    ]
+    groups = []
+    for group in inspection.groups:
+        why = [statement.data() for statement in reasons(group)]
+        groups.append({"title": group.title, "counts": [_counts_data(each) for each in group.counts], "why": why})
     lines = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
     others = {part: list(getattr(inspection, part)) for part in ("differences", "varying", "left_out")}
     return {"schema": SCHEMA, "groups": groups, "growth": lines, **others}
@@ -80,11 +73,7 @@ def _counts_data(configuration: StepCounts) -> dict[str, Any]:
 
 
 def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
-    """The seed's two tables of each group, why encoders differ, growth, and whether runs agree.
-
-    Args:
-      is_full: also the tables of graphs, phases and types.
-    """
+    """The seed's two tables of each group, why encoders differ, growth, and whether runs agree; if full, all tables."""
     made = []
     for group in inspection.groups:
         grids = [*seed_grids(group), *(_detailed_grids(group) if is_full else ())]
@@ -107,14 +96,10 @@ def _detailed_grids(group: CountGroup) -> Iterator[Grid]:
 
 
 def seed_grids(group: CountGroup) -> list[Grid]:
+    split = "{0.kernels:,} [{0.host:,} / {0.device:,}]".format
     return [
         _compared("Operators in the graph that runs", group, lambda c: c.operators, lambda c: f"{c.operators:,}"),
-        _compared(
-            "Kernels per step: total [CPU / GPU]",
-            group,
-            lambda c: c.kernels,
-            lambda c: f"{c.kernels:,} [{c.host:,} / {c.device:,}]",
-        ),
+        _compared("Kernels per step: total [CPU / GPU]", group, lambda c: c.kernels, split),
     ]
 
 
@@ -150,11 +135,8 @@ def graphs_grid(group: CountGroup) -> Grid:
     unit = common_unit(counted.unit for counted in group.counts)
     head = ["Encoder", "Devices", "Python operators", "optimized", "in the partitions that run"]
     head += ["kernels per step", f"{unit} per step", f"kernels {one_of(unit)}"]
-    optional = {
-        "copies": "copies on GPUs",
-        "dispatched": "operators launched on GPUs",
-        "input_pipeline": "kernels of tf.data",
-    }
+    optional = {"copies": "copies on GPUs", "dispatched": "operators launched on GPUs"}
+    optional |= {"input_pipeline": "kernels of tf.data"}
     optional = {part: name for part, name in optional.items() if any(getattr(c, part) for c in group.counts)}
     rows = []
     for counted in _ordered(group):

@@ -16,10 +16,8 @@ from rnn_scaling.settings import config as configs
 
 WORK = ("num_devices", "batch_size", "global_batch_size", "runs_ok", "runs_failed", "seconds")
 WHOSE = ("schema", "series", "scaling", "unit")
-WITHIN_RUN = ("within_run_low", "within_run_high")  # of the rate, over the batches of the only run
-ENDS = ("", "_low", "_high")
 LEARNED = ("items_to_target", "seconds_to_target", "times_as_soon_as_one_device")
-LOSS, RESIDUAL = "loss", "not_split"
+Cell = tuple[str, object]  # the name of its column, and its value
 
 
 def render(summary: Summary) -> bytes:
@@ -27,26 +25,19 @@ def render(summary: Summary) -> bytes:
 
     A column for each option, metric and part of the loss, so that no text needs to be taken apart.
     """
+    metrics, options, parts = shown(summary.rows), further_options(summary), _parts(summary)
+    rows = [(series, row) for series in summary.series for row in series.rows]
+    lines = [_line(summary, series, row, options, metrics) + _points(row, parts) for series, row in rows]
+    for line, (_, row) in zip(lines, rows):
+        if summary.is_certified:
+            line += zip(("certificate", "certificate_sentence"), certificates.words(row.row))
+        if summary.learning:
+            for name, value in zip(LEARNED, learning.by_row(summary.learning, row.row)):
+                line += _interval(name, value)
     text = io.StringIO()
     writer = csv.writer(text)
-    metrics, options = shown(summary.rows), further_options(summary)
-    parts = _parts(summary)
-    numbers = [f"{metric.name}{end}" for metric in metrics for end in ENDS]
-    points = [f"{name}_points{end}" for name in (*parts.values(), RESIDUAL, LOSS) for end in ENDS] if parts else []
-    places = ["machine"] if len(summary.machines) > 1 else []
-    head = [*WHOSE, *places, *map(_column, options), "kernel", *WORK, *numbers]
-    is_certified = summary.is_certified
-    certificate = ["certificate", "certificate_sentence"] if is_certified else []
-    learned = [f"{name}{end}" for name in LEARNED for end in ENDS] if summary.learning else []
-    writer.writerow([*head, "interval_over", "interval", *WITHIN_RUN, *points, *certificate, *learned])
-    for series in summary.series:
-        for row in series.rows:
-            labels = [*([series.machine] if places else []), *(row.row.told(name) for name in options)]
-            line = [*_line(series, row, labels, metrics), *(_points(row, list(parts)) if parts else [])]
-            line += certificates.words(row.row) if is_certified else []
-            if summary.learning:
-                line += [cell for value in learning.by_row(summary.learning, row.row) for cell in _interval(value)]
-            writer.writerow([csv_cells.cell(value) for value in line])
+    writer.writerow([name for name, _ in lines[0]] if lines else WHOSE)
+    writer.writerows([[csv_cells.cell(value) for _, value in line] for line in lines])
     return text.getvalue().encode()
 
 
@@ -68,28 +59,25 @@ def kernel(row: Row) -> str:
 
 
 def _line(
-    series: SeriesSummary, summary: RowSummary, labels: Sequence[object], metrics: Sequence[Metric]
-) -> list[object]:
-    row = summary.row
-    good = len(row.good)
-    line: list[object] = [
-        REPORT_SCHEMA,
-        series.title,
-        "strong" if series.strong else "weak",
-        series.unit,
-        *labels,
-        kernel(row),
-        row.num_devices,
-        row.batch_size or "",
-        row.config["global_batch_size"] or "",
-        good,
-        len(row.records) - good,
-        "" if (taken := seconds(row)) is None else rounded(taken),
+    summary: Summary, series: SeriesSummary, member: RowSummary, options: Sequence[str], metrics: Sequence[Metric]
+) -> list[Cell]:
+    row, good, taken = member.row, len(member.row.good), seconds(member.row)
+    cells: list[Cell] = [
+        *zip(WHOSE, (REPORT_SCHEMA, series.title, "strong" if series.strong else "weak", series.unit)),
+        *([("machine", series.machine)] if len(summary.machines) > 1 else []),
+        *((_column(name), row.told(name)) for name in options),
+        ("kernel", kernel(row)),
+        ("num_devices", row.num_devices),
+        ("batch_size", row.batch_size or ""),
+        ("global_batch_size", row.config["global_batch_size"] or ""),
+        ("runs_ok", good),
+        ("runs_failed", len(row.records) - good),
+        ("seconds", "" if taken is None else rounded(taken)),
     ]
     for metric in metrics:
-        line += _interval(row.metric(metric))
-    _, *within_run = _interval(row.rate_within_run)
-    return [*line, _over(row), row.rate.kind if row.rate else "", *within_run]
+        cells += _interval(metric.name, row.metric(metric))
+    cells += [("interval_over", _over(row)), ("interval", row.rate.kind if row.rate else "")]
+    return [*cells, *_interval("within_run", row.rate_within_run)[1:]]  # over the batches of the only run
 
 
 def _over(row: Row) -> str:
@@ -99,22 +87,22 @@ def _over(row: Row) -> str:
     return "pooled processes" if row.scatter is not None and row.scatter.note == POOLED else "processes"
 
 
-def _parts(summary: Summary) -> dict[str, str]:
-    """Name of each part that any row has -> how its column begins."""
+def _parts(summary: Summary) -> list[str]:
     losses = [row.loss for series in summary.series for row in series.rows if row.loss]
-    return {part.name: part.name.replace(" ", "_") for loss in losses for part in loss.parts}
+    return list(dict.fromkeys(part.name for loss in losses for part in loss.parts))
 
 
-def _points(row: RowSummary, names: Sequence[str]) -> list[object]:
-    """Points of efficiency of each part, of what is not split, and of the whole loss, with their ends."""
-    if row.loss is None:
-        return [*_interval(None)] * (len(names) + 2)
-    points = {part.name: part.points for part in row.loss.parts}
-    values = [*(points.get(name) for name in names), row.loss.residual_points, row.loss.loss_points]
-    return [cell for value in values for cell in _interval(value)]
+def _points(row: RowSummary, names: Sequence[str]) -> list[Cell]:
+    """Points of efficiency of each part, of what is not split, and of the whole loss; nothing without parts."""
+    points = {part.name: part.points for part in row.loss.parts} if row.loss else {}
+    values = {name.replace(" ", "_"): points.get(name) for name in names}
+    if names:
+        values["not_split"] = row.loss.residual_points if row.loss else None
+        values["loss"] = row.loss.loss_points if row.loss else None
+    return [cell for name, value in values.items() for cell in _interval(f"{name}_points", value)]
 
 
-def _interval(value: Interval | None) -> list[object]:
-    if value is None:
-        return ["", "", ""]
-    return ["" if number is None else rounded(number) for number in (value.value, value.low, value.high)]
+def _interval(name: str, value: Interval | None) -> list[Cell]:
+    numbers = (value.value, value.low, value.high) if value else (None, None, None)
+    cells = ["" if number is None else rounded(number) for number in numbers]
+    return list(zip((name, f"{name}_low", f"{name}_high"), cells))

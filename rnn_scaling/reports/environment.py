@@ -60,7 +60,6 @@ def statements(records: Sequence[RunRecord]) -> list[Statement]:
 
 
 def skipped_updates(records: Sequence[RunRecord]) -> list[Statement]:
-    """Runs of float16 that left out updates."""
     counts = [run.batches.skipped_updates for run in records if run.batches.skipped_updates]
     return [_counted_runs("updates-skipped", len(counts), records, most=max(counts))] if counts else []
 

@@ -15,7 +15,8 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.loss_statements import rounded_up
 from rnn_scaling.reports.series_statements import crowding, failed_above, other_load, records_behind, scaling
-from rnn_scaling.reports.summary import RowSummary, SeriesSummary, devices
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary
+from rnn_scaling.reports.wording import counted
 
 
 def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
@@ -32,9 +33,7 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
         conditions_ = conditions(series, count, first if about else None)
         made = [Statement("fastest", first.title, values), *common, *about]
         return [*made, *_elsewhere(ordered, count, first), *conditions_]
-    slowed = [
-        member for member in rivals if is_above(best, _rate(member, count), len(series)) and not _lost(member.at(count))
-    ]
+    slowed = [each for each in rivals if is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count))]
     all_slowed = len(slowed) == len(rivals)
     tied = [first, *(member for member in rivals if member not in slowed or all_slowed)]
     made = [Statement("fastest-unclear", values={**values, "tied": _rated(tied, count)}), *common]
@@ -56,9 +55,7 @@ def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary
 
 
 def _rated(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
-    return [
-        {"name": member.title, "rate": interval_values(_rate(member, count)), "unit": member.unit} for member in series
-    ]
+    return [{"name": each.title, "rate": interval_values(_rate(each, count)), "unit": each.unit} for each in series]
 
 
 def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:
@@ -76,10 +73,8 @@ def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
     if any(rate.standard_error is None or rate.ends is None for rate in rates):
         return Statement("repeats-would-show-spread", values={"repeats": REPEATS[0]})
     changes = [ratio(rates[0], rate) for rate in rates[1:]]
-    effects = [
-        foreseen((change.standard_error or 0.0) / change.value, change.degrees, now, repeats, among)
-        for change in changes
-    ]
+    known = [((change.standard_error or 0.0) / change.value, change.degrees) for change in changes]
+    effects = [foreseen(error, degrees, now, repeats, among) for error, degrees in known]
     rounding = max(change.rounding for change in changes)
     if not max(effects):  # of logs that print few digits
         return Statement("few-digits" if rounding else "same-rates")
@@ -90,11 +85,7 @@ def _would_tell(rates: Sequence[Interval], among: int) -> Statement:
 def conditions(
     series: Sequence[SeriesSummary], count: int | None, split: SeriesSummary | None = None
 ) -> list[Statement]:
-    """What slowed runs of several series that are compared, on 1 device and `count`.
-
-    Args:
-      count: of devices; None: on every number of them.
-    """
+    """What slowed runs of several series that are compared, on 1 device and `count` (None: on every number)."""
     rows = [row for member in series for row in member.rows if count is None or row.row.num_devices in (1, count)]
     crowded = next((statements for row in rows if (statements := crowding(row))), [])
     others = [member for member in series if member is not split]
@@ -118,7 +109,7 @@ def _lost(row: RowSummary | None) -> bool:
 def places(series: Sequence[SeriesSummary], count: int) -> str:
     """ "4 workers of one device each" where all series have them so, else "4 devices"."""
     words = {row.devices for member in series if (row := member.at(count))}
-    return words.pop() if len(words) == 1 else devices(count)
+    return words.pop() if len(words) == 1 else counted(count, "device")
 
 
 def common_count(series: Sequence[SeriesSummary]) -> int | None:
@@ -130,7 +121,7 @@ def common_count(series: Sequence[SeriesSummary]) -> int | None:
 def _rate(series: SeriesSummary, count: int) -> Interval:
     row = series.at(count)
     if row is None or row.row.rate is None:
-        raise ValueError(f"expected a series with a run on {devices(count)}")
+        raise ValueError(f"expected a series with a run on {counted(count, 'device')}")
     return row.row.rate
 
 

@@ -41,13 +41,9 @@ def step_statements(curve: Curve, step: Step) -> list[Statement]:
     """The size of a step, its commits, and the versions that changed with it."""
     ends = step.change.ends or (step.change.value,) * 2
     commit = step.after.commit
-    values = {
-        **dict(zip(("change", "low", "high"), (100 * (ratio - 1) for ratio in (step.change.value, *ends)))),
-        "before": step.before.name,
-        "after": step.after.name,
-        "commits": step.commits,
-        "title": (commit and commit.subject) or "subject unknown",
-    }
+    values: dict[str, Any] = dict(zip(("change", "low", "high"), (100 * (r - 1) for r in (step.change.value, *ends))))
+    values |= {"before": step.before.name, "after": step.after.name, "commits": step.commits}
+    values["title"] = (commit and commit.subject) or "subject unknown"
     made = [Statement(f"history-step-{step.range}", curve.title, values)]
     versions = [f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()]
     return [*made, *([Statement("history-versions", values={"versions": versions})] if versions else [])]

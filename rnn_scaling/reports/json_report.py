@@ -97,16 +97,10 @@ def _attribution(summary: RowSummary, unit: str) -> dict[str, Any] | None:
     if loss is None:
         return None
     name = RATE.named_after(unit).name
-    parts = [
-        {
-            "name": part.name,
-            name: interval_data(part.value),
-            "points": interval_data(part.points),
-            "told": part.is_told,
-            "commands": list(part.commands),
-        }
-        for part in loss.parts
-    ]
+    parts = []
+    for part in loss.parts:
+        numbers = {name: interval_data(part.value), "points": interval_data(part.points)}
+        parts.append({"name": part.name, **numbers, "told": part.is_told, "commands": list(part.commands)})
     return {
         "ideal": interval_data(loss.ideal),
         "loss": interval_data(loss.loss),

@@ -37,13 +37,8 @@ def _statements(learning: Learning, learned: Learned, title: str) -> list[Statem
     target, baseline, sooner = learning.target, learning.baseline(learned), learning.sooner(learned)
     if learned.seconds is None or learned.items is None:
         return [_missed(target, learned, title)]
-    values: dict[str, Any] = {
-        "devices": learned.row.devices,
-        "target": in_words(target),
-        "unit": learned.row.unit,
-        "seconds": interval_values(learned.seconds),
-        "items": interval_values(learned.items),
-    }
+    values: dict[str, Any] = {"devices": learned.row.devices, "target": in_words(target), "unit": learned.row.unit}
+    values |= {"seconds": interval_values(learned.seconds), "items": interval_values(learned.items)}
     reached = Statement("target-reached", title, values)
     if learned.row.num_devices == 1:
         return [reached]
@@ -51,11 +46,8 @@ def _statements(learning: Learning, learned: Learned, title: str) -> list[Statem
         return [reached, Statement("target-without-baseline", title)]
     if baseline.seconds is None or sooner is None:
         return [reached, _missed(target, baseline, title)]
-    values |= {
-        "sooner": interval_values(sooner),
-        "work": learned.items.value / baseline.items.value if baseline.items else 1.0,
-        "baseline_seconds": interval_values(baseline.seconds),
-    }
+    work = learned.items.value / baseline.items.value if baseline.items else 1.0
+    values |= {"sooner": interval_values(sooner), "work": work, "baseline_seconds": interval_values(baseline.seconds)}
     is_noise = sooner.ends is not None and sooner.ends[0] <= 1 <= sooner.ends[1]
     kind = "target-sooner" if sooner.value >= 1 else "target-later"
     return [Statement("target-within-noise" if is_noise else kind, title, values)]
@@ -74,16 +66,12 @@ def _missed(target: Target, learned: Learned, title: str) -> Statement:
 def notes(learning: Learning) -> list[Statement]:
     unit = common_unit(learning.windows)
     is_reached = all(items is not None for learned in learning.learned for items in learned.needed)
-    chosen = Statement(
-        "target-highest" if is_reached else "target-lowest", values={"target": in_words(learning.target)}
-    )
+    kind = "target-highest" if is_reached else "target-lowest"
+    chosen = Statement(kind, values={"target": in_words(learning.target)})
     windows = [plain(window, 0) for window in sorted(learning.windows.values())]
     per = "predictions" if unit == ITEMS or learning.target.kind == ACCURACY else "predicted items"
-    return [
-        *([] if learning.target.is_given else [chosen]),
-        Statement("target-window", values={"windows": windows, "per": per}),
-        Statement("target-seconds", values={"unit": unit}),
-    ]
+    window = Statement("target-window", values={"windows": windows, "per": per})
+    return [*([] if learning.target.is_given else [chosen]), window, Statement("target-seconds", values={"unit": unit})]
 
 
 def section(learning: Learning, titles: dict[Row, str]) -> Section:

@@ -68,7 +68,6 @@ def _not_split(loss: Attribution, points: Interval | None = None) -> Statement:
 
 
 def _remedy(loss: Attribution) -> Statement:
-    """What would show parts that are within the noise."""
     known = [part.points for part in loss.parts if part.points]
     repeats, points = loss.would_show()
     if points is None and all(value.rounding and value.ends for value in known):
@@ -79,7 +78,6 @@ def _remedy(loss: Attribution) -> Statement:
 
 
 def _hidden(loss: Attribution) -> list[str]:
-    """The parts that load of other processes hides."""
     return [part.name for part in loss.parts if part.may_be_load]
 
 

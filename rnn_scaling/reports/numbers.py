@@ -19,11 +19,7 @@ FURTHER = 2  # decimals beyond a metric's own, for an interval that is that narr
 
 
 def plus_minus(interval: Interval | None, digits: int) -> str:
-    """The number with its 95 % interval where it has one; "n/a" for None.
-
-    Args:
-      digits: decimals at most where there is no interval.
-    """
+    """The number with its 95 % interval, else with this number of decimals at most; "n/a" for None."""
     if interval is None:
         return "n/a"
     if not interval.half_width or interval.ends is None:

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import differences
@@ -35,7 +34,6 @@ class TracedRun:
 
     @property
     def title(self) -> str:
-        """What ran, and its file."""
         config = full_config(self.record)
         places = scale.in_words(scale.num_workers(config), config["num_devices"])
         words = (network(config), config["variable_update"], places)  # the mode of another trainer is not known
@@ -89,11 +87,7 @@ def _read_folder(path: Path) -> tuple[list[TracedRun], list[str]]:
 
 
 def text(runs: Sequence[TracedRun], step: int | None) -> str:
-    """The tables of the runs, and one step of each traced run from left to right.
-
-    Args:
-      step: which of their steps, from 0; None: the one of middle length.
-    """
+    """The tables of the runs, and a step of each traced run, by its number; None: the one of middle length."""
     sections = [section for run in runs for section in _run_sections(run, step)]
     series = _series(runs)
     started = [start_up.section(rows, f"{title}: start-up") for title, rows in zip(titles(series), series)]
@@ -101,7 +95,6 @@ def text(runs: Sequence[TracedRun], step: int | None) -> str:
 
 
 def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
-    """The series that these runs make, machine by machine."""
     machines = by_machine([run.record for run in runs])
     return [series for records in machines.values() for series in by_series(with_baselines(records))]
 
@@ -118,12 +111,8 @@ def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | Non
     drawn = parts.steps[number]
     tables = steps.section(parts, title)
     kernels = steps.kernels_grid(parts.runs[0], parts.num_towers)
-    values = {
-        "step": number,
-        "last": len(parts.steps) - 1,
-        "milliseconds": 1000 * drawn.seconds,
-        "letters": ", ".join(steps.letters(drawn)),
-    }
+    last, letters = len(parts.steps) - 1, ", ".join(steps.letters(drawn))
+    values = {"step": number, "last": last, "milliseconds": 1000 * drawn.seconds, "letters": letters}
     return [
         dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=(*tables.notes, *_cautions(run))),
         Section("", (), (Statement("step-drawing", values=values),), "\n".join(steps.bars(drawn))),
@@ -138,31 +127,19 @@ def _cautions(run: RunRecord) -> list[Statement | str]:
 
 
 def as_json(runs: Sequence[TracedRun]) -> str:
-    documents: list[dict[str, Any]] = [
-        {
-            **{"file": str(run.path), "title": run.title},
-            **(steps.as_json(run.parts) if run.parts else {}),
-            **cluster.as_json(run.record),
-        }
-        for run in runs
-    ]
+    documents = []
+    for run in runs:
+        traced = steps.as_json(run.parts) if run.parts else {}
+        documents.append({"file": str(run.path), "title": run.title, **traced, **cluster.as_json(run.record)})
     series = _series(runs)
-    started = [
-        {"title": title, **numbers}
-        for title, rows in zip(titles(series), series)
-        if (numbers := start_up.as_json(rows))
-    ]
+    numbers = [(title, start_up.as_json(rows)) for title, rows in zip(titles(series), series)]
+    started = [{"title": title, **of_series} for title, of_series in numbers if of_series]
     whole = {"schema": SCHEMA, "runs": documents, **({"series": started} if started else {})}
     return input_files.json_text(whole)
 
 
 def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
-    """One step of each traced run, drawn.
-
-    Args:
-      step: which of their steps, from 0; None: the one of middle length.
-      format: "png" or "svg".
-    """
+    """One step of each traced run, drawn as "png" or "svg"; step: as in `text`."""
     from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
 
     drawn = []

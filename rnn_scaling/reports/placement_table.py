@@ -86,9 +86,7 @@ def copies_grid(graph: Graph) -> Grid:
 
 def _slices_grid(slicing: Slicing) -> Grid:
     """A line for each direction: bytes of the global batch that move in a step, as predicted and as counted."""
-    lines = [
-        [short(move.source), short(move.target), _exact(move.predicted), _exact(move.counted)] for move in slicing.moves
-    ]
+    lines = [[short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)] for m in slicing.moves]
     return Grid("Bytes of the batch sent in a step", ["From", "to", "predicted", "in the graph"], lines)
 
 

@@ -36,12 +36,8 @@ def _cell(cell: Cell, digits: int) -> str:
 
 def to_json(advice: Advice) -> str:
     """Everything, for a program; rates in items/s, shares as ratios."""
-    content = {
-        "schema": advice.schema,
-        "statements": [statement.data() for statement in advice.statements],
-        "command": advice.command or None,
-        **advice.data,
-    }
+    statements = [statement.data() for statement in advice.statements]
+    content = {"schema": advice.schema, "statements": statements, "command": advice.command or None, **advice.data}
     return input_files.json_text(content)
 
 

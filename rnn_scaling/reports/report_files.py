@@ -90,9 +90,8 @@ def files_of(summary: Summary) -> dict[str, Render]:
         suffix = f"_{words}" if k else ""  # a second kind of scaling has pictures of its own
         suffix += f"_{k + 1}" if suffix in suffixes else ""  # of names that differ in other letters
         suffixes.add(suffix)
-        made |= {
-            f"{metric.name}{suffix}.svg": _picture(curves.lines, series, metric) for metric in figures.drawn(series)
-        }
+        drawn = figures.drawn(series)
+        made |= {f"{metric.name}{suffix}.svg": _picture(curves.lines, series, metric) for metric in drawn}
     if learned := summary.learning:
         names = learning.line_names(learned, summary.row_titles)
         for kind, over in learning_curves.kinds(learned):

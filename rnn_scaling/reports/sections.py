@@ -22,7 +22,6 @@ class Grid:
 
 
 def grid_of(caption: str, columns: Columns, items: Iterable[Any]) -> Grid:
-    """A line for each item."""
     return Grid(caption, [*columns], [[cell(item) for cell in columns.values()] for item in items])
 
 

@@ -51,9 +51,8 @@ def _scaling(series: SeriesSummary) -> list[Statement]:
     row, title = series.largest, series.title
     if row is None or row.row.rate is None:
         raise ValueError("expected a measured series")
-    measured = Statement(
-        "rate", title, {"rate": interval_values(row.row.rate), "unit": series.unit, "devices": row.devices}
-    )
+    values = {"rate": interval_values(row.row.rate), "unit": series.unit, "devices": row.devices}
+    measured = Statement("rate", title, values)
     if row.row.num_devices == 1:
         return [measured, *([] if series.failed_above else [Statement("not-run-on-more-devices")])]
     if row.efficiency is None:
@@ -73,11 +72,7 @@ def _reached(row: RowSummary) -> dict[str, Any]:
     speedup = row.row.metric(SPEEDUP)
     if row.efficiency is None or speedup is None:
         raise ValueError("expected a row with a baseline")
-    return {
-        "devices": row.devices,
-        "efficiency": interval_values(row.efficiency),
-        "speedup": interval_values(speedup),
-    }
+    return {"devices": row.devices, "efficiency": interval_values(row.efficiency), "speedup": interval_values(speedup)}
 
 
 def _basis(row: RowSummary) -> Statement:

@@ -6,7 +6,8 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, OF_MODELS, SPEEDUP, common_
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.summary import SeriesSummary, Summary, devices
+from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.wording import counted
 
 
 def sections(summary: Summary) -> list[Section]:
@@ -18,7 +19,7 @@ def sections(summary: Summary) -> list[Section]:
     counts = {row.num_devices for row in rows}
     workers = {row.num_workers if row.config["num_devices"] == 1 else 1 for row in rows}
     places = f"{count} workers" if len(workers) == 1 and (count := workers.pop()) > 1 else ""
-    on = f" on {places or devices(counts.pop())}" if len(counts) == 1 else ""
+    on = f" on {places or counted(counts.pop(), 'device')}" if len(counts) == 1 else ""
     unit = summary.unit.capitalize()
     heads = {} if on else {"devices": "Devices"}
     if summary.has_many_models:

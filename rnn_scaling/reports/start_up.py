@@ -35,7 +35,6 @@ class StartUp:
 
     @property
     def whole(self) -> float:
-        """From the start of the program to its end."""
         return self.initialisation + self.training + self.phases["teardown"]
 
 
@@ -51,13 +50,9 @@ def speedups(row: Row) -> dict[str, Any] | None:
     if base is None or steady is None or not _is_timed(row) or not _is_timed(base):
         return None
     first, started = _start_up(base, base), _start_up(row, base)
-    return {
-        "steady": interval_data(steady),
-        "train": interval_data(_against(row, base, _train_s)),
-        "total": interval_data(_against(row, base, lambda record: record.phases.total)),
-        "same_work": rounded(first.whole / started.whole),
-        "phases_s": started.phases,
-    }
+    train, total = _against(row, base, _train_s), _against(row, base, lambda record: record.phases.total)
+    numbers = {"steady": interval_data(steady), "train": interval_data(train), "total": interval_data(total)}
+    return {**numbers, "same_work": rounded(first.whole / started.whole), "phases_s": started.phases}
 
 
 def of(rows: Sequence[Row]) -> list[StartUp]:
@@ -93,13 +88,8 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
     """The items over these seconds of a row against those of its baseline."""
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
-    rates = [
-        over_processes([sum(record.batches.items) / seconds(record) for record in measured.good]).printed(
-            measured.rounding
-        )
-        for measured in (row, base)
-    ]
-    return ratio(*rates)
+    rates = [(each, [sum(record.batches.items) / seconds(record) for record in each.good]) for each in (row, base)]
+    return ratio(*(over_processes(values).printed(each.rounding) for each, values in rates))
 
 
 def section(rows: Sequence[Row], title: str) -> Section | None:
@@ -141,13 +131,8 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     numbers = []
     for measured in started:
         rate = measured.row.metric(SPEEDUP)
-        values = {
-            "initialisation": measured.initialisation,
-            "training": measured.training,
-            "whole": measured.whole,
-            "by_training": started[0].training / measured.training,
-            "by_whole": started[0].whole / measured.whole,
-        }
+        values = {name: getattr(measured, name) for name in ("initialisation", "training", "whole")}
+        values |= {f"by_{name}": getattr(started[0], name) / values[name] for name in ("training", "whole")}
         printed = {name: rounded(value) for name, value in values.items()}
         by_rate = rate and rounded(rate.value)
         numbers.append({"num_workers": measured.row.num_workers, **printed, "by_rate": by_rate})

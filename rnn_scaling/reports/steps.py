@@ -34,7 +34,6 @@ BAR = 60  # characters of a tower's time line
 
 
 def title(part: str) -> str:
-    """A part's name for people."""
     return TITLES.get(part, part)
 
 
@@ -60,10 +59,7 @@ def parts_grids(parts: StepParts) -> list[Grid]:
         shown = columns[first : first + WIDEST + 1]
         head = ["Part (ms)", *("all towers" if tower is None else f"tower {tower}" for tower in shown)]
         whole = parts.seconds
-        lines = [
-            [title(part), *(milliseconds(parts.part(part, tower), whole.mean) for tower in shown)]
-            for part in parts.shown
-        ]
+        lines = [[title(name), *(milliseconds(parts.part(name, n), whole.mean) for n in shown)] for name in parts.shown]
         lines.append(["sum: the step", *(milliseconds(whole, whole.mean) for _ in shown)])
         grids.append(Grid("Parts of a step", head, lines))
     return grids

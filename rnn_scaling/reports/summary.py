@@ -35,8 +35,6 @@ class RunSteady:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowSummary:
-    """One configuration on one number of devices."""
-
     row: Row
     files: tuple[str, ...]
     loss: Attribution | None
@@ -75,7 +73,6 @@ class SeriesSummary:
 
     @property
     def model(self) -> str:
-        """The workload that its runs trained."""
         return str(self.rows[0].row.config["model"])
 
     @property
@@ -83,7 +80,6 @@ class SeriesSummary:
         return str(self.rows[0].row.config["variable_update"])
 
     def at(self, count: int) -> RowSummary | None:
-        """The measured row on so many devices."""
         return next((row for row in self.rows if row.row.num_devices == count and row.row.rate is not None), None)
 
     @functools.cached_property
@@ -112,8 +108,6 @@ class SeriesSummary:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """One run that measured nothing."""
-
     file: str
     title: str
     num_devices: int
@@ -140,7 +134,6 @@ class Summary:
 
     @property
     def measured(self) -> tuple[SeriesSummary, ...]:
-        """The series with at least one rate."""
         return tuple(member for member in self.series if member.largest)
 
     @functools.cached_property
@@ -149,7 +142,6 @@ class Summary:
 
     @functools.cached_property
     def options(self) -> list[str]:
-        """The options that tell the rows apart."""
         return told_options(self.rows) if self.rows else []
 
     @functools.cached_property
@@ -159,7 +151,6 @@ class Summary:
 
     @functools.cached_property
     def row_titles(self) -> dict[Row, str]:
-        """The title of the series of each row."""
         return {member.row: series.title for series in self.series for member in series.rows}
 
     @functools.cached_property
@@ -243,11 +234,6 @@ def _standing(series: SeriesSummary) -> tuple[bool, int, float]:
 def _work_per_exchange(series: SeriesSummary) -> float:
     value = series.largest.row.metric(WORK_PER_EXCHANGE) if series.largest else None
     return value.value if value else 0.0
-
-
-def devices(count: int) -> str:
-    """ "1 device", "8 devices"."""
-    return f"{count} device{'' if count == 1 else 's'}"
 
 
 def seconds(row: Row) -> float | None:

@@ -122,12 +122,8 @@ def _steady(rows: Sequence[Row], names: Mapping[int, str]) -> dict[Row, list[Run
 def _failures(series: Sequence[SeriesSummary], names: Mapping[int, str]) -> tuple[Failure, ...]:
     rows = [(member.title, summary.row) for member in series for summary in member.rows]
     good = {id(record) for _, row in rows for record in row.good}
-    return tuple(
-        Failure(names[id(record)], title, row.num_devices, _reason(record))
-        for title, row in rows
-        for record in row.records
-        if id(record) not in good
-    )
+    failed = [(record, title, row) for title, row in rows for record in row.records if id(record) not in good]
+    return tuple(Failure(names[id(run)], title, row.num_devices, _reason(run)) for run, title, row in failed)
 
 
 def _reason(record: RunRecord) -> str:

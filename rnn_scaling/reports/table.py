@@ -9,17 +9,8 @@ from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselin
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import (
-    cautions,
-    certificates,
-    cluster,
-    environment,
-    learning,
-    padding,
-    series_table,
-    start_up,
-    steps,
-)
+from rnn_scaling.reports import cautions, certificates, cluster, learning, padding, series_table, start_up, steps
+from rnn_scaling.reports.environment import skipped_updates
 from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
@@ -58,11 +49,7 @@ def rates_of(series: SeriesSummary) -> Section:
 
 
 def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section:
-    """Rows in the form of the seed's tables, and what their intervals are over.
-
-    Args:
-      is_full: also a table of the metrics that the seed's tables have no column for, where a row has one.
-    """
+    """Rows in the form of the seed's tables; if full, also the metrics for which those have no column."""
     metrics = shown(rows)
     # A single run has nothing to be compared with, and no interval: the seed's own columns.
     is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
@@ -108,10 +95,8 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     rows = with_baselines(records)
     counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
     accuracies = [ACCURACY.printed(row.metric(ACCURACY)) for row in rows]
-    learned = [
-        f"\nAccuracy at the end: {plus_minus(accuracy, ACCURACY.digits)} %.\n" for accuracy in accuracies if accuracy
-    ]
-    skipped = [f"\n{sentence(statement)}\n" for statement in environment.skipped_updates(records)]
+    learned = [f"\nAccuracy at the end: {plus_minus(share, ACCURACY.digits)} %.\n" for share in accuracies if share]
+    skipped = [f"\n{sentence(statement)}\n" for statement in skipped_updates(records)]
     if is_inference(records):
         return table(rows, is_full=True) + "".join([*counted, *learned, *skipped])
     return table(rows) + "".join([*map(_step_times, rows), *counted, *learned, *skipped])
@@ -169,10 +154,8 @@ def _parts_notes(series: SeriesSummary) -> list[str]:
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
     if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
         lines.append(f"{REST}: parts within {noise_of(with_rest)}, and parts whose runs are missing.")
-    return [
-        *lines,
-        *(f"On {row.devices}: {sentences(made)}" for row in rows if row.loss and (made := unmeasured(row.loss))),
-    ]
+    told = [(row, unmeasured(row.loss)) for row in rows if row.loss]
+    return [*lines, *(f"On {row.devices}: {sentences(made)}" for row, made in told if made)]
 
 
 def _grids(rows: Sequence[Row], seeds: Sequence[Metric], others: Sequence[Metric], is_plain: bool) -> list[Grid]:

@@ -43,7 +43,6 @@ def full(summary: Summary, folder: Path) -> str:
 
 
 def _footnote(summary: Summary) -> str:
-    """What ± and the unit are."""
     counted = dict.fromkeys((row.unit.capitalize(), row.items) for row in summary.rows if row.good)
     units = [Statement("unit-meaning", unit, {"items": items}) for unit, items in counted]
     intervals = [row.row.rate for series in summary.series for row in series.rows if row.row.rate]

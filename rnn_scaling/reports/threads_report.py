@@ -115,16 +115,11 @@ def picture(probes: Sequence[Probe]) -> bytes:
         left, right = figure.subplots(1, 2)
         for k, probe in enumerate(shown):
             label = counted(probe.num_devices, "device") + (f", {probe.title}" if several else "")
-            look = {
-                "color": figures.COLOURS[k % len(figures.COLOURS)],
-                "marker": figures.MARKERS[k % len(figures.MARKERS)],
-            }
+            colours, markers = figures.COLOURS, figures.MARKERS
+            look = {"color": colours[k % len(colours)], "marker": markers[k % len(markers)]}
             _draw(left, right, probe, label, look, 0.04 * (k - (len(shown) - 1) / 2))
-        left.set(
-            title=f"{unit}/s, % of the fastest (ring: the trainer's default)",
-            xlabel="Inter-op threads",
-            ylim=(0, None),
-        )
+        title = f"{unit}/s, % of the fastest (ring: the trainer's default)"
+        left.set(title=title, xlabel="Inter-op threads", ylim=(0, None))
         right.set(title="Towers that compute at once", xlabel="Inter-op threads", ylim=(0, None))
         tried = sorted({setting.threads for probe in shown for setting in probe.settings})
         for axes in (left, right):

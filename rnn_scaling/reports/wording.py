@@ -82,9 +82,7 @@ class _Kit(string.Formatter):
             interval = Interval(kind="", standard_error=None, degrees=math.inf, processes=(), **value)
             return numbers.plus_minus(interval, int(rest or 0))
         if word == "rates":
-            return listed(
-                [f"{rated['name']} ({self.format('{rate:interval 1} {unit}/s', **rated)})" for rated in value]
-            )
+            return listed([f"{one['name']} ({self.format('{rate:interval 1} {unit}/s', **one)})" for one in value])
         if word == "share":
             return numbers.share(value)
         if "|" in format_spec:

@@ -29,8 +29,6 @@ Batch = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """One run."""
-
     config: Mapping[str, Any]  # every option of the run by name, as its record has them
     weights: Mapping[str, np.ndarray]  # before the first step, float32, by name
     batches: tuple[Batch, ...]  # one a tower, the same at every step

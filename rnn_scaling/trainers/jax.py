@@ -37,14 +37,10 @@ def build(work: Work, rank: int) -> Callable[[], float]:
     kept = PartitionSpec() if work.exchanges else PartitionSpec(TOWERS)
     place = NamedSharding(mesh, kept)
     batch = _stacked(work, mesh)
-    weights = {
-        name: jax.device_put(value if work.exchanges else np.stack([value] * towers), place)
-        for name, value in work.weights.items()
-    }
-    slots = {
-        name: tuple(jax.device_put(np.zeros_like(value), place) for _ in range(NUM_SLOTS[optimizer]))
-        for name, value in weights.items()
-    }
+    stacked = {k: v if work.exchanges else np.stack([v] * towers) for k, v in work.weights.items()}
+    weights = {name: jax.device_put(value, place) for name, value in stacked.items()}
+    slot = range(NUM_SLOTS[optimizer])
+    slots = {name: tuple(jax.device_put(np.zeros_like(value), place) for _ in slot) for name, value in weights.items()}
     words = np.array(work.loss_items, np.float64)
     sharded = jax.shard_map(
         _update_of(work, float(words.sum() if work.exchanges else words[0])),
@@ -127,10 +123,8 @@ def _loss_of(work: Work) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Arr
     config, dtype = work.config, jnp.dtype(work.dtype)
     run = with_cudnn if work.on_gpus else with_scans
     directions = ("forward", "backward") if config["direction"] == "bi" else ("forward",)
-    encoder = [
-        [f"encoder/layer_{layer}/{direction}" for direction in directions]
-        for layer in range(config["num_encoder_layers"] // len(directions))
-    ]
+    layers = range(config["num_encoder_layers"] // len(directions))
+    encoder = [[f"encoder/layer_{layer}/{direction}" for direction in directions] for layer in layers]
     decoder = [[f"decoder/layer_{layer}"] for layer in range(config["num_decoder_layers"])]
     units = config["num_units"]
     forget_bias = np.zeros(4 * units, np.float32)

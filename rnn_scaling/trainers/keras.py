@@ -62,7 +62,6 @@ class _Fit:
         threading.Thread(target=self._run, args=(work, towers, scope), daemon=True, name=f"fit {towers[0]}").start()
 
     def begin(self) -> None:
-        """Lets one batch go."""
         self._permits.put(True)
 
     def end(self) -> float:

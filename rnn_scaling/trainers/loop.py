@@ -46,8 +46,6 @@ class ProcessGroup(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class FrameworkTrainer:
-    """One framework."""
-
     name: str
     # (work, rank) -> the step that the work's config asks for, new from the work's weights each time. What is compiled
     # is compiled here or at the first call. A process that drives all devices has rank 0.
@@ -101,8 +99,6 @@ def check(step: Step, work: Work, towers: range) -> None:
 
 
 class _TrainerRun:
-    """One process of a run."""
-
     def __init__(self, framework: FrameworkTrainer, work: Work, rank: int, leave: Callable[[], None]) -> None:
         self._framework, self._work, self._rank, self._leave = framework, work, rank, leave
         self._towers = range(rank, rank + 1) if framework.group else range(work.num_devices)

@@ -56,7 +56,6 @@ def _lstm(weights: Mapping[str, np.ndarray], part: str, forget_bias: float) -> t
 
 
 def optimizer_of(name: str, parameters: list[torch.nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-    """The fused optimizer of this name."""
     if name == "adam":
         return torch.optim.Adam(parameters, learning_rate, betas=(0.9, 0.999), eps=1e-7, fused=True)
     return torch.optim.SGD(parameters, learning_rate, momentum=0.9 if name == "momentum" else 0.0, fused=True)

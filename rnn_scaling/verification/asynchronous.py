@@ -65,9 +65,8 @@ class AsynchronousCertifier:
             statement = Statement("verify-order-counts", values={"optimizer": optimizer})
             conclusion = Conclusion("cannot tell", False, [statement])
         text = "sum of the gradients at the first weights against the change of the variables, relative"
-        check = Check(
-            name="first order", holds=holds, text=text, difference=finite(off), tolerance=finite(ALLOWED * smallest)
-        )
+        allowed = finite(ALLOWED * smallest)
+        check = Check(name="first order", holds=holds, text=text, difference=finite(off), tolerance=allowed)
         return certificates.certificate(
             conclusion,
             checks=(check,),

@@ -29,13 +29,9 @@ class Conclusion:
 
 def certificate(conclusion: Conclusion, **parts: Any) -> Certificate:
     """The certificate of a conclusion; `parts` are its other fields."""
-    return Certificate(
-        verdict=conclusion.word,
-        holds=conclusion.holds,
-        sentence=sentences(conclusion.statements),
-        statements=tuple(statement.data() for statement in conclusion.statements),
-        **parts,
-    )
+    made = conclusion.statements
+    parts |= {"sentence": sentences(made), "statements": tuple(statement.data() for statement in made)}
+    return Certificate(verdict=conclusion.word, holds=conclusion.holds, **parts)
 
 
 def equal(guarantee: Guarantee, num_batches: int, difference: float, has_replicas: bool) -> Conclusion:
@@ -70,10 +66,7 @@ def table(certificate: Certificate) -> str:
         blocks.append(markdown_table(head, rows))
     if certificate.checks:
         head = ["Check", "Result", "Largest difference", "Tolerance", "What was compared"]
-        rows = [
-            [check.name, RESULTS[check.holds], _cell(check.difference), _cell(check.tolerance), check.text]
-            for check in certificate.checks
-        ]
+        rows = [[c.name, RESULTS[c.holds], _cell(c.difference), _cell(c.tolerance), c.text] for c in certificate.checks]
         blocks.append(markdown_table(head, rows, padded=False))
     return "\n".join([*blocks, certificate.sentence]) + "\n"
 
@@ -97,7 +90,6 @@ def _cell(difference: float | None) -> str:
 
 
 def compared(config: RunConfig, num_batches: int) -> str:
-    """What was compared, in a line."""
     training = config.training
     clipped = f", gradients clipped to {training.max_gradient_norm:g}" if training.max_gradient_norm else ""
     rate = learning_rate.of(config)

@@ -118,9 +118,8 @@ class Certifier:
             values = {"moved": moved, "variables": hidden, "rate": training.learning_rate}
             return Conclusion("cannot tell", False, [Statement("verify-hardly-moved", values=values)])
         is_shared = [replica.tower for replica in self._before] == [None]
-        equal = certificates.equal(
-            self._guarantee, len(self._batches), largest["weights_difference"], has_replicas=not is_shared
-        )
+        off = largest["weights_difference"]
+        equal = certificates.equal(self._guarantee, len(self._batches), off, has_replicas=not is_shared)
         statements = [*equal.statements, Statement("verify-moved", values={"moved": moved})]
         if hidden:
             statements.append(Statement("verify-not-moved", values={"variables": hidden}))
@@ -322,9 +321,7 @@ class Certifier:
 
     def _right(self, parts: Mapping[int, GradientPart], towers: Towers) -> list[Gradient]:
         """What a mode without staleness applies to each replica, of these parts of the towers."""
-        return [
-            diagnosis.right_gradient(self._guarantee, replica.tower, parts, towers.shares) for replica in self._before
-        ]
+        return [diagnosis.right_gradient(self._guarantee, each.tower, parts, towers.shares) for each in self._before]
 
     def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, GradientPart]:
         """Each tower's part at the weights of its replica, of other processes' towers at those of one of these."""
@@ -350,11 +347,8 @@ class Certifier:
     def _hidden(self) -> list[str]:
         """Variables that moved so little that a fault of a tenth of it would not show."""
         training, last = self._serial.trainings[0], len(self._batches) - 1
-        return [
-            name
-            for name, way in training.way.items()
-            if self._allowed(training, name, training.weights[name], last) > BLIND * way
-        ]
+        ways, weights = training.way.items(), training.weights
+        return [name for name, way in ways if self._allowed(training, name, weights[name], last) > BLIND * way]
 
 
 def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:

@@ -39,8 +39,6 @@ DUPLICATES = Statement("update-duplicate-rows", "duplicate rows")
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaUpdate:
-    """What one replica did with one batch."""
-
     tower: int | None  # whose replica it is; None: all towers'
     parts: Mapping[int, GradientPart]  # each tower's gradient, at the weights that it had
     shares: Mapping[int, float]  # each tower's share of the items of all
@@ -55,8 +53,6 @@ class ReplicaUpdate:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """An update, and what it is compared with."""
-
     update: ReplicaUpdate
     guarantee: Guarantee
     rule: UpdateRule
@@ -77,7 +73,6 @@ class Evidence:
         return {name: np.zeros_like(change) for name, change in self.update.change.items()}
 
     def fits(self, name: str, change: np.ndarray) -> bool:
-        """Whether a variable did this."""
         did, share = self.update.change[name], self.guarantee.share
         # A gradient whose terms cancel each other is rounded as these are: as the gradients of other variables.
         rounded = ROUNDING * (norm(self.update.before[name]) + self.update.farthest)
@@ -174,7 +169,6 @@ def tower_faults(shares: Mapping[int, float]) -> Iterator[tuple[Statement, Facto
 
 
 def _partial(evidence: Evidence, name: str, change: np.ndarray) -> Statement:
-    """What explains a part of what the variable did."""
     if _is_decayed(evidence, name, change):
         return DECAYED
     return _statement_of_rows(evidence, name, change) or UNKNOWN
@@ -182,10 +176,8 @@ def _partial(evidence: Evidence, name: str, change: np.ndarray) -> Statement:
 
 def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays) -> bool:
     """Whether these variables together change by the right numbers, in other places."""
-    did, expected = (
-        np.sort(np.concatenate([changes[name].ravel() for name in names]))
-        for changes in (evidence.update.change, right)
-    )
+    changes = evidence.update.change, right
+    did, expected = (np.sort(np.concatenate([change[name].ravel() for name in names])) for change in changes)
     return norm(did - expected) <= 4 * evidence.guarantee.share * norm(expected)
 
 

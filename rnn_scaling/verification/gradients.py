@@ -34,7 +34,6 @@ class Towers:
 
     @property
     def shares(self) -> dict[int, float]:
-        """Each tower's share of the items of all."""
         return {tower: items / sum(self.loss_items) for tower, items in enumerate(self.loss_items)}
 
 
@@ -58,12 +57,9 @@ class SerialGradients:
         self._device = (engine.own_devices or (engine.host,))[0]
         self._workload = workloads.load(config.model.model).build(config.model, engine.device_type)
         feed = benchmark.feed_of(config, engine, self._workload)
-        feed = dataclasses.replace(
-            feed,
-            options=dataclasses.replace(feed.options, prefetch_data_to_device=False),
-            devices=(self._device,) * len(feed.batch_sizes),
-            first_tower=0,
-        )
+        options = dataclasses.replace(feed.options, prefetch_data_to_device=False)
+        devices = (self._device,) * len(feed.batch_sizes)
+        feed = dataclasses.replace(feed, options=options, devices=devices, first_tower=0)
         is_cut = registry.VARIABLE_UPDATES[config.update.variable_update].has_global_batch
         self._slices = list(config.tower_batch_sizes()) if is_cut else []
         build_source = registry.load(registry.DATA_SOURCES, config.data.data_source).build
@@ -97,9 +93,7 @@ class SerialGradients:
     ) -> GradientPart:
         """One tower's loss over its batches of an update, and the gradient of `factor` times it.
 
-        Args:
-          factor: 1 / the items of all towers that share an update, times the loss scale.
-          draw: number of the update times the towers, and the tower's.
+        draw: number of the update times the towers, and the tower's.
         """
         number, tower = divmod(draw, self.num_towers)
         parts: list[GradientPart] = []
@@ -107,12 +101,9 @@ class SerialGradients:
             averages = parts[-1].moving if parts else moving or self.first_moving
             parts.append(self._part_of(weights, batch, factor, micro * self.num_towers + tower, averages))
         rows = {name: list(zip(*(part.rows[name] for part in parts))) for name in parts[0].rows}
-        return GradientPart(
-            sum(part.loss_sum for part in parts),
-            summed([part.gradient for part in parts]),
-            parts[-1].moving,
-            {name: (np.concatenate(ids), np.concatenate(values)) for name, (ids, values) in rows.items()},
-        )
+        joined = {name: (np.concatenate(ids), np.concatenate(values)) for name, (ids, values) in rows.items()}
+        gradient = summed([part.gradient for part in parts])
+        return GradientPart(sum(part.loss_sum for part in parts), gradient, parts[-1].moving, joined)
 
     def _part_of(self, weights: Arrays, batch: Any, factor: float, draw: int, moving: Arrays) -> GradientPart:
         with tf.device(self._device):

@@ -38,13 +38,9 @@ class MachineCheck(Certifier):
         if not wrong:
             return dataclasses.replace(certificate, checks=checks)
         fault = Statement("verify-wrong-machine", "machine", {"checks": [f"{c.name}: {c.text}" for c in wrong]})
+        text, statements = f"{sentence(fault)} {certificate.sentence}", (fault.data(), *certificate.statements)
         return dataclasses.replace(
-            certificate,
-            verdict=fault.subject,
-            holds=False,
-            sentence=f"{sentence(fault)} {certificate.sentence}",
-            statements=(fault.data(), *certificate.statements),
-            checks=checks,
+            certificate, verdict=fault.subject, holds=False, sentence=text, statements=statements, checks=checks
         )
 
     def _machine_checks(self) -> Iterator[Check]:
@@ -60,11 +56,8 @@ class MachineCheck(Certifier):
         devices, graph = self._engine.devices, observe.graph(self._step)
         variables = graph.placement.variables if graph.placement else ()
         placed = [(variable, devices[variable.tower]) for variable in variables if variable.tower is not None]
-        wrong = [
-            f"{variable.name} of tower {variable.tower} is on {variable.device}, updated on {variable.update.device}"
-            for variable, device in placed
-            if {variable.device, variable.update.device} != {device}
-        ]
+        misplaced = [v for v, device in placed if {v.device, v.update.device} != {device}]
+        wrong = [f"{v.name} of tower {v.tower} is on {v.device}, updated on {v.update.device}" for v in misplaced]
         text = wrong[0] if wrong else f"{len(placed)} variables and their updates are on their towers' devices"
         if not placed:
             text = f"the towers share all {len(variables)} variables: none has a place that it must have"

@@ -132,13 +132,9 @@ def _computed(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
             outcome = workload.forward(dense, rows, fields, seed)
         gradient = tape.gradient(outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         joined = workload.losses(workload.outputs(dense, rows, fields, seed).logits, fields)
-        return {
-            "loss": outcome.loss_sum,
-            "joined loss": tf.reduce_sum(joined),
-            "items": workload.loss_items(fields),
-            "counted": workload.counts(fields).loss_items,
-            "gradient": {name: tf.convert_to_tensor(part) for name, part in gradient.items()},
-        }
+        items = {"items": workload.loss_items(fields), "counted": workload.counts(fields).loss_items}
+        dense = {name: tf.convert_to_tensor(part) for name, part in gradient.items()}
+        return {"loss": outcome.loss_sum, "joined loss": tf.reduce_sum(joined), **items, "gradient": dense}
 
     computed: dict[str, Any] = tf.nest.map_structure(
         lambda tensor: tensor.numpy(), compute({name: tf.constant(tensor) for name, tensor in weights.items()})
@@ -183,16 +179,13 @@ def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Genera
     directions = network.directions(model)
     stack = stacks.stack_of(model, 1, directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
-    weights = [
-        {s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in stack.cell_weights(cell)}
-        for cell in range(directions)
-    ]
+    forward = [stack.cell_weights(cell) for cell in range(directions)]
+    weights = [{s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in specs} for specs in forward]
     x, lengths = random.normal(size=(6, 4, model.embedding_dim)), np.array(LENGTHS["source_length"], np.int32)
     arguments = [tuple(tf.constant(array) for array in cell.values()) for cell in weights]
     layout = x if model.time_major else x.transpose(1, 0, 2)
-    outputs, states = kernel.build(stack)(
-        arguments, tf.constant(layout.astype(np.float32)), tf.constant(lengths), None, tf.constant([1, 2])
-    )
+    fed = tf.constant(layout.astype(np.float32)), tf.constant(lengths)
+    outputs, states = kernel.build(stack)(arguments, *fed, None, tf.constant([1, 2]))
     expected, last = cells.layers(model, x, lengths, [weights])
     found = outputs.numpy() if model.time_major else outputs.numpy().transpose(1, 0, 2)
     for direction, name in enumerate(("outputs", "outputs of the backward direction")[:directions]):
@@ -218,9 +211,8 @@ def _first_weights(specs: tuple[VariableSpec, ...], seed: int) -> Iterator[State
         if not (0.8 < spread < 1.25 and abs(value).max() <= INITIAL_RANGE):
             yield Statement("network-not-uniform", "other weights", {"variable": spec.name, "bound": INITIAL_RANGE})
         name = names.setdefault(spec.shape, spec.name)
-        if name != spec.name and np.array_equal(
-            value, first_values([dataclasses.replace(spec, name=name)], seed)[name]
-        ):
+        renamed = dataclasses.replace(spec, name=name)
+        if name != spec.name and np.array_equal(value, first_values([renamed], seed)[name]):
             yield Statement("network-equal-weights", "other weights", {"variable": spec.name, "instead": name})
 
 

@@ -25,8 +25,6 @@ LARGEST_SHARE = 0.04  # of a change: a candidate that is off by more explains no
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """One candidate."""
-
     fault: Statement
     constants: Constants = RIGHT
     sum: Callable[[ReplicaUpdate], Arrays] | None = None  # of the towers' gradients; None: as the exchange gives it
@@ -69,12 +67,8 @@ DECAYS = {  # how weights may decay instead
     "rule-decay-in-gradient": Constants(decouples=()),
     "rule-decay-decoupled": Constants(decouples=("momentum", "rmsprop", "adam")),
 }
-RAMPS = {
-    "rule-ramp-late": Constants(offset=-1),
-    "rule-ramp-shorter": Constants(ramp=-1),
-    "rule-ramp-early": Constants(offset=1),
-    "rule-ramp-longer": Constants(ramp=1),
-}
+RAMPS = {"rule-ramp-late": Constants(offset=-1), "rule-ramp-shorter": Constants(ramp=-1)}
+RAMPS |= {"rule-ramp-early": Constants(offset=1), "rule-ramp-longer": Constants(ramp=1)}
 
 
 def _candidates(config: RunConfig) -> Iterator[Cause]:
@@ -130,12 +124,8 @@ def _clippings(longest: float, num_towers: int) -> Iterator[Cause]:
 
 def _clipped_by_tower(longest: float, share: float | None, update: ReplicaUpdate) -> Arrays:
     """The sum of gradients clipped to a share of `longest`; None: to the tower's share of the items."""
-    return summed(
-        [
-            clipped(part.gradient, longest * (update.shares[tower] if share is None else share))
-            for tower, part in update.parts.items()
-        ]
-    )
+    shares = {tower: update.shares[tower] if share is None else share for tower in update.parts}
+    return summed([clipped(part.gradient, longest * shares[tower]) for tower, part in update.parts.items()])
 
 
 def _weighted(factors: Factors, update: ReplicaUpdate) -> Arrays:

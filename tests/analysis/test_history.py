@@ -176,6 +176,24 @@ def test_what_is_not_measured_any_more_is_not_judged():
     assert [result.reason for result in report.results] == [check.TOO_FEW] and len(report.only_before) == 1
 
 
+def test_repeats_that_are_added_later_leave_the_other_configurations_judged():
+    """The second entry of a commit has one configuration alone; of the other one, the first entry is the latest."""
+    rates = histories.scattered([1000.0] * 20 + [800.0])
+    made = [histories.entry(n, each) for n, each in enumerate(rates)]
+    other = dataclasses.replace(made[-1].configurations[0], options={"encoder_type": "dynamic_rnn"})
+    made.append(histories.entry(21, commit=histories.commit_of(20), configurations=(other,)))
+    report = check.check("h", curves.timeline(made), 0.05)
+    assert report.exit_status == 1 and report.only_before == ()
+
+
+def test_a_metric_of_an_entry_is_the_geometric_mean_as_in_reports():
+    made = histories.entry(1, [1000.0, 1000.0])
+    part = dataclasses.replace(made.configurations[0], metrics={"step_p50_s": (0.1, 0.4), "accuracy": (0.0, 0.5)})
+    [curve] = curves.timeline([dataclasses.replace(made, configurations=(part,))]).curves
+    assert curve.points[0].metric("step_p50_s") == pytest.approx(0.2)
+    assert curve.points[0].metric("accuracy") == pytest.approx(0.25)
+
+
 def test_all_configurations_of_one_file_are_titled_apart():
     parts = tuple(
         history.Configuration(

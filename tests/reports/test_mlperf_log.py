@@ -35,7 +35,7 @@ def events_of(text):
 
 def test_the_importer_reads_back_what_the_record_has():
     log = mlperf.parse(mlperf_log.text(make_run()).splitlines(keepends=True), "x.log")
-    (runs,) = log.tables
+    (runs,), (rate,) = log.tables, log.rows
     assert not log.problems
     row = dict(zip(runs.columns, runs.rows[0]))
     expected = {
@@ -44,7 +44,7 @@ def test_the_importer_reads_back_what_the_record_has():
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     assert row["Platform"] == "4x 1-core CPU device, Some CPU" and row["Mean throughput (samples/s)"] == 2 * 64
-    assert (log.rows[0].devices, log.rows[0].rate.value) == (4, 2 * 64)
+    assert (rate.devices, rate.rate.value) == (4, 2 * 64)
     values = {event["key"]: event["value"] for event in events_of(mlperf_log.text(make_run()))}
     expected = {
         **{"opt_name": "adam", "opt_base_learning_rate": 0.004, "train_samples": 128, "eval_samples": 0},

@@ -10,9 +10,11 @@ import re
 
 import pytest
 
+from rnn_scaling.analysis.prices import PricedMachine, PriceList
 from rnn_scaling.commands import report
+from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import EDGE
-from rnn_scaling.reports import conclusions, series_table, table
+from rnn_scaling.reports import conclusions, series_table, summary_builder, table
 from rnn_scaling.reports.page import document, scaling, scaling_data
 from rnn_scaling.reports.pictures import curves
 from rnn_scaling.reports.series_statements import sentence
@@ -89,6 +91,26 @@ def test_long_runs_are_thinned_to_the_least_and_the_most_of_each_bucket():
     thinned, size = scaling_data._thinned(times, 100)
     assert size == 20 and thinned[:2] == [1000.0, 1019.0] and len(thinned) == 100
     assert scaling_data._thinned(times, 1000)[1] == 0
+
+
+def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(monkeypatch):
+    made = of([timed(1, 123.4567, batches=41)])
+    [exact] = data_of(scaling.render(made).decode())["runs"]
+    assert exact["step_ms"] == pytest.approx([1000 * s for s in made.rows[0].records[0].batches.seconds], rel=1e-5)
+    monkeypatch.setattr(scaling_data, "MOST_STEPS", 10)
+    monkeypatch.setattr(scaling_data, "LEAST_STEPS", 10)
+    [thinned] = data_of(scaling.render(made).decode())["runs"]
+    assert thinned["bucket"] and len(thinned["step_ms"]) < 41 and thinned["steps"] == exact["steps"] == 41
+
+
+def test_a_run_has_the_cost_of_its_machine():
+    prices = PriceList(chosen=PricedMachine(name="m", price_per_hour=0.36, currency="USD", power_w=50.0))
+    files = folder.Folder((folder.RunFile("a.json", timed(1, 100.0)),), ())
+    data = data_of(scaling.render(summary_builder.summarise(files, "results", prices=prices)).decode())
+    [run_of_one], [line] = data["runs"], data["lines"]
+    [point] = line["points"]
+    for name in ("usd_per_billion_words", "words_per_usd", "energy_per_word_j"):
+        assert run_of_one["values"][name] == point["values"][name][0]
 
 
 def test_the_libraries_are_the_files_that_their_table_says_and_the_only_script_has_its_hash():

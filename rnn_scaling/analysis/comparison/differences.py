@@ -78,8 +78,6 @@ LOAD_EFFECT = "items/s are lower by about that share, more when it is uneven ove
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One thing in which two sets of runs differ."""
-
     what: str  # its name, as "CPU model" or "--batch_size"
     a: str  # on this side, "unknown" if the records do not say; b in the same way
     b: str
@@ -130,8 +128,6 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
 
 
 class _RunFacts:
-    """A record with its options as they count."""
-
     def __init__(self, record: RunRecord) -> None:
         self.record, self.config = record, rows.known_config(record)
         variables = record.environment.variables.items()

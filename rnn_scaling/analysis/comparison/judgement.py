@@ -25,8 +25,6 @@ ALL = "all"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked of two sets of runs."""
-
     metric: str = RATE.name
     paired: bool = False  # the runs of the same repeat number ran next to each other
     max_regression: float = 0.05  # the largest slow-down that passes, a share
@@ -50,8 +48,6 @@ class Question:
 
 @dataclasses.dataclass(frozen=True)
 class LabelledDifference:
-    """A difference and the configurations that have it."""
-
     difference: Difference
     labels: tuple[str, ...]
 
@@ -72,8 +68,6 @@ class MachineRatio:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything that compare says."""
-
     before: str
     after: str
     runs: tuple[int, int]  # records read on each side
@@ -215,7 +209,6 @@ def _results(
 
 
 def of_machine(difference: Difference) -> bool:
-    """Whether it describes the machine, or follows from that."""
     return difference.what in (*OF_MACHINES, *MACHINE_OPTIONS)
 
 
@@ -252,6 +245,5 @@ def _differences(configurations: Sequence[Configuration]) -> list[LabelledDiffer
 def exit_status_of(results: Sequence[verdicts.Result], stopped: bool = False) -> int:
     if any(result.gate == "regression" for result in results):
         return entry.EXIT_FAILED
-    return (
-        entry.EXIT_USAGE if stopped or not results or any(result.gate != "ok" for result in results) else entry.EXIT_OK
-    )
+    is_unsure = stopped or not results or any(result.gate != "ok" for result in results)
+    return entry.EXIT_USAGE if is_unsure else entry.EXIT_OK

@@ -27,8 +27,6 @@ LEAST_CHANGE = 0.01  # a share; a smaller change is not stated
 
 @dataclasses.dataclass(frozen=True)
 class StepTimeChange:
-    """The change of one percentile."""
-
     percentile: int
     ratio: Interval | None = None  # after / before; None: a run has too few batches
     p_adjusted: float | None = None  # p-value after Holm's correction over all configurations and percentiles
@@ -76,9 +74,7 @@ def changes(seconds: Sequence[Sequence[np.ndarray]], paired: bool, drifting: boo
         logs, within = [logs[1] - logs[0]], [within[0] + within[1]]
     found = {}
     for i, percentile in enumerate(known):
-        sides = [
-            _over_processes(log[:, i], float(variance[:, i].mean()), drifting) for log, variance in zip(logs, within)
-        ]
+        sides = [_over_processes(log[:, i], float(var[:, i].mean()), drifting) for log, var in zip(logs, within)]
         found[percentile] = sides[0] if paired else confidence.ratio(sides[1], sides[0])
     return tuple(StepTimeChange(percentile, found.get(percentile)) for percentile in BATCHES_NEEDED)
 

@@ -28,8 +28,6 @@ ASSUMED_SPREADS = (0.01, 0.03)  # of rates between processes, where one run says
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """One configuration judged."""
-
     label: str
     runs: tuple[int, int]  # good runs that were used, before and after
     # The metric with the interval that a report of its side gives, None where it cannot be known.

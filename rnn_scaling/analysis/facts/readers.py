@@ -89,7 +89,6 @@ core_numbers = resolved("cpu_affinity", lambda bound: ",".join(map(str, bound)))
 
 
 def cpu_topology(record: RunRecord) -> str | None:
-    """Sockets, cores, threads and NUMA nodes."""
     topology = record.environment.cpu_topology
     if topology is None:
         return None
@@ -165,9 +164,7 @@ def held_down(among: int) -> Read:
         masks = [throttling.parse(card.get(throttling.FIELD, "")) for card in cards]
         if None in masks:  # an older record, or "[N/A]": the card does not tell
             return None
-        held = {
-            reason: None for mask in masks for bit, reason in throttling.REASONS.items() if (mask or 0) & bit & among
-        }
+        held = {why: None for mask in masks for bit, why in throttling.REASONS.items() if (mask or 0) & bit & among}
         return ", ".join(held) or "nothing"
 
     return read
@@ -191,7 +188,6 @@ all_reduce = resolved("all_reduce", _algorithms)  # what `auto` or the specifica
 
 
 def hosts(record: RunRecord) -> str | None:
-    """On how many hosts the workers of a run are."""
     if record.workers is None:
         return ONE_PROCESS
     return str(len(record.workers.hosts)) if record.workers.hosts else None
@@ -207,7 +203,6 @@ def variable(name: str) -> Read:
 
 
 def launcher(record: RunRecord) -> str | None:
-    """What started the processes of a run."""
     return ONE_PROCESS if record.workers is None else record.workers.launcher
 
 

@@ -38,9 +38,10 @@ def check(history: str, shown: Timeline, max_regression: float) -> Report:
 
 
 def _is_current(curve: Curve, shown: Timeline) -> bool:
-    """Whether the latest entry of its machine has the curve; a curve that is no longer measured is not judged."""
-    last = curve.points[-1]
-    return not any(later.machine == last.entry.machine for later in shown.entries[last.place + 1 :])
+    """Whether the latest commit of its machine has the curve; a curve that is no longer measured is not judged."""
+    place, last = curve.points[-1].place, curve.points[-1].entry
+    later = [entry for entry in shown.entries[place + 1 :] if entry.machine == last.machine]
+    return all(entry.commit and entry.source == last.source for entry in later)
 
 
 def _measure(curve: Curve) -> Result:

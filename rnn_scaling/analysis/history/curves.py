@@ -1,7 +1,5 @@
 """Turns the entries of a history into a curve for each configuration and machine, with its steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -13,7 +11,7 @@ from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters
 from rnn_scaling.analysis.history.steps import Levels, levels
 from rnn_scaling.machine import commits
-from rnn_scaling.records.history import Configuration, Entry, Machine
+from rnn_scaling.records.history import Configuration, Entry
 from rnn_scaling.records.record import RunRecord
 
 UNKNOWN, SAME, ONE, SEVERAL = "unknown", "same", "one", "several"  # number of commits in a step's range
@@ -29,10 +27,12 @@ class Point:
     rate: Interval
 
     def metric(self, name: str) -> float | None:
-        """The mean over the processes; None if a process lacks the metric."""
+        """The geometric mean over the processes, as in reports; None if a process lacks the metric."""
         values = self.configuration.metrics.get(name, ())
         known = [value for value in values if value is not None]
-        return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+        if not known or len(known) < len(values):
+            return None
+        return over_processes(known).value if min(known) > 0 else math.fsum(known) / len(known)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +84,9 @@ class Curve:
         edges = [0, *self.levels.cuts, len(self.points)]
         before, after = (self.points[edges[i + 1] + k].entry for k in (-1, 0))
         count = commits.between(before.commit.hash, after.commit.hash) if before.commit and after.commit else None
-        names = [
-            name
-            for name in {**before.versions, **after.versions}
-            if before.versions.get(name) != after.versions.get(name)
-        ]
-        versions = {name: (before.versions.get(name, "none"), after.versions.get(name, "none")) for name in names}
+        names = {**before.versions, **after.versions}
+        both = {name: (before.versions.get(name, "none"), after.versions.get(name, "none")) for name in names}
+        versions = {name: pair for name, pair in both.items() if pair[0] != pair[1]}
         change = self.levels.change((edges[i], edges[i + 1]), (edges[i + 1], edges[i + 2]))
         return Step(change, before, after, count, versions)
 
@@ -108,8 +105,8 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
     groups: dict[tuple, list[tuple[int, Configuration]]] = {}
     for place, entry in enumerate(in_order):
         for configuration in entry.configurations:
-            key = (_key(configuration), tuple(sorted(configuration.facts.items())))
-            groups.setdefault((key, entry.machine.name, _machine_key(entry.machine)), []).append((place, configuration))
+            key, of = (_key(configuration), tuple(sorted(configuration.facts.items()))), entry.machine
+            groups.setdefault((key, of.name, (of.cpu, of.cores, of.gpus)), []).append((place, configuration))
     labels = dict(zip(groups, matching.labels_of([key for (key, _), _, _ in groups])))
     names = list(dict.fromkeys(machine for _, machine, _ in groups))
     curves = []
@@ -139,10 +136,6 @@ def ordered(entries: Sequence[Entry]) -> list[Entry]:
 
 def _key(configuration: Configuration) -> rows.Key:
     return matching.key_of(RunRecord("ok", None, dict(configuration.options), unit=configuration.unit))
-
-
-def _machine_key(machine: Machine) -> tuple:
-    return machine.cpu, machine.cores, tuple(machine.gpus)
 
 
 def _curve(

@@ -146,7 +146,6 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
 
 
 def statements(probe: Probe) -> list[Statement]:
-    """What the runs show on one number of devices."""
     if probe.best is None:
         return [_about(probe, "threads-not-measured"), *_disturbances(probe)]
     failed = [setting for setting in probe.settings if setting.rate is None]

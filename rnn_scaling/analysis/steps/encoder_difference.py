@@ -32,31 +32,20 @@ def families(by_type: Mapping[str, int]) -> dict[str, int]:
 
 def statements(few: StepCounts, many: StepCounts) -> list[Statement]:
     """What makes `many` more kernels than `few`; both on the same number of devices."""
-    ratios = {
-        "devices": few.num_devices,
-        "reference": few.encoder,
-        "kernels": many.kernels,
-        "reference_kernels": few.kernels,
-        "kernel_ratio": many.kernels / few.kernels,
-        "operator_ratio": many.operators / few.operators,
-    }
-    per_operator = {
-        "reference": few.encoder,
-        "per_operator": many.kernels / many.operators,
-        "reference_per_operator": few.kernels / few.operators,
-    }
+    ratios: dict[str, object] = {"devices": few.num_devices, "reference": few.encoder}
+    ratios |= {"kernels": many.kernels, "reference_kernels": few.kernels}
+    ratios |= {"kernel_ratio": many.kernels / few.kernels, "operator_ratio": many.operators / few.operators}
+    on_many, on_few = (counts.kernels / counts.operators for counts in (many, few))
+    per_operator = {"reference": few.encoder, "per_operator": on_many, "reference_per_operator": on_few}
     phases = {"reference": few.encoder, **_by_phase(many)}
     phases |= {f"reference_{phase}": kernels for phase, kernels in _by_phase(few).items()}
     left, right = families(many.kernels_by_type), families(few.kernels_by_type)
     by_family = {"difference": many.kernels - few.kernels, **{name: left[name] - right[name] for name in left}}
+    special = [counts for counts in (many, few) if counts.kernel not in ("", counts.encoder)]
     return [
         Statement("kernels-ratio", many.encoder, ratios),
         Statement("kernels-per-operator", many.encoder, per_operator),
-        *(
-            Statement("encoder-kernel", counts.encoder, {"kernel": counts.kernel})
-            for counts in (many, few)
-            if counts.kernel not in ("", counts.encoder)
-        ),
+        *(Statement("encoder-kernel", counts.encoder, {"kernel": counts.kernel}) for counts in special),
         _loops(many),
         _loops(few),
         Statement("kernels-by-phase", many.encoder, phases),
@@ -68,13 +57,9 @@ def _loops(counts: StepCounts) -> Statement:
     if not loops(counts):
         return Statement("no-loops", counts.encoder)
     times, control = iterations(counts), families(counts.kernels_by_type)["control"]
-    values = {
-        "loops": loops(counts),
-        "iterations": times,
-        "carried": counts.kernels_by_type.get("NextIteration", 0) / times if times else 0.0,
-        "control": control,
-        "control_share": control / counts.kernels,
-    }
+    carried = counts.kernels_by_type.get("NextIteration", 0) / times if times else 0.0
+    values = {"loops": loops(counts), "iterations": times, "carried": carried}
+    values |= {"control": control, "control_share": control / counts.kernels}
     return Statement("loops", counts.encoder, values)
 
 

@@ -91,12 +91,10 @@ class StepParts:
 
     @functools.cached_property
     def straggler(self) -> tuple[int | None, Statement]:
-        """See `straggler.name_straggler`."""
         return name_straggler(self.steps, self.synchronous, self.clustered)
 
     @functools.cached_property
     def cost(self) -> Cost:
-        """What tracing cost, of all runs."""
         costs = [run.cost for run in self.runs]
         timed = over_processes([s / cost.untraced_s for cost in costs for s in cost.timed_s])
         counted = over_processes([s / cost.untraced_s for cost in costs for s in cost.counted_s])
@@ -126,12 +124,8 @@ def statements(parts: StepParts) -> list[Statement]:
     steps, cost, (kernels, timed) = len(parts.steps), parts.cost, parts.kernels
     scattered = Statement("traced-steps", values={"steps": steps, "runs": len(parts.runs)})
     paid = {**vars(cost), "steps": cost.count}
-    found = [
-        scattered if steps > 1 else Statement("one-traced-step"),
-        _concurrency(parts),
-        parts.straggler[1],
-        Statement("tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio", values=paid),
-    ]
+    found = [scattered if steps > 1 else Statement("one-traced-step"), _concurrency(parts), parts.straggler[1]]
+    found.append(Statement("tracing-ratio-interval" if cost.low and cost.high else "tracing-ratio", values=paid))
     if cost.low and cost.high and cost.low <= 1:
         found.append(Statement("tracing-faster" if cost.high < 1 else "tracing-no-cost"))
     found.append(Statement("tracing-seconds", values=paid))
@@ -161,5 +155,4 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Mean and standard deviation."""
     return Spread(math.fsum(values) / len(values), scatter(values))

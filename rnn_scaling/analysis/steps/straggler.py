@@ -41,13 +41,8 @@ def name_straggler(
     late, took, compute = zip(*(_lateness(step, latest) for step, latest in zip(steps, last)))
     mean_late = math.fsum(late) / len(late)
     late_share = mean_late / (math.fsum(step.seconds for step in steps) / len(steps))
-    values = {
-        "tower": tower,
-        "late": in_ms(late),
-        "late_share": late_share,
-        "took": in_ms(took),
-        "compute": in_ms(compute),
-    }
+    values = {"tower": tower, "late": in_ms(late), "late_share": late_share}
+    values |= {"took": in_ms(took), "compute": in_ms(compute)}
     objections = {
         "straggler-within-scatter": _lower_end(late) <= 0,
         "straggler-starts-late": _lower_end(took) <= 0,
@@ -113,8 +108,6 @@ def in_ms(values: Sequence[float]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class RankTimes:
-    """One rank's measured batches."""
-
     rank: Rank
     seconds: tuple[float, ...]  # of each, by its own clock
     ready: tuple[float, ...]  # until its gradients were there, empty where that is not recorded
@@ -122,7 +115,6 @@ class RankTimes:
 
     @property
     def items_per_second(self) -> float:
-        """Its own rate."""
         return math.fsum(self.rank.items[-len(self.seconds) :]) / math.fsum(self.seconds)
 
 
@@ -144,11 +136,8 @@ def judge_ranks(workers: Workers, warmup: int, exchanges: bool) -> Lateness | No
     whose mean over the batches is above 0 (Student's t, 95 %, neighbouring batches being alike), is 1 % of a batch or
     more, and exceeds its standard deviation.
     """
-    timed = [
-        RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:])
-        for rank in workers.ranks
-        if len(rank.seconds) > warmup
-    ]
+    beyond = [rank for rank in workers.ranks if len(rank.seconds) > warmup]
+    timed = [RankTimes(rank, rank.seconds[warmup:], rank.ready[warmup:]) for rank in beyond]
     if len(timed) < 2:
         return None
     has_ready = all(len(times.ready) == len(timed[0].ready) > 0 for times in timed)
@@ -178,13 +167,8 @@ def _named(
         if not _is_late(behind.tolist(), whole):
             continue
         named = sorted(ranks[i].rank.rank for i in late)
-        values = {
-            "ranks": [str(number) for number in named],
-            "behind": in_ms(behind.tolist()),
-            "behind_share": float(behind.mean()) / whole,
-            "batches": int((behind > 0).sum()),
-            "measured": count,
-        }
+        values: dict[str, object] = {"ranks": [str(number) for number in named], "behind": in_ms(behind.tolist())}
+        values |= {"behind_share": float(behind.mean()) / whole, "batches": int((behind > 0).sum()), "measured": count}
         return tuple(named), Statement("ranks-late" if exchanges else "ranks-slower", values=values)
     often = max(ranks, key=lambda times: times.last)
     values = {"rank": often.rank.rank, "batches": often.last, "measured": count}

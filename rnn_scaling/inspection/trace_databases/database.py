@@ -31,10 +31,8 @@ class TraceDatabase:
         self.problems: list[str] = []
         sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
         tables = [name for (name,) in connection.execute(sql)]
-        self.columns = {
-            table: tuple(row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})"))
-            for table in tables
-        }
+        described = {table: connection.execute(f"PRAGMA table_info({quoted(table)})") for table in tables}
+        self.columns = {table: tuple(row[1] for row in rows) for table, rows in described.items()}
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table exists and has all of the columns."""

@@ -58,8 +58,6 @@ class EventTable:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What a database contains."""
-
     versions: Mapping[str, str]
     tables: tuple[EventTable, ...]
     models: Mapping[object, str]

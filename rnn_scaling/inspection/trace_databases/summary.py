@@ -47,12 +47,9 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
 def summarize(
     db: TraceDatabase, layout: Layout, source: str, span: tuple[int, int], window: tuple[int, int], largest_gaps: int
 ) -> Row:
-    """Every number, as JSON with times in ns. Each table is read once; what cannot be read is noted in `db`.
+    """Every number, as JSON with times in ns, as `span` of the trace and `window`, the part of it that is read.
 
-    Args:
-      source: name of the file.
-      span, window: the complete trace, and the part that is read, in ns.
-      largest_gaps: how many gaps of each device are listed.
+    Each table is read once; what cannot be read is noted in `db`.
     """
     names: dict[str, dict[tuple[object, str], Row]] = {KERNEL: {}, API: {}, RANGE: {}}
     copies: dict[tuple[object, ...], Row] = {}
@@ -134,10 +131,8 @@ def _add_name(totals: dict[tuple[object, str], Row], event: _Event, text: str) -
 
 def _add_copy(totals: dict[tuple[object, ...], Row], event: _Event, kind: str) -> None:
     """`bytes` and `whole_ns` count complete copies, at the edges of the window too."""
-    source, target = (
-        "" if memory is None else layouts.MEMORY_KINDS.get(memory, f"kind {memory}")
-        for memory in (event.source, event.target)
-    )
+    ends = event.source, event.target
+    source, target = ("" if kind is None else layouts.MEMORY_KINDS.get(kind, f"kind {kind}") for kind in ends)
     total = totals.get((event.device, kind, source, target))
     if total is None:
         total = totals[event.device, kind, source, target] = {

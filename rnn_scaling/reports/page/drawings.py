@@ -52,11 +52,8 @@ def undrawn(count: int, noun: str) -> list[Text]:
 def _numbers(series: Sequence[SeriesSummary], metric: Metric) -> str:
     lines = []
     for member in series[: figures.MOST_LINES]:
-        points = [
-            f"{plus_minus(metric.printed(value), metric.digits)} on {row.row.num_devices}"
-            for row in member.rows
-            if (value := row.row.metric(metric))
-        ]
+        measured = [(row.row.num_devices, row.row.metric(metric)) for row in member.rows]
+        points = [f"{plus_minus(metric.printed(value), metric.digits)} on {n}" for n, value in measured if value]
         if points:
             lines.append(f"{member.title}: {', '.join(points)}.")
     return " ".join(lines)
@@ -73,11 +70,8 @@ def bars(split: Sequence[tuple[str, Attribution]]) -> list[Block]:
     figure = figure_of(losses.losses(few, "losses"), "losses", title, f"A bar for each series. {' '.join(lines)}")
     names = {part.name for _, loss in split for part in loss.shown}
     within = {REST: f"{REST}: within {noise_of([loss for _, loss in split])}"}
-    keys = [
-        Key(within.get(name, name), figures.themed(colour.lower()), shape=BAR, opacity=losses.OPACITY)
-        for name, colour in losses.COLOURS.items()
-        if name in names
-    ]
+    keyed = [(within.get(name, name), colour) for name, colour in losses.COLOURS.items() if name in names]
+    keys = [Key(name, figures.themed(of.lower()), shape=BAR, opacity=losses.OPACITY) for name, of in keyed]
     return [figure, Legend("Parts of the losses", keys), *undrawn(len(split), "series")]
 
 

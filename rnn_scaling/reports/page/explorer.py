@@ -69,6 +69,7 @@ class Run:
     status: str
     values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # metric -> value
     step_ms: Sequence[float] = ()  # of every step, or the minimum and maximum of each `bucket` steps
+    steps: int = 0  # number of steps
     bucket: int = 0  # 0: every step
     warmup: int = 0  # steps that the rate excludes
     steady: int | None = None  # first steady step; None: none, or not judged

@@ -38,16 +38,11 @@ def render(shown: Timeline, name: str, commit_url: str) -> bytes:
 
 
 def _entries(shown: Timeline) -> list[list[str]]:
-    return [
-        [
-            name,
-            entry.commit.subject or "" if entry.commit else "",
-            entry.measured or "",
-            entry.machine.name,
-            entry.label,
-        ]
-        for name, entry in zip(_names(shown), shown.entries)
-    ]
+    lines = []
+    for name, entry in zip(_names(shown), shown.entries):
+        subject = entry.commit.subject or "" if entry.commit else ""
+        lines.append([name, subject, entry.measured or "", entry.machine.name, entry.label])
+    return lines
 
 
 def _names(shown: Timeline) -> list[str]:
@@ -65,14 +60,11 @@ def _data(shown: Timeline, commit_url: str) -> explorer.Explorer:
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
     if all(entry.measured for entry in shown.entries):
         axes.append(explorer.Axis(DAY, "date of measurement", "time"))
-    lines = [
-        explorer.Line(
-            curve.title,
-            {"machine": curve.machine, **{name: str(value) for name, value in curve.options.items()}},
-            [_point(curve, point, names, commit_url) for point in curve.points],
-        )
-        for curve in shown.curves
-    ]
+    lines = []
+    for curve in shown.curves:
+        options = {"machine": curve.machine, **{name: str(value) for name, value in curve.options.items()}}
+        points = [_point(curve, point, names, commit_url) for point in curve.points]
+        lines.append(explorer.Line(curve.title, options, points))
     return explorer.Explorer(metrics, axes, lines, marks=[*_marks(shown, names)])
 
 

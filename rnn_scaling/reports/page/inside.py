@@ -8,21 +8,9 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import StepParts, statements
 from rnn_scaling.records.step_names import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
+from rnn_scaling.reports.page import parts as page
 from rnn_scaling.reports.page.drawings import DASHES, undrawn
-from rnn_scaling.reports.page.parts import (
-    MOST_FIGURES,
-    Block,
-    Body,
-    Figure,
-    Folded,
-    Group,
-    Key,
-    Legend,
-    PageSection,
-    Terms,
-    Text,
-    figure_of,
-)
+from rnn_scaling.reports.page.parts import Block, Body, Figure, Folded, Group, Key, Legend, PageSection, Terms, Text
 from rnn_scaling.reports.pictures import figures, learning_curves, step_figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence
@@ -33,7 +21,7 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
     rows = [(f"{member.title}, {row.devices}", row.traced) for member in series for row in member.rows if row.traced]
     traced = []
     for k, (title, parts) in enumerate(rows):
-        pictures = [Group("figures", _step_pictures(parts, k, title))] if k < MOST_FIGURES else []
+        pictures = [Group("figures", _step_pictures(parts, k, title))] if k < page.MOST_FIGURES else []
         tables = Folded("Numbers of a step", [Body(steps.section(parts, title), title)], title)
         traced.append(Group("loss", [Text(title, "h3"), *pictures, tables]))
     used = {part for _, parts in rows for part in parts.shown}
@@ -57,8 +45,8 @@ def _step_pictures(step_parts: StepParts, k: int, title: str) -> list[Figure]:
     parts, timeline = f"parts-{k}", f"step-{k}"
     bars, drawn = step_figures.parts(step_parts, parts), step_figures.timeline(step_parts.steps[step], timeline)
     return [
-        figure_of(bars, parts, f"{title}: parts of the mean step", means),
-        figure_of(drawn, timeline, f"{title}: traced step {step}", about),
+        page.figure_of(bars, parts, f"{title}: parts of the mean step", means),
+        page.figure_of(drawn, timeline, f"{title}: traced step {step}", about),
     ]
 
 
@@ -92,7 +80,7 @@ def _curve(found: Learning, names: dict[Row, str], kind: str, over: str) -> Figu
             ends.append(f"{names[learned.row]}: from {line[0][1]:.4g} to {line[-1][1]:.4g}.")
     about = f"A line for each configuration, its first run. {' '.join(ends)}"
     svg = learning_curves.draw(found, names, kind, over, name)
-    return figure_of(svg, name, learning_curves.title(found, kind, over), about)
+    return page.figure_of(svg, name, learning_curves.title(found, kind, over), about)
 
 
 def _legend(found: Learning, names: dict[Row, str]) -> list[Key]:

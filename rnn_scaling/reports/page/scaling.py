@@ -9,34 +9,12 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import MEANING, Attribution
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports import (
-    cautions,
-    conclusions,
-    loss_statements,
-    padding,
-    repeat_commands,
-    series_statements,
-    series_table,
-    table,
-)
-from rnn_scaling.reports.page import document, drawings, inside, scaling_data
-from rnn_scaling.reports.page.parts import (
-    MOST_FIGURES,
-    Block,
-    Body,
-    Command,
-    Folded,
-    Group,
-    Items,
-    Key,
-    Legend,
-    Live,
-    PageSection,
-    Terms,
-    Text,
-)
+from rnn_scaling.reports import cautions, conclusions, loss_statements, padding, repeat_commands, series_table, table
+from rnn_scaling.reports.page import document, drawings, inside, parts, scaling_data
+from rnn_scaling.reports.page.parts import Block, Body, Folded, Group, Items, Key, Live, PageSection, Terms, Text
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.series_statements import sentence as sentence_of
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
 from rnn_scaling.reports.wording import counted, sentence, sentences
@@ -79,13 +57,10 @@ def _about(summary: Summary) -> list[str]:
 def _overview(summary: Summary) -> document.Overview:
     """The table of all series; each line links to the details of its series."""
     sections = series_table.sections(summary)
-    groups = [
-        (
-            section.title,
-            [(f"#series-{summary.positions[member]}", line) for member, line in zip(series, section.grids[0].lines)],
-        )
-        for section, (_, series) in zip(sections, summary.tables)
-    ]
+    groups = []
+    for section, (_, series) in zip(sections, summary.tables):
+        places = [f"#series-{summary.positions[member]}" for member in series]
+        groups.append((section.title, list(zip(places, section.grids[0].lines))))
     head = sections[0].grids[0].head
     return document.Overview(head, groups, "All series", "certified" * summary.is_certified)
 
@@ -128,18 +103,12 @@ def _curves(summary: Summary) -> list[Block]:
     shown = EFFICIENCY.name if drawings.glance(summary) else ""  # on the first screen
     for k, (name, series) in enumerate(groups):
         suffix, group = f"-{k}" if k else "", name if len(groups) > 1 else ""
-        pictures = [
-            drawings.curve(series, metric, f"fig-{metric.name}{suffix}", group)
-            for metric in figures.drawn(series)
-            if metric.name != shown
-        ]
+        drawn = [metric for metric in figures.drawn(series) if metric.name != shown]
+        pictures = [drawings.curve(series, metric, f"fig-{metric.name}{suffix}", group) for metric in drawn]
         about = ", ".join(filter(None, ["Each metric over the number of devices", group]))
-        blocks += [
-            *([Text(group, "h3")] if group else []),
-            Group("figures", pictures),
-            Legend(about, drawings.swatches(series)),
-            *drawings.undrawn(len(series), "series"),
-        ]
+        blocks += [Text(group, "h3")] if group else []
+        blocks += [Group("figures", pictures), parts.Legend(about, drawings.swatches(series))]
+        blocks += drawings.undrawn(len(series), "series")
     return blocks
 
 
@@ -155,13 +124,9 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
         bodies = [Body(dataclasses.replace(made, title=title), title, True) for title, made in tables if made.grids]
         unit, names = split[0][0].unit, {part.name for _, loss in split for part in loss.told}
         meaning = [Key(name, meaning=text.replace(ITEMS, unit)) for name, text in MEANING.items() if name in names]
-        blocks = [
-            Text(sentence(Statement("reading-of-losses", values={"noise": noise}))),
-            Live("bars", [picture]),
-            *legend,
-            Folded("Points of efficiency lost, by number of devices", bodies, is_printed=False),
-            Terms(meaning, "meaning"),
-        ]
+        reading = Text(sentence(Statement("reading-of-losses", values={"noise": noise})))
+        points = Folded("Points of efficiency lost, by number of devices", bodies, is_printed=False)
+        blocks = [reading, Live("bars", [picture]), *legend, points, Terms(meaning, "meaning")]
     return [*blocks, *_untold(known)]
 
 
@@ -185,7 +150,7 @@ def _rates(summary: Summary) -> list[Block]:
     shared = [note for note in details[0].notes if all(note in detail.notes for detail in details)] if details else []
     blocks: list[Block] = [Text(str(note), "note") for note in shared]
     if len(details) > 1:
-        lines = [series_statements.sentence(series) for series in summary.series]
+        lines = [sentence_of(series) for series in summary.series]
         blocks.append(Folded("Each series in a sentence", [Items(lines)]))
     for series, detail in zip(summary.series, details):
         kept = dataclasses.replace(detail, notes=tuple(note for note in detail.notes if note not in shared))
@@ -232,7 +197,7 @@ def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
         sections = table.workers(series)
         bodies = [Body(section, f"{section.title}, {series.title}", has_title=True) for section in sections]
         blocks += [Folded(series.title, bodies, "start-up")] if bodies else []
-    return blocks[:MOST_FIGURES]
+    return blocks[: parts.MOST_FIGURES]
 
 
 def _padding(summary: Summary) -> list[Block]:
@@ -252,14 +217,14 @@ def _failures(summary: Summary) -> list[Block]:
 def _again(summary: Summary) -> list[Block]:
     """Commands that make this report, measure missing runs, and repeat each series."""
     titles: dict[tuple[str, ...], list[str]] = {}
-    for series in summary.series[:MOST_FIGURES]:  # series that need the same commands share an entry
+    for series in summary.series[: parts.MOST_FIGURES]:  # series that need the same commands share an entry
         if commands := conclusions.missing(series):
             titles.setdefault(tuple(map(summary.supplying, commands)), []).append(series.title)
     missing = [("; ".join(names), commands) for commands, names in titles.items()]
     again = [(series.title, repeat_commands.commands(series)) for series in summary.series[:MOST_COMMANDS]]
     return [
         Text("This command makes this page and its files:", "note"),
-        Command(f"{entry.program()} report {shlex.quote(summary.name)}", "the report"),
+        parts.Command(f"{entry.program()} report {shlex.quote(summary.name)}", "the report"),
         *([Folded("Runs that would complete the analysis", _commands(missing, "missing run"))] if missing else []),
         Folded("The sweep of each series, with its loss analysis", _commands(again, "sweep"), is_printed=False),
     ]
@@ -269,7 +234,7 @@ def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Bl
     blocks: list[Block] = []
     for title, lines in titled:
         blocks.append(Text(title, "note"))
-        blocks += [Command(line, f"{noun} {k} for {title}") for k, line in enumerate(lines, 1)]
+        blocks += [parts.Command(line, f"{noun} {k} for {title}") for k, line in enumerate(lines, 1)]
     return blocks
 
 

@@ -35,11 +35,8 @@ def explorer(summary: Summary) -> Explorer:
     places = _places(summary)
     axes = {name: name.replace("_", " ") for name in summary.options if _is_axis(summary, name)}
     groups = figures.groups(summary)
-    lines = [
-        _line(member, name if len(groups) > 1 else "", metrics, list(axes), places)
-        for name, series in groups
-        for member in series
-    ]
+    members = [(member, name if len(groups) > 1 else "") for name, series in groups for member in series]
+    lines = [_line(member, group, metrics, list(axes), places) for member, group in members]
     known = {name for line in lines for point in line.points for name in point.values}
     parts = [Metric(name, f"lost to {name}" if name != REST else "rest of the loss", "points", 1) for name in PARTS]
     runs, most = [], max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
@@ -124,17 +121,15 @@ def _run(
     facts = {name: str(value) for name, value in environment.facts_of(record).items() if value not in (None, "")}
     facts |= {"Started": record.environment.started or "", "Batch times": steady.state.text if steady else ""}
     error = f"{record.error.type}: {record.error.message}" if record.error else ""
+    options = {name: value for name, value in row.row.known.items() if name not in NOT_COMPARED}
     return Run(
         name=file,
         title=f"{series.title}, {row.devices}",
-        options={
-            name: str(value)
-            for name, value in row.row.known.items()
-            if value not in (None, "") and name not in NOT_COMPARED
-        },
+        options={name: str(value) for name, value in options.items() if value not in (None, "")},
         status=record.status,
         values=_values(row.row, record, metrics),
         step_ms=step_ms,
+        steps=len(record.batches.seconds),
         bucket=bucket,
         warmup=record.batches.warmup,
         steady=steady.state.start if steady else None,
@@ -150,14 +145,14 @@ def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dic
     if record not in row.good:
         return {}
     rate = Interval(process_rates([record])[0])
-    measured = table.Measured((record,), row.num_devices, rate, row.baseline.rate if row.baseline else None)
+    measured = table.Measured((record,), row.num_devices, rate, row.baseline.rate if row.baseline else None, row.priced)
     values = {metric.name: metric.printed(metric.compute(measured)) for metric in metrics}
     return {name: short for name, value in values.items() if value and (short := _short(value.value)) is not None}
 
 
 def _thinned(seconds: Sequence[float], most: int) -> tuple[list[float], int]:
     """(milliseconds, bucket size): every step; if more than `most`, the minimum and maximum of each bucket."""
-    milliseconds: list[Any] = [_short(1000 * value, 4) for value in seconds]
+    milliseconds: list[Any] = [_short(1000 * value, 6 if len(seconds) <= most else 4) for value in seconds]
     if len(milliseconds) <= most:
         return milliseconds, 0
     size = math.ceil(2 * len(milliseconds) / most)

@@ -1,7 +1,5 @@
 """Lost efficiency of all series on one axis: a bar for each, divided into the parts of its loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

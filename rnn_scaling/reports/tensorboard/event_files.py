@@ -31,17 +31,9 @@ class Scalars:
         return self._writer is not None and self._clock() - self._last >= INTERVAL_S
 
     def write(
-        self,
-        seconds: Sequence[float],
-        items: Sequence[int],
-        losses: Sequence[float],
-        accuracies: Sequence[float] = (),
+        self, seconds: Sequence[float], items: Sequence[int], losses: Sequence[float], accuracies: Sequence[float] = ()
     ) -> None:
-        """Writes the batches that have not been written; a disk that is full ends the writing, and not the run.
-
-        Args:
-          accuracies: share of right predictions of each; empty: not counted.
-        """
+        """Writes the batches that have not been written; a disk that is full ends the writing, and not the run."""
         if self._writer is None:
             return
         try:

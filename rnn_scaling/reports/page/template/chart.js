@@ -62,6 +62,11 @@ function frame(points, ideals, isGrowing) {
   return [from === 0 ? 0 : from - room, most + room];
 }
 
+// The ideal at each place; n devices have an ideal of n, other numbers on the axis do not.
+const idealsOf = (metric, axis, places) =>
+  metric.ideal === "one" ? places.map(() => (metric.unit === "%" ? 100 : 1)) : metric.ideal === "n" && axis === data.axes[0] ? places : [];
+const startOf = ([from]) => (from > 0 ? ` (axis from ${shown(from, 1)}, not from 0)` : "");
+
 // Invisible links over the points, with a name and large enough for a finger.
 const links = (points, x, y, options = {}) =>
   Plot.dot(points, { x, y, r: 11, fill: "transparent", stroke: "transparent", href: (datum) => hrefOf(datum.point) || "#main", ariaLabel: "label", ...options });
@@ -69,7 +74,7 @@ const links = (points, x, y, options = {}) =>
 function rowsPlot({ drawn, metric, axis }, width) {
   const points = drawn.flatMap((line) => pointsOf(line, metric, axis));
   const places = [...new Set(points.map(({ x }) => x))].sort(d3.ascending);
-  const ideals = metric.ideal === "one" ? [metric.unit === "%" ? 100 : 1] : metric.ideal === "n" ? [places.at(-1)] : [];
+  const ideals = idealsOf(metric, axis, places).slice(-1);
   const domain = frame(points, ideals, metric.ideal === "n");
   const y = ({ line }) => line.place;
   const marks = [Plot.ruleX(ideals, { stroke: "var(--muted)", strokeDasharray: "2 2" })];
@@ -82,9 +87,9 @@ function rowsPlot({ drawn, metric, axis }, width) {
     );
   }
   const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -14, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
-  return { points, places, options: {
+  return { points, domain, options: {
     height: 44 + 36 * drawn.length, marginLeft: 6, marginRight: 14, marginTop: 10, marginBottom: 34,
-    x: { domain, label: captionOf(metric), labelAnchor: "left", labelArrow: "none", ticks: Math.max(3, width / 90), grid: true },
+    x: { domain, label: captionOf(metric) + startOf(domain), labelAnchor: "left", labelArrow: "none", ticks: Math.max(3, width / 90), grid: true },
     y: { type: "band", domain: drawn.map(({ place }) => place), axis: null },
     marks: [Plot.ruleY(drawn, { y: "place", stroke: "var(--rule)" }), Plot.text(drawn, titles), ...marks, links(points, "y", y)],
   } };
@@ -96,7 +101,7 @@ function linesPlot({ drawn, metric, axis }, width) {
   const places = d3.sort(new Set(points.map(({ x }) => +x || x)));
   const isNumber = ["number", "log", "metric"].includes(axis.kind);
   const isLog = axis.kind === "log" || (isNumber && places[0] > 0 && places.at(-1) / places[0] > 16);
-  const ideals = metric.ideal === "one" ? places.map(() => (metric.unit === "%" ? 100 : 1)) : metric.ideal === "n" && axis === data.axes[0] ? places : [];
+  const ideals = idealsOf(metric, axis, places);
   const domain = frame(points, ideals, metric.ideal === "n");
   const marks = [Plot.line(places, { x: (x) => x, y: (_, i) => ideals[i], stroke: "var(--muted)", strokeDasharray: "2 2", filter: () => ideals.length > 0 })];
   const shift = (k) => (isNumber && axis.kind !== "metric" ? 3 * (k - (drawn.length - 1) / 2) * Math.min(1, 12 / drawn.length) : 0);
@@ -116,11 +121,10 @@ function linesPlot({ drawn, metric, axis }, width) {
   const every = Math.ceil(places.length / Math.max(1, (width - 82) / 84));
   const order = { domain: [...new Set([...axis.order ?? [], ...points.map(({ x }) => x)])], tickFormat: (x, i) => (i % every ? "" : String(x).slice(0, 10)) };
   const ticks = isListed ? { ticks: places, tickFormat: (x) => x.toLocaleString("en-US") } : axis.kind === "order" ? order : { ticks: width / 90 };
-  const from = domain[0] > 0 ? ` (axis from ${shown(domain[0], 1)}, not from 0)` : "";
-  return { points, places, options: {
+  return { points, domain, options: {
     height: Math.max(260, Math.min(380, 0.62 * width)), marginLeft: 62, marginRight: 20, marginTop: 28, marginBottom: 38,
     x: { type, label: axis.title + (axis.unit ? `, ${axis.unit}` : ""), labelArrow: "none", inset: 12, ...ticks },
-    y: { domain, label: captionOf(metric) + from, labelArrow: "none", grid: true, ticks: 5 },
+    y: { domain, label: captionOf(metric) + startOf(domain), labelArrow: "none", grid: true, ticks: 5 },
     marks: [...marks, ...drawn.map((line, k) => links(byLine[k], "x", "y", { dx: shift(k) }))],
   } };
 }
@@ -140,7 +144,7 @@ function barsPlot({ drawn }, width) {
       else right += value;
     }
   }
-  const rows = drawn.filter((line) => points.some((datum) => datum.line === line));
+  const rows = d3.groups(points, ({ line }) => line).map(([{ title, place }, [{ point }]]) => ({ place, title: `${title}, ${point.label}` }));
   const [least, most] = [d3.min(points, ({ x1 }) => x1), d3.max(points, ({ x2 }) => x2)];
   const fill = ({ k }) => (k < 6 ? `var(--s${k})` : "var(--rest)");
   const scale = (width - 30) / (most - least || 1);
@@ -150,7 +154,7 @@ function barsPlot({ drawn }, width) {
   const y = ({ line }) => line.place;
   const middle = ({ x1, x2 }) => (x1 + x2) / 2;
   const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -19, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
-  return { points, places: [], options: {
+  return { points, domain: [], options: {
     height: 52 + 44 * rows.length, marginLeft: 8, marginRight: 14, marginTop: 14, marginBottom: 34,
     x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, ticks: width / 90, domain: [Math.min(0, least), most] },
     y: { type: "band", domain: rows.map(({ place }) => place), axis: null, paddingInner: 0.55, paddingOuter: 0.4 },
@@ -163,10 +167,10 @@ function barsPlot({ drawn }, width) {
   } };
 }
 
-// Draws into `place`. The tip shows the text of the point that has the pointer or the focus.
+// Draws into `place`. The tip shows the text of the point that has the pointer or the focus. Returns whether an interval is cut.
 function draw(place, make, choice) {
   const width = Math.max(260, place.clientWidth);
-  const { points, options } = make(choice, width);
+  const { points, domain, options } = make(choice, width);
   const tip = element("div", { class: "tip", hidden: true });
   const words = points.map((datum) => wordsOf(datum, datum.metric ?? choice.metric));
   points.forEach((datum, i) => { datum.label = words[i].join("; "); });
@@ -174,7 +178,6 @@ function draw(place, make, choice) {
   svg.setAttribute("role", "group");
   svg.setAttribute("aria-label", place.dataset.name);
   const byLabel = new Map(points.map((datum, i) => [datum.label, { words: words[i], point: datum.point }]));
-  const hide = () => { tip.hidden = true; };
   for (const link of svg.querySelectorAll("a")) {
     const mark = link.firstElementChild;
     const about = byLabel.get(mark.getAttribute("aria-label"));
@@ -190,10 +193,8 @@ function draw(place, make, choice) {
       tip.style.left = `${Math.max(0, Math.min(at.left - box.left, box.width - tip.offsetWidth))}px`;
       tip.style.top = `${at.bottom - box.top + 6}px`;
     };
-    link.addEventListener("pointerenter", show);
-    link.addEventListener("focus", show);
-    link.addEventListener("pointerleave", hide);
-    link.addEventListener("blur", hide);
+    for (const start of ["pointerenter", "focus"]) link.addEventListener(start, show);
+    for (const end of ["pointerleave", "blur"]) link.addEventListener(end, () => { tip.hidden = true; });
     // With a finger, the first tap shows the tip and the second follows the link.
     let isSeen = false;
     link.addEventListener("pointerdown", (event) => { isSeen = event.pointerType !== "touch" || place.seen === link; });
@@ -207,6 +208,7 @@ function draw(place, make, choice) {
     });
   }
   place.replaceChildren(svg, tip);
+  return points.some(({ low, high }) => low < domain[0] || high > domain[1]);
 }
 
 function select(label, options, value, key) {
@@ -244,9 +246,7 @@ function chartView(place) {
   const note = element("p", { class: "note" });
   const search = element("input", { type: "search", "aria-label": "Filter the series by words", placeholder: "filter series" });
   search.addEventListener("input", () => choose({ series: search.value.trim() }, false));
-  const folded = element("details", { class: "series" }, title, search, keys, note);
-  place.append(tools, picture, folded);
-  folded.open = true;
+  place.append(tools, picture, element("details", { class: "series", open: true }, title, search, keys, note));
   const render = () => {
     const choice = chosen();
     const { groups, group, metrics, metric, axes, axis, lines } = choice;
@@ -260,8 +260,8 @@ function chartView(place) {
     );
     picture.dataset.name = `${captionOf(metric)} over ${axis.title}, a link for each point`;
     const places = new Set(choice.drawn.flatMap((line) => pointsOf(line, metric, axis).map(({ x }) => +x || x)));
-    const isRows = places.size <= FEW && axis.kind !== "metric";
-    draw(picture, isRows ? rowsPlot : linesPlot, choice);
+    const isRows = places.size <= FEW && !["metric", "time"].includes(axis.kind);
+    const isCut = draw(picture, isRows ? rowsPlot : linesPlot, choice);
     const [text, buttons, more] = legend(choice);
     title.textContent = text;
     keys.replaceChildren(...buttons);
@@ -270,7 +270,7 @@ function chartView(place) {
     const [least, most] = d3.sort(places);
     const hasBars = choice.drawn.some((line) => pointsOf(line, metric, axis).some(({ low }) => low !== undefined));
     note.textContent = [
-      metric.ideal && "Dashed: ideal.", isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`, hasBars && "Bars: 95 % confidence intervals.", more,
+      idealsOf(metric, axis, [...places]).length > 0 && "Dashed: ideal.", isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`, hasBars && `Bars: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`, more,
     ].filter(Boolean).join(" ");
     if (focus) keys.querySelector(`[data-place="${focus}"]`)?.focus();
     if (chooser) [...tools.querySelectorAll("label")].find((label) => label.textContent[0] === chooser)?.lastChild.focus();

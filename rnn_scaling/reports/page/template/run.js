@@ -73,17 +73,15 @@ function stepsChart(run, place, from, to, zoom) {
 }
 
 function stepsPanel(run) {
-  const last = (run.bucket ? (run.step_ms.length / 2) * run.bucket : run.step_ms.length) - 1;
+  const last = run.steps - 1;
   const [picture, histogram] = [element("div"), element("div")];
   const summary = element("p", { class: "note", "aria-live": "polite" });
   const field = (name, label) => element("input", { type: "number", min: 0, max: last, "aria-label": label, "data-end": name });
   const [from, to] = [field("from", "First step shown"), field("to", "Last step shown")];
   const zoom = (a, b) => choose({ steps: a <= 0 && b >= last ? "" : `${Math.max(0, Math.min(a, b))}-${Math.min(last, Math.max(a, b, a + 1))}` });
   for (const input of [from, to]) input.addEventListener("change", () => zoom(Number(from.value), Number(to.value)));
-  const whole = element("button", { type: "button" }, "All steps");
-  whole.addEventListener("click", () => zoom(0, last));
-  const measured = element("button", { type: "button" }, "Without warm-up");
-  measured.addEventListener("click", () => zoom(run.warmup, last));
+  const whole = element("button", { type: "button", click: () => zoom(0, last) }, "All steps");
+  const measured = element("button", { type: "button", click: () => zoom(run.warmup, last) }, "Without warm-up");
   const steady = run.steady === null ? "" : ` Steady from step ${run.steady}.`;
   const thinned = run.bucket ? ` Each bar spans the shortest to the longest of ${run.bucket} steps.` : "";
   const render = () => {

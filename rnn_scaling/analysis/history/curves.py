@@ -105,8 +105,8 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
     groups: dict[tuple, list[tuple[int, Configuration]]] = {}
     for place, entry in enumerate(in_order):
         for configuration in entry.configurations:
-            key, of = (_key(configuration), tuple(sorted(configuration.facts.items()))), entry.machine
-            groups.setdefault((key, of.name, (of.cpu, of.cores, of.gpus)), []).append((place, configuration))
+            key, host = (_key(configuration), tuple(sorted(configuration.facts.items()))), entry.machine
+            groups.setdefault((key, host.name, (host.cpu, host.cores, host.gpus)), []).append((place, configuration))
     labels = dict(zip(groups, matching.labels_of([key for (key, _), _, _ in groups])))
     names = list(dict.fromkeys(machine for _, machine, _ in groups))
     curves = []

@@ -443,13 +443,13 @@ def test_only_devices_have_an_ideal_of_their_number_and_cut_intervals_are_named(
     page = opened(Explorer(metrics, [Axis("devices", "devices"), Axis("batch", "batch size")], [Line("a", {}, points)]))
     note, ideal = page.locator(".series .note"), page.locator(".picture [stroke-dasharray='2 2']")
     assert "Dashed: ideal." in note.inner_text() and ideal.count() == 1
-    page.get_by_role("combobox", name="over").select_option("batch")
+    page.get_by_role("combobox", name="Axis").select_option("batch")
     assert "Dashed" not in note.inner_text() and ideal.count() == 0
     assert "beyond" not in note.inner_text()
     starts = page.locator(".picture svg text", has_text="not from 0")
-    page.get_by_role("combobox", name="Show").select_option("wide")
-    assert "some go on beyond the frame" in note.inner_text() and starts.count() == 0
-    page.get_by_role("combobox", name="Show").select_option("near")
+    page.get_by_role("combobox", name="Metric").select_option("wide")
+    assert "some continue beyond the frame" in note.inner_text() and starts.count() == 0
+    page.get_by_role("combobox", name="Metric").select_option("near")
     assert "beyond" not in note.inner_text() and starts.count() == 1
 
 

@@ -14,7 +14,7 @@ TEMPLATES = {
     "history-step-unknown": f"{_STEP} between {{before}} and {{after}}; the number of commits between them is unknown.",
     "history-versions": "Versions that changed at this step: {versions:list}.",
     "history-few": (
-        "A step of 5 % is found late with fewer than {enough} entries; the longest curve has {entries:count entry|entries}."
+        "A step of 5 % is found late before {enough} entries; the longest curve has {entries:count entry|entries}."
     ),
     "history-scatter": (
         "Standard deviation: {process:share} between processes of one entry, and {entry:share} more between entries of "

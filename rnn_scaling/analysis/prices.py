@@ -54,9 +54,7 @@ class PriceList:
     def unmatched(self, runs: Sequence[RunRecord]) -> list[str]:
         """A warning for each machine of these runs that the file does not have."""
         names = dict.fromkeys(machine(run).name for run in runs if self.machines and self.match(run) is None)
-        return [
-            f"{self.source} has no machine for {name}: no costs for its runs; give --machine=NAME" for name in names
-        ]
+        return [f"{self.source}: no machine for {name}, so no costs; give --machine=NAME" for name in names]
 
 
 NO_PRICES = PriceList()

@@ -14,7 +14,8 @@ TEMPLATES = {
     "history-step-unknown": f"{_STEP} between {{before}} and {{after}}; the number of commits between them is unknown.",
     "history-versions": "Versions that changed at this step: {versions:list}.",
     "history-few": (
-        "A step of 5 % is found late before {enough} entries; the longest curve has {entries:count entry|entries}."
+        "With fewer than {enough} entries, steps of 5 % are found late; the longest curve has "
+        "{entries:count entry|entries}."
     ),
     "history-scatter": (
         "Standard deviation: {process:share} between processes of one entry, and {entry:share} more between entries of "

@@ -38,7 +38,7 @@ class AddOptions:
     """Add and import."""
 
     results: tuple[Path, ...] = flags.positional("folder of run records", shown="RESULTS", several=True)
-    history: Path = option(FOLDER, "folder of the history")
+    history: Path = option(FOLDER, "folder of the history", shown="DIR")
     label: str = option("", "text that is stored in the entries")
     commit: str = option("", "commit that was measured, if the records have none: a hash, a branch or HEAD")
 
@@ -134,7 +134,8 @@ def _show(options: ShowOptions) -> int:
     if options.commit_url and not address.startswith(("http://", "https://")):
         raise entry.Refusal(f"--commit_url={address} must begin with http:// or https://, as https://host/name/commit/")
     shown, target = _timeline(options.folder), options.output or options.folder
-    name = options.folder.resolve().name
+    place = options.folder.resolve()
+    name = place.parent.name if place.name == FOLDER.name else place.name  # of what it is the history
     files = {"csv": report.to_csv, "json": report.to_json, "png": history_curves.render}
     renders = {f"history.{kind}": functools.partial(render, shown) for kind, render in files.items()}
     renders["history.html"] = functools.partial(page.render, shown, name, address)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from rnn_scaling.analysis.history import curves
 from rnn_scaling.commands import history
+from rnn_scaling.reports.page import history as page_of_history
 from tests.support import histories
 from tests.support.chromium import CHROMIUM, FLAGS, playwright
 
@@ -24,3 +28,32 @@ def test_points_lead_to_commits_and_nothing_is_fetched(tmp_path, monkeypatch):
         browser.close()
     assert {f"https://example.org/c/{histories.commit_of(n)}" for n in range(25)} <= set(addresses)
     assert seen == [] and wide <= 390
+
+
+def test_a_click_on_a_point_without_an_address_keeps_the_choices(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    histories.write(tmp_path / "history", [1000.0] * 3)
+    assert history.main(["show"]) == 0
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page()
+        page.goto((tmp_path / "history" / "history.html").as_uri() + "#metric=words_per_second")
+        before = page.url
+        page.locator(".picture a").first.click()
+        after = page.url
+        browser.close()
+    assert after == before
+
+
+def test_steps_of_several_configurations_at_one_entry_are_one_mark():
+    entries = []
+    for number, rates in enumerate(histories.scattered([1000.0] * 20 + [900.0] * 5)):
+        made = histories.entry(number, rates)
+        [part] = made.configurations
+        other = dataclasses.replace(part, options={**part.options, "encoder_type": "dynamic_rnn"})
+        entries.append(dataclasses.replace(made, configurations=(part, other)))
+    shown = curves.timeline(entries)
+    assert [len(curve.steps) for curve in shown.curves] == [1, 1]
+    marks = page_of_history._data(shown, "").marks
+    assert len({(mark.axis, mark.at) for mark in marks}) == len(marks) == 2
+    assert marks[0].text.count("%") == 2

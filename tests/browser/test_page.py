@@ -294,6 +294,24 @@ def test_steps_zoom_by_numbers_and_by_dragging(open_page):
     assert page.get_by_label("First step shown").input_value() == "0"
 
 
+def test_an_address_with_steps_that_a_run_does_not_have_shows_all_of_them(open_page):
+    page = open_page()
+    page.locator(".picture a").last.click()
+    fields = [page.get_by_label("First step shown"), page.get_by_label("Last step shown")]
+    expected = [field.input_value() for field in fields]
+    for steps in ("1e9-2e9", "0.1-0.2", "9-3"):
+        page.evaluate("steps => choose({ steps })", steps)
+        assert [field.input_value() for field in fields] == expected
+
+
+def test_a_phone_shows_more_of_the_runs_than_their_names(open_page):
+    page = open_page(390, 844)
+    page.locator("#runs").click()
+    name = page.locator(".runs tbody th").first
+    name.wait_for()
+    assert 100 < name.bounding_box()["width"] < 160
+
+
 def test_a_fingers_first_tap_says_what_a_point_is_and_the_second_opens_it(open_page):
     page = open_page(390, 844, has_touch=True, is_mobile=True)
     point = page.locator(".picture a").last
@@ -443,13 +461,13 @@ def test_only_devices_have_an_ideal_of_their_number_and_cut_intervals_are_named(
     page = opened(Explorer(metrics, [Axis("devices", "devices"), Axis("batch", "batch size")], [Line("a", {}, points)]))
     note, ideal = page.locator(".series .note"), page.locator(".picture [stroke-dasharray='2 2']")
     assert "Dashed: ideal." in note.inner_text() and ideal.count() == 1
-    page.get_by_role("combobox", name="over").select_option("batch")
+    page.get_by_role("combobox", name="Axis").select_option("batch")
     assert "Dashed" not in note.inner_text() and ideal.count() == 0
     assert "beyond" not in note.inner_text()
     starts = page.locator(".picture svg text", has_text="not from 0")
-    page.get_by_role("combobox", name="Show").select_option("wide")
-    assert "some go on beyond the frame" in note.inner_text() and starts.count() == 0
-    page.get_by_role("combobox", name="Show").select_option("near")
+    page.get_by_role("combobox", name="Metric").select_option("wide")
+    assert "some continue beyond the frame" in note.inner_text() and starts.count() == 0
+    page.get_by_role("combobox", name="Metric").select_option("near")
     assert "beyond" not in note.inner_text() and starts.count() == 1
 
 

@@ -36,6 +36,13 @@ def test_the_plot_is_a_png_and_needs_a_rate():
         curves.render(of([run(1, 0.0, "failed")]))
 
 
+def test_a_run_is_compared_with_the_mean_of_its_repeats():
+    explorer = scaling_data.explorer(of([timed(1, 100, 0), timed(1, 100, 1), timed(2, 180, 0)]))
+    first, second, single = (run.values.get("apart") for run in explorer.runs)
+    assert first == pytest.approx(-second, abs=0.1) and first != 0 and single is None
+    assert "apart" in [metric.name for metric in explorer.metrics]
+
+
 def test_the_page_says_where_load_hides_a_part():
     rates = {("independent", 1): 100, ("independent", 2): 190, ("replicated", 1): 100, ("replicated", 2): 120}
     plain = _plain(scaling.render(of(beside_load(0.08, rates))).decode())

@@ -11,8 +11,9 @@ from rnn_scaling.reports.pictures import history_curves
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentences
 
-RELATIVE = explorer.Metric("relative", "rate relative to the first entry", "%", 1)
+RELATIVE = explorer.Metric("relative", "relative rate", "% of the first entry", 1)
 COMMIT, DAY = "commit", "measured"
+MOST_TEXTS = 3  # at one mark
 
 
 def render(shown: Timeline, name: str, commit_url: str) -> bytes:
@@ -20,12 +21,14 @@ def render(shown: Timeline, name: str, commit_url: str) -> bytes:
     grid, paragraphs = report.table(shown), report.paragraphs(shown)
     machines = dict.fromkeys(entry.machine.name for entry in shown.entries)
     title, texts = "Rate over the entries", list(map(sentences, paragraphs))
-    steps = texts[1 : 1 + sum(len(curve.steps) for curve in shown.curves)]
+    changes = [step.change.value for curve in shown.curves for step in curve.steps]
+    steps = texts[1 : 1 + len(changes)]
+    worst = [steps[changes.index(min(changes))]] if changes else []
     entries = Grid("Entries", ["Entry", "Subject", "Measured", "Machine", "Label"], _entries(shown), (1, 2, 3, 4))
     return document.page(
         f"History of {name}",
         list(machines),
-        " ".join(texts[:1] + steps[:1]),
+        " ".join(texts[:1] + worst),
         document.Overview(grid.head[:-1], [("", [("#steps", line[:-1]) for line in grid.lines])], "Curves"),
         _data(shown, commit_url),
         [
@@ -83,13 +86,12 @@ def _point(curve: Curve, point: Point, names: list[str], commit_url: str) -> exp
 
 def _marks(shown: Timeline, names: list[str]) -> Iterator[explorer.Mark]:
     """Steps, and changes of the machine."""
-    marks = [
-        (curve.points[cut].place, f"{100 * (step.change.value - 1):+.1f} %")
-        for curve in shown.curves
-        for step, cut in zip(curve.steps, curve.levels.cuts)
-    ]
     machines = [entry.machine.name for entry in shown.entries]
-    marks += [(k, name) for k, name in enumerate(machines) if k and name != machines[k - 1]]
-    for place, text in dict.fromkeys(marks):
+    marks = {k: [name] for k, name in enumerate(machines) if k and name != machines[k - 1]}
+    for curve in shown.curves:
+        for step, cut in zip(curve.steps, curve.levels.cuts):
+            marks.setdefault(curve.points[cut].place, []).append(f"{100 * (step.change.value - 1):+.1f} %")
+    for place, texts in marks.items():
+        text = ", ".join(texts[:MOST_TEXTS]) + (" ..." if len(texts) > MOST_TEXTS else "")
         yield explorer.Mark(COMMIT, names[place], text)
         yield explorer.Mark(DAY, shown.entries[place].measured or "", text)

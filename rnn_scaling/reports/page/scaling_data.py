@@ -24,6 +24,7 @@ MOST_STEPS = 200_000  # step times of all runs together
 LEAST_STEPS = 100  # step times of a run
 MOST_LOG = 8000  # characters of a run's log, from its end
 PARTS = (*MEANING, REST)
+APART = Metric("apart", "difference from mean of repeats", "%", 1)
 
 
 def explorer(summary: Summary) -> Explorer:
@@ -42,9 +43,10 @@ def explorer(summary: Summary) -> Explorer:
     runs, most = [], max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
     for series, row, record, file in _runs(summary):
         runs.append(_run(summary, series, row, record, file, metrics, most))
+    numbers = [Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics]
     return Explorer(
         [
-            *(Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics),
+            *(*numbers[:2], APART, *numbers[2:]),
             *(part for part in parts if part.name in known),
         ],
         [Axis(DEVICES, "devices"), *(Axis(name, title) for name, title in axes.items())],
@@ -147,6 +149,8 @@ def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dic
     rate = Interval(process_rates([record])[0])
     measured = table.Measured((record,), row.num_devices, rate, row.baseline.rate if row.baseline else None, row.priced)
     values = {metric.name: metric.printed(metric.compute(measured)) for metric in metrics}
+    if row.rate and len(row.good) > 1:
+        values[APART.name] = Interval(100 * (rate.value / row.rate.value - 1))
     return {name: short for name, value in values.items() if value and (short := _short(value.value)) is not None}
 
 

@@ -18,8 +18,8 @@ TEMPLATES = {
         "{entries:count entry|entries}."
     ),
     "history-scatter": (
-        "Standard deviation: {process:share} between processes of one entry, and {entry:share} more between entries of "
-        "one level."
+        "Standard deviation of {subject}: {process:share} between processes of one entry, and {entry:share} more "
+        "between entries of one level."
     ),
     "history-test": (
         "Change and p: Student's t test of the latest entry against all entries since the last step, with the standard "

@@ -204,6 +204,7 @@ function draw(place, make, choice) {
         event.stopPropagation();
         show();
       }
+      if (!href) event.preventDefault();
       place.seen = link;
     });
   }

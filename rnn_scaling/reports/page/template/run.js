@@ -85,11 +85,12 @@ function stepsPanel(run) {
   const steady = run.steady === null ? "" : ` Steady from step ${run.steady}.`;
   const thinned = run.bucket ? ` Each bar spans the shortest to the longest of ${run.bucket} steps.` : "";
   const render = () => {
-    const [a, b] = (state.get("steps") ?? "").split("-").map(Number);
-    const ends = b > a ? [a, Math.min(b, last)] : [0, last];
+    const [a, b] = (state.get("steps") ?? "").split("-").map((at) => Math.round(Number(at)));
+    const isZoomed = b > a && a < last;
+    const ends = isZoomed ? [a, Math.min(b, last)] : [0, last];
     [from.value, to.value] = ends;
     stepsChart(run, picture, ...ends, zoom);
-    const times = stepsOf(run).filter(({ step }) => step >= Math.max(ends[0], b > a ? 0 : run.warmup) && step <= ends[1]).map(({ high }) => high);
+    const times = stepsOf(run).filter(({ step }) => step >= Math.max(ends[0], isZoomed ? 0 : run.warmup) && step <= ends[1]).map(({ high }) => high);
     summary.textContent = `${run.warmup} warm-up steps.${steady}${thinned}` + (times.length && !run.bucket ? ` Steps ${ends[1] - times.length + 1} to ${ends[1]}: ${percentiles(times)}.` : "");
     const svg = Plot.plot({
       width: Math.max(260, picture.clientWidth), height: 140, marginLeft: 56, marginBottom: 36, style: { background: "none", fontSize: "12px" },

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.settings import flags
@@ -12,9 +12,6 @@ from rnn_scaling.sweeps.conduct import conduct
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.runs import Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
-
-if TYPE_CHECKING:
-    from rnn_scaling.analysis.comparison.judgement import Report
 
 USAGE = """\
 Which of two settings is faster, and is the difference real? Runs both in turns (A B B A A B B A ...), so that drift of
@@ -51,7 +48,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
         return entry.EXIT_USAGE if done.exit_status == entry.EXIT_FAILED else done.exit_status
     done.print_failures()
     entry.note(*runner.notes)
-    from rnn_scaling.analysis.comparison.judgement import Question  # loads numpy, which a wrong flag need not wait for
+    from rnn_scaling.analysis.comparison.judgement import Question, Report  # loads numpy: not for wrong flags
     from rnn_scaling.reports import comparison, comparison_statements, wording
 
     question = Question(paired=True, max_regression=options.max_regression)

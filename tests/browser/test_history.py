@@ -45,6 +45,22 @@ def test_a_click_on_a_point_without_an_address_keeps_the_choices(tmp_path, monke
     assert after == before
 
 
+def test_without_scripts_and_in_print_the_static_picture_is_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    histories.write(tmp_path / "history", [1000.0] * 3)
+    assert history.main(["show"]) == 0
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        seen = []
+        for has_scripts, media in ((False, "screen"), (True, "print")):
+            page = browser.new_context(java_script_enabled=has_scripts).new_page()
+            page.emulate_media(media=media)
+            page.goto((tmp_path / "history" / "history.html").as_uri())
+            seen.append((page.locator(".first svg.plot").is_visible(), "viewBox" in page.locator("main").inner_text()))
+        browser.close()
+    assert seen == [(True, False)] * 2
+
+
 def test_steps_of_several_configurations_at_one_entry_are_one_mark():
     entries = []
     for number, rates in enumerate(histories.scattered([1000.0] * 20 + [900.0] * 5)):

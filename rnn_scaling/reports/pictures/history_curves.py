@@ -22,7 +22,7 @@ def render(shown: Timeline) -> bytes:
 def svg(shown: Timeline) -> str:
     """The chart as SVG, for the page."""
     with figures.style():
-        return figures.themed(figures.as_svg(_draw(shown), "history"))
+        return figures.as_svg(_draw(shown), "history")
 
 
 def _draw(shown: Timeline) -> Figure:

@@ -48,20 +48,22 @@ def _picture(costs: Sequence[MachineCost]) -> bytes:
 
 def _page(costs: Sequence[MachineCost]) -> bytes:
     """The page: a line of the chart for each machine, over speed or price."""
-    (grid,), (rate, cost), lead = section(costs).grids, _metrics(costs), sentences(statements(costs))
-    points: dict[str, list[explorer.Point]] = {}
+    [grid] = section(costs).grids
+    rate, cost = _metrics(costs)
+    lead = sentences(statements(costs))
+    by_machine: dict[str, list[explorer.Point]] = {}
     for row in costs:
         values = {cost.name: row.cost, rate.name: row.rate}
         places = {rate.name: row.rate.value, "price": row.nodes * row.price}
         ends = {name: [value.value, value.low, value.high] for name, value in values.items()}
-        points.setdefault(row.machine, []).append(explorer.Point(places, ends, label=f"{row.series}, {row.folder}"))
+        by_machine.setdefault(row.machine, []).append(explorer.Point(places, ends, label=f"{row.series}, {row.folder}"))
     data = explorer.Explorer(
         [explorer.Metric(cost.name, cost.title, cost.unit, cost.digits)],
         [explorer.Axis(rate.name, rate.title, "metric"), explorer.Axis("price", f"{cost.unit} per hour")],
-        [explorer.Line(name, {}, places) for name, places in points.items()],
+        [explorer.Line(machine, points) for machine, points in by_machine.items()],
     )
     with figures.style():
         svg = figures.as_svg(machines.draw(costs, (rate.title, cost.column)), "machines")
     overview = document.Overview(grid.head, [("", [("#main", line) for line in grid.lines])], "What each machine costs")
     first = [Live("chart", [figure_of(svg, "machines", machines.TITLE, lead)])]
-    return document.page("Cost and speed of machines", [*points], lead, overview, data, (), first=first)
+    return document.page("Cost and speed of machines", [*by_machine], lead, overview, data, (), first=first)

@@ -411,7 +411,7 @@ def test_points_without_runs_lead_where_they_say_on_axes_of_time_and_order(brows
     data = Explorer(
         [Metric("rate", "words/s", "words/s", 1)],
         [Axis("day", "day", "time"), Axis("commit", "commit", "order")],
-        [Line("mine", {}, points)],
+        [Line("mine", points)],
         marks=[Mark("day", entries[2][0], "faster"), Mark("commit", entries[2][1], "faster")],
     )
     overview = document.Overview(["Series", "Rate"], [("", [("#main", ["mine", "110"])])], "All series")
@@ -458,7 +458,7 @@ def test_only_devices_have_an_ideal_of_their_number_and_cut_intervals_are_named(
         for n in (1, 2)
     ]
     metrics = [Metric("speedup", "speedup", ideal="n"), Metric("wide", "wide"), Metric("near", "near")]
-    page = opened(Explorer(metrics, [Axis("devices", "devices"), Axis("batch", "batch size")], [Line("a", {}, points)]))
+    page = opened(Explorer(metrics, [Axis("devices", "devices"), Axis("batch", "batch size")], [Line("a", points)]))
     note, ideal = page.locator(".series .note"), page.locator(".picture [stroke-dasharray='2 2']")
     assert "Dashed: ideal." in note.inner_text() and ideal.count() == 1
     page.get_by_role("combobox", name="Axis").select_option("batch")

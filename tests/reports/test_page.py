@@ -212,7 +212,7 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
 def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
     def counts(*batches):
         runs = [timed(1 + k % 2, 100.0, k, batches=count) for k, count in enumerate(batches)]
-        made = scaling._steady_statements(of(runs))
+        made = scaling._steady(of(runs))
         return {statement.kind: list(statement.values.values())[0] for statement in made}
 
     assert counts(20) == {"steady-too-short": 1} and counts(20, 25) == {"steady-too-short": 2}

@@ -25,13 +25,13 @@ def swatches(series: Sequence[SeriesSummary]) -> list[Key]:
     return keys
 
 
-def marks(*frames: curves.Frame) -> list[Key]:
-    """The ideal, intervals, and, where one goes on beyond its frame, what says so."""
+def marks(frame: curves.Frame) -> list[Key]:
+    """The ideal, intervals, and the arrow of an interval that continues beyond the frame."""
     muted = figures.themed(figures.MUTED)
     keys = [Key("ideal", muted, "2 2", has_line=True)]
-    if any(frame.has_intervals for frame in frames):
+    if frame.has_intervals:
         keys.append(Key("95 % interval over runs", muted, shape=STROKE))
-    return [*keys, *([Key("interval goes on", muted, shape=ARROW)] if any(frame.cuts for frame in frames) else [])]
+    return [*keys, *([Key("interval goes on", muted, shape=ARROW)] if frame.cuts else [])]
 
 
 def curve(series: Sequence[SeriesSummary], metric: Metric, name: str, group: str = "") -> Figure:
@@ -71,14 +71,13 @@ def bars(split: Sequence[tuple[str, Attribution]]) -> list[Block]:
     names = {part.name for _, loss in split for part in loss.shown}
     within = {REST: f"{REST}: within {noise_of([loss for _, loss in split])}"}
     keyed = [(within.get(name, name), colour) for name, colour in losses.COLOURS.items() if name in names]
-    keys = [Key(name, figures.themed(of.lower()), shape=BAR, opacity=losses.OPACITY) for name, of in keyed]
+    keys = [Key(name, figures.themed(colour.lower()), shape=BAR, opacity=losses.OPACITY) for name, colour in keyed]
     return [figure, Legend("Parts of the losses", keys), *undrawn(len(split), "series")]
 
 
 def glance(summary: Summary) -> list[Block]:
-    """For each kind of scaling, the efficiency; the rate if no run used several devices."""
-    groups = figures.groups(summary)
-    drawn: list[Block] = []
+    """The efficiency of each kind of scaling; nothing if no run used several devices."""
+    groups, drawn = figures.groups(summary), list[Block]()
     for k, (name, series) in enumerate(groups):
         scaled = [member for member in series if member.largest and member.largest.row.metric(EFFICIENCY)]
         if any(member.largest and member.largest.row.num_devices > 1 for member in scaled):

@@ -45,7 +45,6 @@ class Line:
     """A series: one colour, and one switch in the legend."""
 
     title: str
-    options: Mapping[str, str]  # for filters
     points: Sequence[Point]
     group: str = ""  # a chart shows the lines of one group
 
@@ -72,7 +71,7 @@ class Run:
     steps: int = 0  # number of steps
     bucket: int = 0  # 0: every step
     warmup: int = 0  # steps that the rate excludes
-    steady: int | None = None  # first steady step; None: none, or not judged
+    steady: int | None = None  # first steady step; None without one, or if not judged
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)  # name -> seconds
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # machine, versions, settings
     log: str = ""
@@ -96,9 +95,10 @@ def to_json(explorer: Explorer) -> str:
     fields = {**vars(explorer), "shared": {}}
     runs = [dict(vars(run)) for run in explorer.runs]
     for name in ("options", "facts"):
-        shared = dict(set.intersection(*(set(run[name].items()) for run in runs))) if runs else {}
-        fields["shared"][name] = {key: value for run in runs[:1] for key, value in run[name].items() if key in shared}
+        first = runs[0][name] if runs else {}
+        shared = {key: text for key, text in first.items() if all(run[name].get(key) == text for run in runs)}
+        fields["shared"][name] = shared
         for run in runs:
-            run[name] = {key: value for key, value in run[name].items() if key not in shared}
+            run[name] = {key: text for key, text in run[name].items() if key not in shared}
     text = json.dumps({**fields, "runs": runs}, default=vars, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")

@@ -58,17 +58,16 @@ def _names(shown: Timeline) -> list[str]:
 def _data(shown: Timeline, commit_url: str) -> explorer.Explorer:
     names = _names(shown)
     used = {name for curve in shown.curves for point in curve.points for name in point.configuration.metrics}
-    others = [metric for name, metric in METRICS.items() if name in used]
-    metrics = [RELATIVE, *(explorer.Metric(m.name, m.title, m.unit, m.digits) for m in [RATE, *others])]
+    known = [RATE, *(metric for name, metric in METRICS.items() if name in used)]
+    numbers = [explorer.Metric(metric.name, metric.title, metric.unit, metric.digits) for metric in known]
     axes = [explorer.Axis(COMMIT, "commit", "order", names)]
     if all(entry.measured for entry in shown.entries):
         axes.append(explorer.Axis(DAY, "date of measurement", "time"))
-    lines = []
-    for curve in shown.curves:
-        options = {"machine": curve.machine, **{name: str(value) for name, value in curve.options.items()}}
-        points = [_point(curve, point, names, commit_url) for point in curve.points]
-        lines.append(explorer.Line(curve.title, options, points))
-    return explorer.Explorer(metrics, axes, lines, marks=[*_marks(shown, names)])
+    lines = [
+        explorer.Line(curve.title, [_point(curve, point, names, commit_url) for point in curve.points])
+        for curve in shown.curves
+    ]
+    return explorer.Explorer([RELATIVE, *numbers], axes, lines, marks=[*_marks(shown, names)])
 
 
 def _point(curve: Curve, point: Point, names: list[str], commit_url: str) -> explorer.Point:

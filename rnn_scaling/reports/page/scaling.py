@@ -25,16 +25,16 @@ FIRST_FACTS = ("GPUs", "CPU", "CPU cores of the machine")  # of the environment,
 
 def render(summary: Summary) -> bytes:
     """The page as UTF-8."""
-    limitations = cautions.lines(summary)
     name = entry.plain(Path(summary.name).resolve().name) or summary.name
+    chart = drawings.glance(summary)
     return document.page(
         f"Scaling of {name}",
         _about(summary),
         conclusions.lead(summary),
         _overview(summary),
         scaling_data.explorer(summary),
-        _sections(summary, limitations),
-        first=[Live("chart", drawings.glance(summary))],
+        _sections(summary, shown=EFFICIENCY.name if chart else ""),
+        first=[Live("chart", chart)],
         remarks=conclusions.overview(summary),
         notes=_notes(summary),
     )
@@ -59,8 +59,8 @@ def _overview(summary: Summary) -> document.Overview:
     sections = series_table.sections(summary)
     groups = []
     for section, (_, series) in zip(sections, summary.tables):
-        places = [f"#series-{summary.positions[member]}" for member in series]
-        groups.append((section.title, list(zip(places, section.grids[0].lines))))
+        addresses = [f"#series-{summary.positions[member]}" for member in series]
+        groups.append((section.title, list(zip(addresses, section.grids[0].lines))))
     head = sections[0].grids[0].head
     return document.Overview(head, groups, "All series", "certified" * summary.is_certified)
 
@@ -68,26 +68,25 @@ def _overview(summary: Summary) -> document.Overview:
 def _notes(summary: Summary) -> list[str]:
     kinds = "; ".join(conclusions.kinds(summary.series))
     is_mixed = len({member.strong for member in summary.series}) == 2
-    statements = [
-        *([Statement("page-intervals", kinds)] if kinds else []),
-        *([Statement("page-mixed")] if is_mixed else []),
-    ]
+    statements = [Statement("page-intervals", kinds)] if kinds else []
+    statements += [Statement("page-mixed")] if is_mixed else []
     return [*map(sentence, statements)]
 
 
-def _sections(summary: Summary, limitations: Sequence[str]) -> list[PageSection]:
-    """The sections below the first screen."""
-    measured = summary.measured
+def _sections(summary: Summary, shown: str) -> list[PageSection]:
+    """The sections below the first screen; `shown`: the metric of its picture, or ""."""
+    measured, limitations = summary.measured, cautions.lines(summary)
+    steady = sentences(_steady(summary))
     return [
         PageSection("cautions", f"Limitations ({len(limitations)})", [Items(limitations)] if limitations else []),
         PageSection("runs", f"All runs ({summary.runs})", [Live("runs")], "live"),
-        PageSection("curves", "Over the number of devices", _curves(summary), "static"),
+        PageSection("curves", "Over the number of devices", _curves(summary, shown), "static"),
         inside.learning_section(summary),
         PageSection("loss", "Where efficiency is lost", _losses(measured)),
         inside.steps_section(measured),
         inside.counts_section(summary),
         PageSection("rates", "Every row", _rates(summary)),
-        PageSection("steady", "Steady state", _steady(summary)),
+        PageSection("steady", "Steady state", [Text(steady)] if steady else []),
         PageSection("workers", "Start-up and workers", _workers(measured)),
         PageSection("padding", padding.TITLE, _padding(summary)),
         PageSection("failures", "Failed runs", _failures(summary)),
@@ -97,10 +96,9 @@ def _sections(summary: Summary, limitations: Sequence[str]) -> list[PageSection]
     ]
 
 
-def _curves(summary: Summary) -> list[Block]:
-    """A static picture of every metric, with separate pictures and legends for weak and strong scaling."""
+def _curves(summary: Summary, shown: str) -> list[Block]:
+    """A static picture of every metric but `shown`, with separate pictures and legends for weak and strong scaling."""
     groups, blocks = figures.groups(summary), list[Block]()
-    shown = EFFICIENCY.name if drawings.glance(summary) else ""  # on the first screen
     for k, (name, series) in enumerate(groups):
         suffix, group = f"-{k}" if k else "", name if len(groups) > 1 else ""
         drawn = [metric for metric in figures.drawn(series) if metric.name != shown]
@@ -169,15 +167,7 @@ def _series_section(series: SeriesSummary) -> Section:
     return Section(series.title, grids, (sentence(Statement(kind, values=values)), *rates.notes))
 
 
-def _steady(summary: Summary) -> list[Block]:
-    """How many runs became steady."""
-    if not any(row.steady for series in summary.measured for row in series.rows):
-        return []
-    unjudged = Statement("steady-unjudged", values={"judged": MOST_JUDGED, "unjudged": summary.unjudged})
-    return [Text(sentences([*_steady_statements(summary), *([unjudged] if summary.unjudged else [])]))]
-
-
-def _steady_statements(summary: Summary) -> list[Statement]:
+def _steady(summary: Summary) -> list[Statement]:
     """How many runs became steady, and how much the rate would change from there."""
     states = [run.state for series in summary.series for row in series.rows for run in row.steady]
     moves = [abs(state.move) for state in states if state.start is not None and state.move is not None]
@@ -187,7 +177,11 @@ def _steady_statements(summary: Summary) -> list[Statement]:
         found.append(Statement("steady-runs", values={"steady": len(moves), "runs": len(states)}))
     if moves:
         found.append(Statement("steady-move", values={"move": max(0.1, 100 * max(moves))}))
-    return [*found, *([Statement("steady-too-short", values={"short": short})] if short else [])]
+    if short:
+        found.append(Statement("steady-too-short", values={"short": short}))
+    if states and summary.unjudged:
+        found.append(Statement("steady-unjudged", values={"judged": MOST_JUDGED, "unjudged": summary.unjudged}))
+    return found
 
 
 def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
@@ -206,7 +200,7 @@ def _padding(summary: Summary) -> list[Block]:
 
 
 def _failures(summary: Summary) -> list[Block]:
-    lines = [[f.file, f.title, str(f.num_devices), f.reason] for f in summary.failures]
+    lines = [[run.file, run.title, str(run.num_devices), run.reason] for run in summary.failures]
     grid = Grid("Runs that measured nothing", ["File", "Series", "Devices", "Reason"], lines, (1, 3))
     blocks: list[Block] = [_table(grid)] if lines else []
     if summary.left_out:
@@ -240,7 +234,7 @@ def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Bl
 
 def _environment(summary: Summary) -> list[Block]:
     head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
-    lines = [[d.what, d.a, d.b, d.effect, d.severity] for d in summary.differences]
+    lines = [[found.what, found.a, found.b, found.effect, found.severity] for found in summary.differences]
     terms = Terms([Key(fact.name, meaning=fact.text) for fact in summary.facts], "facts")
     facts = Folded("Machine, versions and settings", [terms])
     if lines:

@@ -40,15 +40,11 @@ def explorer(summary: Summary) -> Explorer:
     lines = [_line(member, group, metrics, list(axes), places) for member, group in members]
     known = {name for line in lines for point in line.points for name in point.values}
     parts = [Metric(name, f"lost to {name}" if name != REST else "rest of the loss", "points", 1) for name in PARTS]
-    runs, most = [], max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
-    for series, row, record, file in _runs(summary):
-        runs.append(_run(summary, series, row, record, file, metrics, most))
+    most = max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
+    runs = [_run(summary, *run, metrics, most) for run in _runs(summary)]
     numbers = [Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics]
     return Explorer(
-        [
-            *(*numbers[:2], APART, *numbers[2:]),
-            *(part for part in parts if part.name in known),
-        ],
+        [*numbers[:2], APART, *numbers[2:], *(part for part in parts if part.name in known)],
         [Axis(DEVICES, "devices"), *(Axis(name, title) for name, title in axes.items())],
         lines,
         runs,
@@ -74,9 +70,8 @@ def _places(summary: Summary) -> dict[RowSummary, list[int]]:
 def _is_axis(summary: Summary, name: str) -> bool:
     """Whether this option is a number in which rows differ; devices have a separate axis."""
     values = {row.told(name) for row in summary.rows} - {None}
-    return (
-        len(values) > 1 and name not in ("num_devices", "num_workers") and all(type(v) in (int, float) for v in values)
-    )
+    is_number = all(type(value) in (int, float) for value in values)
+    return is_number and len(values) > 1 and name not in ("num_devices", "num_workers")
 
 
 def _ideal(metric: table.Metric) -> str:
@@ -97,7 +92,7 @@ def _line(
         x = {DEVICES: row.row.num_devices, **{name: row.row.told(name) for name in axes}}
         known = {name: value for name, value in values.items() if value}
         points.append(Point({name: at for name, at in x.items() if at is not None}, known, places[row], row.devices))
-    return Line(series.title, {}, points, group)
+    return Line(series.title, points, group)
 
 
 def _ends(interval: Interval | None) -> list[float | None]:
@@ -120,8 +115,8 @@ def _run(
 ) -> Run:
     steady = next((run for run in row.steady if run.record is record), None)
     step_ms, bucket = _thinned(record.batches.seconds, most)
-    facts = {name: str(value) for name, value in environment.facts_of(record).items() if value not in (None, "")}
-    facts |= {"Started": record.environment.started or "", "Batch times": steady.state.text if steady else ""}
+    facts = {**environment.facts_of(record), "Started": record.environment.started}
+    facts["Batch times"] = steady.state.text if steady else None
     error = f"{record.error.type}: {record.error.message}" if record.error else ""
     options = {name: value for name, value in row.row.known.items() if name not in NOT_COMPARED}
     return Run(
@@ -136,7 +131,7 @@ def _run(
         warmup=record.batches.warmup,
         steady=steady.state.start if steady else None,
         phases={name: seconds for name, value in record.phases.parts.items() if (seconds := _short(value, 4))},
-        facts={name: text for name, text in facts.items() if text},
+        facts={name: str(value) for name, value in facts.items() if value not in (None, "")},
         log="\n".join(filter(None, [entry.printable(error, lines=True), _log(summary, file)])),
         command=command(record.config) if row.row.is_ours else str(record.config.get("trainer_command") or ""),
     )

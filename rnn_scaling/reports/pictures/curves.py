@@ -79,7 +79,8 @@ def frame_of(series: Sequence[SeriesSummary], metric: Metric) -> Frame:
     """The vertical axis of `lines`."""
     few = series[: figures.MOST_LINES]
     ideal = _ideal(metric, _counts(few, metric))
-    return frame(_values(few, metric), metric.factor, ideal, NEAR if len(set(ideal)) == 1 else NEAR_GROWING)
+    values = [value for member in few for row in member.rows if (value := row.row.metric(metric))]
+    return frame(values, metric.factor, ideal, NEAR if len(set(ideal)) == 1 else NEAR_GROWING)
 
 
 def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False, name: str = "") -> str:
@@ -171,10 +172,6 @@ def _draw_work(axes: Axes, series: Sequence[SeriesSummary], ideal: str = figures
 
 def _counts(series: Sequence[SeriesSummary], metric: Metric) -> list[int]:
     return sorted({row.row.num_devices for member in series for row in member.rows if row.row.metric(metric)})
-
-
-def _values(series: Sequence[SeriesSummary], metric: Metric) -> list[Interval]:
-    return [value for member in series for row in member.rows if (value := row.row.metric(metric))]
 
 
 def _ideal(metric: Metric, counts: Sequence[int]) -> list[float]:

@@ -31,12 +31,10 @@ def _draw(shown: Timeline) -> Figure:
     figure, axes = figures.blank(8.0, 3.2 + below)
     for k, curve in enumerate(few):
         first, x = curve.points[0].rate.value, [point.place for point in curve.points]
-        rates = [point.rate for point in curve.points]
-        ends = [
-            (100 * low / first, 100 * high / first) for low, high in (rate.ends or (rate.value,) * 2 for rate in rates)
-        ]
+        rates = [point.rate.scaled(100 / first) for point in curve.points]
+        ends = [rate.ends or (rate.value, rate.value) for rate in rates]
         look = figures.line_look(k)
-        y = [100 * rate.value / first for rate in rates]
+        y = [rate.value for rate in rates]
         axes.plot(x, y, marker="o", markersize=3, label=figures.in_legend(curve.title), **look)
         axes.vlines(x, *zip(*ends), color=look["color"], linewidth=0.8)
         for step, cut in zip(curve.steps, curve.levels.cuts):

@@ -34,9 +34,8 @@ def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
             axes.barh(
                 y, width, left=left, height=BAR, color=colour, alpha=OPACITY, edgecolor=figures.INK, linewidth=0.4
             )
-            text = next(
-                (t for t in (f"{part_name} {width:.1f}", f"{width:.1f}") if LETTER * len(t) * span < abs(width)), ""
-            )
+            texts = (f"{part_name} {width:.1f}", f"{width:.1f}")
+            text = next((text for text in texts if LETTER * len(text) * span < abs(width)), "")
             axes.text(left + width / 2, y, text, ha="center", va="center", fontsize=8)
         for y, (title, loss) in enumerate(split):
             _draw_whole(axes, y, title, loss)

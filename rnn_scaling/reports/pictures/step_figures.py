@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BLUE, _RED, _GREEN, _PINK, _ORANGE, _SKY = figures.COLOURS
-_OF_BOTH = {"update": _GREEN, "input": _ORANGE, "other": figures.MUTED}
-COLOURS = {"forward": _BLUE, "backward": _SKY, **_OF_BOTH, **{f"shared_{name}": of for name, of in _OF_BOTH.items()}}
+_SHARED = {"update": _GREEN, "input": _ORANGE, "other": figures.MUTED}
+COLOURS = {"forward": _BLUE, "backward": _SKY, **_SHARED}
+COLOURS |= {f"shared_{name}": colour for name, colour in _SHARED.items()}
 COLOURS |= {EXPOSED: _RED, STARVED: figures.REST, WAITS: _PINK, IDLE: figures.GRID}
 FAINT = 0.55  # opacity of what all towers share, beside a tower's own in the same colour
 HEIGHT = 0.7  # of a bar, in rows

@@ -53,19 +53,17 @@ function element(tag, attributes = {}, ...children) {
 }
 
 const status = document.getElementById("status");
-const tell = (text) => { status.textContent = text; };
+const announce = (text) => { status.textContent = text; };
 
 // The number with four significant digits, and at most `digits` decimals.
-function shown(value, digits) {
+function format(value, digits) {
   const decimals = Math.max(0, Math.min(digits, 3 - Math.floor(Math.log10(Math.abs(value) || 1))));
   return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }
 
 function commandBlock(line, about) {
-  const button = element("button", { type: "button", class: "copy", "aria-label": `Copy the command: ${about}` }, "Copy");
-  const block = element("div", { class: "command" }, element("code", {}, line), button);
-  button.addEventListener("click", () => copy(button));
-  return block;
+  const attributes = { type: "button", class: "copy", "aria-label": `Copy the command: ${about}`, click: (event) => copy(event.currentTarget) };
+  return element("div", { class: "command" }, element("code", {}, line), element("button", attributes, "Copy"));
 }
 
 async function copy(button) {
@@ -79,6 +77,6 @@ async function copy(button) {
     text = "Selected";
   }
   button.textContent = text;
-  tell(`${text}.`);
-  setTimeout(() => { button.textContent = "Copy"; tell(""); }, 2000);
+  announce(`${text}.`);
+  setTimeout(() => { button.textContent = "Copy"; announce(""); }, 2000);
 }

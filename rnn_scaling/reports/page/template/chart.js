@@ -47,8 +47,8 @@ function wordsOf({ point, line }, metric) {
   const names = point.runs.map((run) => data.runs[run].name);
   return [
     [line.title, point.label].filter(Boolean).join(", "),
-    `${metric.title}: ${shown(value, digits)}${unitOf(metric)}`,
-    low === null || low === high ? "" : `95 % confidence interval: ${shown(low, digits)} to ${shown(high, digits)}`,
+    `${metric.title}: ${format(value, digits)}${unitOf(metric)}`,
+    low === null || low === high ? "" : `95 % confidence interval: ${format(low, digits)} to ${format(high, digits)}`,
     names.length ? `${names.length === 1 ? "run" : `${names.length} runs`}: ${names.slice(0, 3).join(", ")}${names.length > 3 ? ", ..." : ""}` : "",
   ].filter(Boolean);
 }
@@ -65,11 +65,24 @@ function frame(points, ideals, isGrowing) {
 // The ideal at each place; n devices have an ideal of n, other numbers on the axis do not.
 const idealsOf = (metric, axis, places) =>
   metric.ideal === "one" ? places.map(() => (metric.unit === "%" ? 100 : 1)) : metric.ideal === "n" && axis === data.axes[0] ? places : [];
-const startOf = ([from]) => (from > 0 ? ` (axis from ${shown(from, 1)}, not from 0)` : "");
+const startOf = ([from]) => (from > 0 ? ` (axis from ${format(from, 1)}, not from 0)` : "");
 
 // Invisible links over the points, with a name and large enough for a finger.
-const links = (points, x, y, options = {}) =>
-  Plot.dot(points, { x, y, r: 11, fill: "transparent", stroke: "transparent", href: (datum) => hrefOf(datum.point) || "#main", ariaLabel: "label", ...options });
+const LINK = { href: (datum) => hrefOf(datum.point) || "#main", ariaLabel: "label" };
+const links = (points, x, y, options = {}) => Plot.dot(points, { x, y, r: 11, fill: "transparent", stroke: "transparent", ...LINK, ...options });
+
+// The title of each row, above it.
+const rowTitles = (rows, width, dy) =>
+  Plot.text(rows, { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" });
+
+const chartOf = (options) => Plot.plot({ ...options, style: { background: "none", fontSize: "12px", ...options.style } });
+
+function imageOf(label, options) {
+  const svg = chartOf(options);
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", label);
+  return svg;
+}
 
 function rowsPlot({ drawn, metric, axis }, width) {
   const points = drawn.flatMap((line) => pointsOf(line, metric, axis));
@@ -86,12 +99,11 @@ function rowsPlot({ drawn, metric, axis }, width) {
       Plot.dot(ofLine, { ...dot, fill: (datum) => (datum.x === places.at(-1) ? colourOf(line) : "var(--paper)") }),
     );
   }
-  const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -14, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
   return { points, domain, options: {
     height: 44 + 36 * drawn.length, marginLeft: 6, marginRight: 14, marginTop: 10, marginBottom: 34,
     x: { domain, label: captionOf(metric) + startOf(domain), labelAnchor: "left", labelArrow: "none", ticks: Math.max(3, width / 90), grid: true },
     y: { type: "band", domain: drawn.map(({ place }) => place), axis: null },
-    marks: [Plot.ruleY(drawn, { y: "place", stroke: "var(--rule)" }), Plot.text(drawn, titles), ...marks, links(points, "y", y)],
+    marks: [Plot.ruleY(drawn, { y: "place", stroke: "var(--rule)" }), rowTitles(drawn, width, -14), ...marks, links(points, "y", y)],
   } };
 }
 
@@ -149,18 +161,17 @@ function barsPlot({ drawn }, width) {
   const fill = ({ k }) => (k < 6 ? `var(--s${k})` : "var(--rest)");
   const scale = (width - 30) / (most - least || 1);
   const wide = (datum) => Math.abs(datum.value) * scale;
-  const name = ({ metric, value }) => [`${metric.name} ${shown(value, 1)}`, shown(value, 1)];
+  const name = ({ metric, value }) => [`${metric.name} ${format(value, 1)}`, format(value, 1)];
   const text = (datum) => name(datum).find((words) => 6.6 * words.length < wide(datum)) ?? "";
   const y = ({ line }) => line.place;
   const middle = ({ x1, x2 }) => (x1 + x2) / 2;
-  const titles = { y: "place", text: "title", frameAnchor: "left", textAnchor: "start", dy: -19, fontSize: 12, lineWidth: width / 13, textOverflow: "ellipsis" };
   return { points, domain: [], options: {
     height: 52 + 44 * rows.length, marginLeft: 8, marginRight: 14, marginTop: 14, marginBottom: 34,
     x: { label: "points of efficiency lost", labelAnchor: "left", labelArrow: "none", grid: true, ticks: width / 90, domain: [Math.min(0, least), most] },
     y: { type: "band", domain: rows.map(({ place }) => place), axis: null, paddingInner: 0.55, paddingOuter: 0.4 },
     marks: [
-      Plot.text(rows, titles),
-      Plot.barX(points, { x1: "x1", x2: "x2", y, fill, fillOpacity: 0.5, stroke: "var(--ink)", strokeWidth: 0.5, href: (datum) => hrefOf(datum.point) || "#main", ariaLabel: "label" }),
+      rowTitles(rows, width, -19),
+      Plot.barX(points, { x1: "x1", x2: "x2", y, fill, fillOpacity: 0.5, stroke: "var(--ink)", strokeWidth: 0.5, ...LINK }),
       Plot.text(points, { x: middle, y, text, fontSize: 11.5, pointerEvents: "none" }),
       Plot.ruleX([0], { stroke: "var(--muted)" }),
     ],
@@ -174,7 +185,7 @@ function draw(place, make, choice) {
   const tip = element("div", { class: "tip", hidden: true });
   const words = points.map((datum) => wordsOf(datum, datum.metric ?? choice.metric));
   points.forEach((datum, i) => { datum.label = words[i].join("; "); });
-  const svg = Plot.plot({ width, style: { background: "none", fontSize: "12px", overflow: "visible" }, ...options });
+  const svg = chartOf({ width, style: { overflow: "visible" }, ...options });
   svg.setAttribute("role", "group");
   svg.setAttribute("aria-label", place.dataset.name);
   const byLabel = new Map(points.map((datum, i) => [datum.label, { words: words[i], point: datum.point }]));
@@ -213,9 +224,8 @@ function draw(place, make, choice) {
 }
 
 function select(label, options, value, key) {
-  const made = element("select", {}, ...options.map(([name, title]) => element("option", { value: name, selected: name === value }, title)));
-  made.addEventListener("change", () => choose({ [key]: made.value }));
-  return element("label", {}, `${label} `, made);
+  const choices = options.map(([name, title]) => element("option", { value: name, selected: name === value }, title));
+  return element("label", {}, `${label} `, element("select", { change: (event) => choose({ [key]: event.target.value }) }, ...choices));
 }
 
 function legend(choice) {
@@ -223,16 +233,16 @@ function legend(choice) {
   const key = (line) => {
     const isOn = !off.has(String(line.place));
     const swatch = `<svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true"><path d="${PATHS[shapeOf(line)]}" fill="${isOn ? colourOf(line) : "none"}" stroke="${colourOf(line)}"/></svg>`;
-    const button = element("button", { type: "button", "aria-pressed": String(isOn), "data-place": line.place });
-    button.innerHTML = swatch;
-    button.append(line.title);
-    button.addEventListener("click", () => {
+    const click = () => {
       const next = new Set(off);
       if (isOn) next.add(String(line.place));
       else next.delete(String(line.place));
       next.delete("");
       choose({ off: [...next].join(".") });
-    });
+    };
+    const button = element("button", { type: "button", "aria-pressed": String(isOn), "data-place": line.place, click });
+    button.innerHTML = swatch;
+    button.append(line.title);
     return button;
   };
   const more = on.length > drawn.length ? `The chart shows the first ${MOST_LINES}.` : "";
@@ -245,8 +255,8 @@ function chartView(place) {
   const keys = element("div", { class: "keys", role: "group", "aria-label": "Series to show" });
   const title = element("summary");
   const note = element("p", { class: "note" });
-  const search = element("input", { type: "search", "aria-label": "Filter the series by words", placeholder: "filter series" });
-  search.addEventListener("input", () => choose({ series: search.value.trim() }, false));
+  const filter = () => choose({ series: search.value.trim() }, false);
+  const search = element("input", { type: "search", "aria-label": "Filter the series by words", placeholder: "filter series", input: filter });
   place.append(tools, picture, element("details", { class: "series", open: true }, title, search, keys, note));
   const render = () => {
     const choice = chosen();
@@ -271,11 +281,14 @@ function chartView(place) {
     const [least, most] = d3.sort(places);
     const hasBars = choice.drawn.some((line) => pointsOf(line, metric, axis).some(({ low }) => low !== undefined));
     note.textContent = [
-      idealsOf(metric, axis, [...places]).length > 0 && "Dashed: ideal.", isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`, hasBars && `Bars: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`, more,
+      idealsOf(metric, axis, [...places]).length > 0 && "Dashed: ideal.",
+      isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`,
+      hasBars && `Bars: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`,
+      more,
     ].filter(Boolean).join(" ");
     if (focus) keys.querySelector(`[data-place="${focus}"]`)?.focus();
     if (chooser) [...tools.querySelectorAll("label")].find((label) => label.textContent[0] === chooser)?.lastChild.focus();
-    tell(`${captionOf(metric)} over ${axis.title}: ${choice.drawn.length} series`);
+    announce(`${captionOf(metric)} over ${axis.title}: ${choice.drawn.length} series`);
   };
   watch(() => ["group", "metric", "axis", "off", "series"].map((key) => state.get(key)), render);
   onResize(picture, render);

@@ -1,16 +1,15 @@
 // The table of all runs, and the panel of one run.
-const optionsOf = (run) => ({ ...data.shared.options, ...run.options });
-const runNamed = (name) => data.runs.findIndex((run) => run.name === name);
 const runLink = (run, attributes = {}) => element("a", { href: address({ run: run.name }), ...attributes }, run.name);
 
 function runsView(place) {
   const options = [...new Set(data.runs.flatMap((run) => Object.keys(run.options)))];
   const metrics = data.metrics.filter(({ name }) => data.runs.some((run) => name in run.values));
   const head = ["Run", "Status", ...options, ...metrics.map(captionOf)];
-  const rows = data.runs.map((run) => element("tr", { "data-run": run.name },
-    element("th", { scope: "row" }, runLink(run)),
-    ...[run.status, ...options.map((name) => run.options[name] ?? ""), ...metrics.map((metric) => (metric.name in run.values ? shown(run.values[metric.name], metric.digits) : "n/a"))].map((text) => element("td", {}, text)),
-  ));
+  const rows = data.runs.map((run) => {
+    const numbers = metrics.map(({ name, digits }) => (name in run.values ? format(run.values[name], digits) : "n/a"));
+    const cells = [run.status, ...options.map((name) => run.options[name] ?? ""), ...numbers];
+    return element("tr", { "data-run": run.name }, element("th", { scope: "row" }, runLink(run)), ...cells.map((text) => element("td", {}, text)));
+  });
   const table = element("table", { class: "runs" },
     element("caption", { class: "visually-hidden" }, "All runs"),
     element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))),
@@ -36,7 +35,7 @@ function percentiles(times) {
   const sorted = Float64Array.from(times).sort();
   const shares = [[0.5, "p50"], [0.95, "p95"], [0.99, "p99"]].filter(([share]) => sorted.length * (1 - share) >= 1 - 1e-9);
   return [...shares.map(([share, name]) => [name, d3.quantileSorted(sorted, share)]), ["longest", sorted.at(-1)]]
-    .map(([name, ms]) => `${name} ${shown(ms, 2)} ms`).join(", ");
+    .map(([name, ms]) => `${name} ${format(ms, 2)} ms`).join(", ");
 }
 
 function stepsChart(run, place, from, to, zoom) {
@@ -46,10 +45,11 @@ function stepsChart(run, place, from, to, zoom) {
   const usual = d3.quantile((measured.length ? measured : all).map(({ high }) => high), 0.95);
   const top = measured.length ? Math.min(1.5 * usual, d3.max(all, ({ high }) => high)) * 1.03 : d3.max(all, ({ high }) => high);
   const [inside, above] = [all.filter(({ high }) => high <= top), all.filter(({ high }) => high > top)];
-  const text = ({ step, ms, high }) => `step ${step}: ${shown(ms, 3)}${high === ms ? "" : ` to ${shown(high, 3)}`} ms`;
+  const text = ({ step, ms, high }) => `step ${step}: ${format(ms, 3)}${high === ms ? "" : ` to ${format(high, 3)}`} ms`;
   const bands = [[from, Math.min(to, run.warmup), "warm-up", "var(--muted)"], [Math.max(from, run.warmup, run.steady ?? Infinity), to + 1, "steady", "var(--s2)"]].filter(([a, b]) => a < b);
-  const svg = Plot.plot({
-    width, height: 240, marginLeft: 56, marginBottom: 36, style: { background: "none", fontSize: "12px" },
+  const label = `Times of steps ${from} to ${to}. ${above.length ? `${above.length} outside the frame, shown as triangles.` : ""}`;
+  const svg = imageOf(label, {
+    width, height: 240, marginLeft: 56, marginBottom: 36,
     x: { domain: [from - 0.5, to + 0.5], label: "step", labelArrow: "none", ticks: width / 90 },
     y: { domain: [0, top], label: "ms", labelArrow: "none", grid: true, ticks: 5 },
     marks: [
@@ -62,8 +62,6 @@ function stepsChart(run, place, from, to, zoom) {
       Plot.tip(all, Plot.pointerX({ x: "step", y: ({ ms }) => Math.min(ms, top), title: text, fill: "var(--paper)" })),
     ],
   });
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Times of steps ${from} to ${to}. ${above.length ? `${above.length} outside the frame, shown as triangles.` : ""}`);
   const scale = svg.scale("x");
   const brush = d3.brushX().extent([[scale.range[0], 20], [scale.range[1], 204]]).on("end", ({ selection }) => {
     if (selection) zoom(...selection.map((at) => Math.round(scale.invert(at))));
@@ -76,10 +74,9 @@ function stepsPanel(run) {
   const last = run.steps - 1;
   const [picture, histogram] = [element("div"), element("div")];
   const summary = element("p", { class: "note", "aria-live": "polite" });
-  const field = (name, label) => element("input", { type: "number", min: 0, max: last, "aria-label": label, "data-end": name });
-  const [from, to] = [field("from", "First step shown"), field("to", "Last step shown")];
   const zoom = (a, b) => choose({ steps: a <= 0 && b >= last ? "" : `${Math.max(0, Math.min(a, b))}-${Math.min(last, Math.max(a, b, a + 1))}` });
-  for (const input of [from, to]) input.addEventListener("change", () => zoom(Number(from.value), Number(to.value)));
+  const change = () => zoom(Number(from.value), Number(to.value));
+  const [from, to] = ["First", "Last"].map((end) => element("input", { type: "number", min: 0, max: last, "aria-label": `${end} step shown`, change }));
   const whole = element("button", { type: "button", click: () => zoom(0, last) }, "All steps");
   const measured = element("button", { type: "button", click: () => zoom(run.warmup, last) }, "Without warm-up");
   const steady = run.steady === null ? "" : ` Steady from step ${run.steady}.`;
@@ -92,14 +89,11 @@ function stepsPanel(run) {
     stepsChart(run, picture, ...ends, zoom);
     const times = stepsOf(run).filter(({ step }) => step >= Math.max(ends[0], isZoomed ? 0 : run.warmup) && step <= ends[1]).map(({ high }) => high);
     summary.textContent = `${run.warmup} warm-up steps.${steady}${thinned}` + (times.length && !run.bucket ? ` Steps ${ends[1] - times.length + 1} to ${ends[1]}: ${percentiles(times)}.` : "");
-    const svg = Plot.plot({
-      width: Math.max(260, picture.clientWidth), height: 140, marginLeft: 56, marginBottom: 36, style: { background: "none", fontSize: "12px" },
+    histogram.replaceChildren(imageOf(`Histogram of step times. ${summary.textContent}`, {
+      width: Math.max(260, picture.clientWidth), height: 140, marginLeft: 56, marginBottom: 36,
       x: { label: run.bucket ? "longest of each bucket, ms" : "ms", labelArrow: "none" }, y: { label: "steps", labelArrow: "none", grid: true, ticks: 3 },
       marks: [Plot.rectY(times, Plot.binX({ y: "count" }, { x: (ms) => ms, fill: "var(--s0)", thresholds: 30 })), Plot.ruleY([0])],
-    });
-    svg.setAttribute("role", "img");
-    svg.setAttribute("aria-label", `Histogram of step times. ${summary.textContent}`);
-    histogram.replaceChildren(svg);
+    }));
   };
   const tools = element("div", { class: "tools" }, element("label", {}, "Steps ", from), element("label", {}, "to ", to), measured, whole);
   return [element("div", {}, element("h3", {}, "Step times"), tools, picture, histogram, summary), render];
@@ -108,15 +102,12 @@ function stepsPanel(run) {
 function phasesChart(run, place) {
   const bars = Object.entries(run.phases).filter(([, seconds]) => seconds > 0).map(([name, seconds]) => ({ name: name.replaceAll("_", " "), seconds }));
   const most = d3.max(bars, ({ seconds }) => seconds);
-  const svg = Plot.plot({
+  const label = `Phases: ${bars.map(({ name, seconds }) => `${name} ${format(seconds, 2)} s`).join(", ")}`;
+  place.replaceChildren(imageOf(label, {
     width: Math.max(260, Math.min(640, place.clientWidth)), height: 24 * bars.length + 8, marginLeft: 90, marginRight: 70, marginTop: 4, marginBottom: 4,
-    style: { background: "none", fontSize: "12px" },
     x: { axis: null, domain: [0, most] }, y: { domain: bars.map(({ name }) => name), label: null, tickSize: 0 },
-    marks: [Plot.barX(bars, { x: "seconds", y: "name", fill: "var(--s0)", fillOpacity: 0.6 }), Plot.text(bars, { x: "seconds", y: "name", text: ({ seconds }) => `${shown(seconds, 2)} s`, textAnchor: "start", dx: 5 })],
-  });
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `Phases: ${bars.map(({ name, seconds }) => `${name} ${shown(seconds, 2)} s`).join(", ")}`);
-  place.replaceChildren(svg);
+    marks: [Plot.barX(bars, { x: "seconds", y: "name", fill: "var(--s0)", fillOpacity: 0.6 }), Plot.text(bars, { x: "seconds", y: "name", text: ({ seconds }) => `${format(seconds, 2)} s`, textAnchor: "start", dx: 5 })],
+  }));
 }
 
 const panel = document.getElementById("run");
@@ -125,10 +116,9 @@ function showRun(place) {
   const run = data.runs[place];
   const point = data.lines.flatMap((line) => line.points).find(({ runs }) => runs.includes(place));
   const samePoint = (point?.runs ?? []).length > 1 ? element("p", { class: "others" }, "Runs of this point: ", ...point.runs.map((k) => runLink(data.runs[k], { "aria-current": k === place && "true" }))) : "";
-  const close = element("button", { type: "button", class: "close" }, "Close");
-  close.addEventListener("click", () => panel.close());
+  const close = element("button", { type: "button", click: () => panel.close() }, "Close");
   const metrics = data.metrics.filter(({ name }) => name in run.values);
-  const numbers = Object.fromEntries(metrics.map((metric) => [captionOf(metric), shown(run.values[metric.name], metric.digits)]));
+  const numbers = Object.fromEntries(metrics.map((metric) => [captionOf(metric), format(run.values[metric.name], metric.digits)]));
   const [steps, renderSteps] = run.step_ms.length > 1 ? stepsPanel(run) : [element("p", { class: "note" }, "This run has no step times."), () => {}];
   const phases = element("div");
   panel.replaceChildren(
@@ -139,7 +129,7 @@ function showRun(place) {
     ...(run.log ? [fold(run.status === "ok" ? "Log" : "Error and log", element("pre", { tabindex: "0" }, run.log))] : []),
     steps,
     ...(Object.values(run.phases).some(Boolean) ? [element("h3", {}, "Phases"), phases] : []),
-    fold("Configuration", terms(optionsOf(run))),
+    fold("Configuration", terms({ ...data.shared.options, ...run.options })),
     fold("Environment", terms({ ...data.shared.facts, ...run.facts })),
   );
   if (run.status !== "ok") panel.querySelector("details")?.setAttribute("open", "");
@@ -154,7 +144,7 @@ function watchRun() {
   panel.addEventListener("close", () => { if (state.has("run")) choose({ run: "", steps: "" }); });
   panel.addEventListener("click", (event) => { if (event.target === panel) panel.close(); });
   watch(() => state.get("run"), () => {
-    const place = runNamed(state.get("run"));
+    const place = data.runs.findIndex((run) => run.name === state.get("run"));
     if (place >= 0) showRun(place);
     else if (panel.open) panel.close();
   });

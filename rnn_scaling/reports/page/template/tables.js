@@ -72,7 +72,7 @@ function enhance(table, key) {
     const isFiltered = wanted.some(Boolean);
     if (isFiltered) unfold(true);
     count.textContent = isFiltered ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
-    if (isFiltered) tell(`${name}: ${count.textContent}`);
+    if (isFiltered) announce(`${name}: ${count.textContent}`);
   });
 }
 

@@ -11,24 +11,25 @@ MOST_PAUSES = 1.1  # measured seconds / seconds of the batches; above it, the av
 
 def of_run(run: RunRecord) -> tuple[float | None, str]:
     """(joules per item, what was measured and what was not); None if the machines have different counters, or none."""
-    throughput, of_machines = run.throughput, defaultdict[str, list[Energy]](list)
-    for machine, energy in (
-        [(run.workers.machine(rank), rank.energy) for rank in run.workers.ranks] if run.workers else [("", run.energy)]
-    ):
-        of_machines[machine] += [energy] if energy and energy.seconds else []
+    throughput = run.throughput
     if throughput is None or not throughput.items or not throughput.seconds:
         return None, ""
+    processes = [("", run.energy)]
+    if run.workers:
+        processes = [(run.workers.machine(rank), rank.energy) for rank in run.workers.ranks]
+    machines = defaultdict[str, list[Energy]](list)
+    for machine, energy in processes:
+        machines[machine] += [energy] if energy and energy.seconds else []
     watts, sources = 0.0, set()
-    for energies in of_machines.values():
+    for energies in machines.values():
         power = {name: joules / energy.seconds for energy in energies for name, joules in energy.joules.items()}
         if not power or max(energy.seconds for energy in energies) > MOST_PAUSES * throughput.seconds:
             return None, ""
         watts += math.fsum(power.values())
-        lacking = {
-            _kind(name): why for energy in energies for name, why in energy.not_measured.items() if name not in power
-        }
+        missing = [item for energy in energies for item in energy.not_measured.items() if item[0] not in power]
+        reasons = {_kind(name): reason for name, reason in missing}
         parts = [f"measured: {', '.join(dict.fromkeys(map(_kind, power)))}"]
-        sources.add("; ".join([*parts, *(f"not measured: {kind} ({why})" for kind, why in lacking.items())]))
+        sources.add("; ".join([*parts, *(f"not measured: {kind} ({reason})" for kind, reason in reasons.items())]))
     return (watts * throughput.seconds / throughput.items, sources.pop()) if len(sources) == 1 else (None, "")
 
 

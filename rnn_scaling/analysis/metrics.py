@@ -283,6 +283,16 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.exp(math.fsum(map(math.log, known)) / len(known)) if known and len(known) == len(values) else None
 
 
+def _step_time(name: str, title: str, compute: Compute) -> Metric:
+    return Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, compared=False, drawn=False)
+
+
+def _latency(step_time: Metric) -> Metric:
+    """The same metric of runs that decode or evaluate."""
+    name, title = step_time.name.replace("step_", "latency_"), step_time.title.replace(STEP_TIME, LATENCY)
+    return dataclasses.replace(step_time, name=name, title=title, drawn=True)
+
+
 METRICS = {
     metric.name: metric
     for metric in (
@@ -295,13 +305,8 @@ METRICS = {
         Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
         Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)", compared=False),
         Metric("sentences_per_second", "sentences/s", "sentences/s", 1, 1, _sentences_per_second, compared=False),
-        *(
-            Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, compared=False, drawn=False)
-            for name, title, compute in (
-                *((f"p{p}", f"{STEP_TIME} p{p}", _percentile(needed)) for p, needed in BATCHES_NEEDED.items()),
-                ("max", f"longest {STEP_TIME}", _longest_step),
-            )
-        ),
+        *(_step_time(f"p{p}", f"{STEP_TIME} p{p}", _percentile(batches)) for p, batches in BATCHES_NEEDED.items()),
+        _step_time("max", f"longest {STEP_TIME}", _longest_step),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
         Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
         Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money, compared=False),
@@ -319,9 +324,7 @@ RATE, SPEEDUP, EFFICIENCY = (METRICS[name] for name in ("items_per_second", "spe
 COST, ENERGY = METRICS["money_per_billion_items"], METRICS["energy_per_item_j"]
 ACCURACY = METRICS["accuracy"]
 STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.title)
-_LATENCY_NAMES = {m: (m.name.replace("step_", "latency_"), m.title.replace(STEP_TIME, LATENCY)) for m in STEP_TIMES}
-# The same of runs that decode or evaluate.
-LATENCIES = {m.name: dataclasses.replace(m, name=n, title=t, drawn=True) for m, (n, t) in _LATENCY_NAMES.items()}
+LATENCIES = {metric.name: _latency(metric) for metric in STEP_TIMES}
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
 CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)

@@ -73,8 +73,8 @@ def read(path: Path | None, names: str = "", num_folders: int = 1) -> list[Price
     """The price list of each folder of runs. Raises Refusal with a line for each mistake.
 
     Args:
-      path: the file; None: machines.toml in the current folder, if there is one.
-      names: the machine of all folders, or of each, separated by commas; empty: matched by the records.
+      path: the file; by default machines.toml in the current folder, if it exists.
+      names: one machine for all folders, or one for each, separated by commas; if empty, runs are matched.
     """
     if path is None and not DEFAULT.exists() and not names:
         return [NO_PRICES] * num_folders

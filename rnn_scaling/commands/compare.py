@@ -32,9 +32,7 @@ class CompareOptions:
 
     before: Path = flags.positional("folder of run records, or one record", shown="BEFORE")
     after: Path = flags.positional("folder or record that is compared with it", shown="AFTER")
-    max_regression: float = option(
-        0.05, "the largest slow-down that passes, as 5% or 0.05", parse=flags.share, shown="SHARE"
-    )
+    max_regression: float = flags.max_regression("the largest slow-down that passes")
     paired: bool = option(
         False, "compare pair by pair: runs with the same repeat number ran one after the other, as `ab` runs them"
     )

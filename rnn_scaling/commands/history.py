@@ -57,9 +57,7 @@ class CheckOptions:
     """Check."""
 
     folder: Path = flags.positional("folder of the history", "[DIR]", default=FOLDER)
-    max_regression: float = option(
-        0.05, "the largest slow-down that passes, as 5% or 0.05", parse=flags.share, shown="SHARE"
-    )
+    max_regression: float = flags.max_regression("the largest slow-down that passes")
     format: str = option("text", "terminal, job summary, or JSON", choices=("text", "markdown", "json"))
 
 
@@ -99,23 +97,22 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
         raise entry.Refusal(f"--commit={commit} is not a commit of the repository in this folder; give a hash or HEAD")
     records = [folders.read(place) for place in results]
     entry.warn(*(f"{line}; left out" for content in records for line in content.left_out))
-    made = [
-        new for content in records for new in entries.entries([run.record for run in content.runs], label, measured)
-    ]
-    if not made:
-        raise entry.Refusal(
-            f"{', '.join(map(str, results[:5]))}: no successful run; history import also reads subfolders"
-        )
+    found = []
+    for content in records:
+        found.extend(entries.entries([run.record for run in content.runs], label, measured))
+    if not found:
+        places = ", ".join(map(str, results[:5]))
+        raise entry.Refusal(f"{places}: no successful run; history import also reads subfolders")
     seen = history.read(folder).seen if folder.is_dir() else set()
     lines = []
-    for whole in made:
-        new, path = history.unseen(whole, seen), folder
+    for candidate in found:
+        new = history.unseen(candidate, seen)
         try:
             path = history.write(new, folder) if new else folder
         except OSError as e:
             raise entry.Refusal(f"{folder}: {e.strerror or e}", status=entry.EXIT_FAILED) from None
-        runs = sum(len(part.rates) for part in (new or whole).configurations)
-        values = {"runs": runs, "path": str(path), "commit": whole.name}
+        runs = sum(len(configuration.rates) for configuration in (new or candidate).configurations)
+        values = {"runs": runs, "path": str(path), "commit": candidate.name}
         lines.append(Statement("history-added" if new else "history-known", values=values))
         lines += [Statement("history-no-commit")] if new and not new.commit else []
     print("\n".join(map(sentence, lines)))

@@ -21,13 +21,11 @@ NEEDS_ROOT, NO_COUNTER, LOST = "not readable: needs root", "no counter", "stoppe
 
 @dataclasses.dataclass
 class _Counter:
-    """One counter. unit_j: joules per count; missing: why it has no value; wraps_at: 0 if it never does."""
-
     name: str
     read: Callable[[], int | None]
-    unit_j: float
-    missing: str
-    wraps_at: int = 0
+    unit_j: float  # joules per count
+    missing: str  # why it has no value
+    wraps_at: int = 0  # 0: never
     last: int | None = None
     joules: float = 0.0
     answers: bool = True

@@ -100,19 +100,19 @@ class History:
 def read(folder: Path) -> History:
     """All entries of a folder; a run in several entries counts once. Raises OSError if the folder cannot be read."""
     entries: list[Entry | None] = []
-    left_out, others = [], 0
+    left_out, num_others = [], 0
     seen: set[Any] = set()
     for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
         path = folder / name
         if not starts_as(path, rb"history/"):
-            others += not is_result(path)
+            num_others += not is_result(path)
             continue
         try:
             entries.append(unseen(_read_one(path), seen))
         except (OSError, ValueError) as e:
             left_out.append(f"{path}: {getattr(e, 'strerror', None) or e}")
-    if others:
-        left_out.append(f"{folder}: {others} JSON file{'s' if others > 1 else ''} without a history entry")
+    if num_others:
+        left_out.append(f"{folder}: {num_others} JSON file{'s' if num_others > 1 else ''} without a history entry")
     return History(tuple(filter(None, entries)), tuple(left_out), seen)
 
 
@@ -127,9 +127,8 @@ def unseen(new: Entry, seen: set[Any]) -> Entry | None:
         places = [i for i, run in enumerate(runs) if run not in seen]
         seen.update(runs)
         metrics = {name: tuple(values[i] for i in places) for name, values in part.metrics.items()}
-        kept += (
-            [dataclasses.replace(part, rates=tuple(part.rates[i] for i in places), metrics=metrics)] if places else []
-        )
+        if places:
+            kept.append(dataclasses.replace(part, rates=tuple(part.rates[i] for i in places), metrics=metrics))
     return dataclasses.replace(new, configurations=tuple(kept)) if kept else None
 
 

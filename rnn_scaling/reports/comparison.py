@@ -65,7 +65,7 @@ def tell_machines(reports: Sequence[Report], output: Path | None = None, force: 
     """Prints the comparisons of the first machine with all others, and the cheapest; returns the exit status.
 
     Args:
-      output: folder for the files of cost and speed; None: no files.
+      output: folder for the files of cost and speed, if they are wanted.
     """
     costs = [*{(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}.values()]
     if output is not None and not costs:
@@ -91,8 +91,8 @@ def render_markdown(report: Report) -> str:
 def render_json(report: Report) -> str:
     made = (*comparison_statements.verdict(report), *comparison_statements.method(report))
     fields: dict[str, Any] = {"schema": SCHEMA, "result": _verdict(report)}
-    told = dataclasses.asdict(report)
-    fields |= {"statements": [statement.data() for statement in made], **told, "metric": report.metric.name}
+    fields |= {"statements": [statement.data() for statement in made], **dataclasses.asdict(report)}
+    fields["metric"] = report.metric.name
     fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
     return input_files.json_text(fields).rstrip("\n")
 
@@ -109,7 +109,7 @@ def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:
         f"{report.metric.title}: {names[0]} {report.before} ({counted(report.runs[0], 'run')}), "
         f"{names[1]} {report.after} ({counted(report.runs[1], 'run')})"
     ]
-    changed = [f"--{c.name}={_plain(c.before)} -> {_plain(c.after)}" for c in report.changes]
+    changed = [f"--{change.name}={_plain(change.before)} -> {_plain(change.after)}" for change in report.changes]
     if names is BEFORE_AFTER and not report.is_history:
         lines.append(f"changed: {', '.join(changed) or 'no option'}")
     if report.machines:
@@ -223,7 +223,8 @@ def _by_name(found: Sequence[LabelledDifference]) -> list[LabelledDifference]:
 
 
 def _within(unlike: Sequence[Difference]) -> list[str]:
-    return [f"{d.what}: {_plain(d.a)}{'' if d.a == d.b else f' and {_plain(d.b)}'}; {d.effect}" for d in unlike]
+    values = [" and ".join(dict.fromkeys((_plain(found.a), _plain(found.b)))) for found in unlike]
+    return [f"{found.what}: {value}; {found.effect}" for found, value in zip(unlike, values)]
 
 
 def _signed(ratio: float) -> str:

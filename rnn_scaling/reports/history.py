@@ -21,8 +21,7 @@ MOST_BARS = 16
 ENOUGH = 16  # entries that a reliable search for steps of 5 % needs: docs/history.md
 
 
-def lead(shown: Timeline) -> list[Statement]:
-    """The size of the history."""
+def _size(shown: Timeline) -> Statement:
     entries = shown.entries
     days = sorted(entry.measured[:10] for entry in entries if entry.measured) or ["unknown"]
     values = {
@@ -34,19 +33,20 @@ def lead(shown: Timeline) -> list[Statement]:
         "steps": sum(len(curve.steps) for curve in shown.curves),
         "curves": len(shown.curves),
     }
-    return [Statement("history-size", values=values)]
+    return Statement("history-size", values=values)
 
 
-def step_statements(curve: Curve, step: Step) -> list[Statement]:
+def _step(curve: Curve, step: Step) -> list[Statement]:
     """The size of a step, its commits, and the versions that changed with it."""
-    ends = step.change.ends or (step.change.value,) * 2
-    commit = step.after.commit
-    values: dict[str, Any] = dict(zip(("change", "low", "high"), (100 * (r - 1) for r in (step.change.value, *ends))))
+    change, commit = step.change, step.after.commit
+    percents = [100 * (ratio - 1) for ratio in (change.value, *(change.ends or (change.value, change.value)))]
+    values: dict[str, Any] = dict(zip(("change", "low", "high"), percents))
     values |= {"before": step.before.name, "after": step.after.name, "commits": step.commits}
     values["title"] = (commit and commit.subject) or "subject unknown"
     made = [Statement(f"history-step-{step.range}", curve.title, values)]
-    versions = [f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()]
-    return [*made, *([Statement("history-versions", values={"versions": versions})] if versions else [])]
+    if versions := [f"{name} {old} -> {new}" for name, (old, new) in step.versions.items()]:
+        made.append(Statement("history-versions", values={"versions": versions}))
+    return made
 
 
 def paragraphs(shown: Timeline) -> list[list[Statement]]:
@@ -58,8 +58,8 @@ def paragraphs(shown: Timeline) -> list[list[Statement]]:
         remarks.append(Statement("history-scatter", longest.title, scatter))
     if len(longest.points) < ENOUGH:
         remarks.append(Statement("history-few", values={"enough": ENOUGH, "entries": len(longest.points)}))
-    steps = [step_statements(curve, step) for curve in shown.curves for step in curve.steps]
-    return [lead(shown), *steps, *([remarks] if remarks else [])]
+    steps = [_step(curve, step) for curve in shown.curves for step in curve.steps]
+    return [[_size(shown)], *steps, *([remarks] if remarks else [])]
 
 
 def table(shown: Timeline) -> Grid:
@@ -68,23 +68,19 @@ def table(shown: Timeline) -> Grid:
     columns: Columns = {
         "Configuration": lambda curve: curve.title,
         "Entries": lambda curve: str(len(curve.points)),
-        "First": lambda curve: rate(curve.points[0]),
-        f"Latest ({unit}/s)": lambda curve: rate(curve.points[-1]),
+        "First": lambda curve: plus_minus(curve.points[0].rate, RATE.digits),
+        f"Latest ({unit}/s)": lambda curve: plus_minus(curve.points[-1].rate, RATE.digits),
         "Steps": lambda curve: ", ".join(f"{100 * (step.change.value - 1):+.1f} %" for step in curve.steps) or "-",
-        "Course": lambda curve: sparkline([point.rate.value for point in curve.points]),
+        "Course": lambda curve: _sparkline([point.rate.value for point in curve.points]),
     }
     return grid_of("", columns, shown.curves)
 
 
-def sparkline(values: Sequence[float]) -> str:
+def _sparkline(values: Sequence[float]) -> str:
     """The latest values as a text chart, scaled from the lowest to the highest."""
     few = values[-MOST_BARS:]
     low, width = min(few), max(few) - min(few)
     return "".join(BARS[round((len(BARS) - 1) * (value - low) / width) if width else 0] for value in few)
-
-
-def rate(point: Point) -> str:
-    return plus_minus(point.rate, RATE.digits)
 
 
 def text(shown: Timeline) -> str:
@@ -127,8 +123,13 @@ def to_json(shown: Timeline) -> bytes:
 def _curve(curve: Curve) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [
         {
-            **{"first": cut, "found": found, "change": interval_data(step.change), "range": step.range},
-            **{"before": step.before.name, "after": step.after.name, "commits": step.commits},
+            "first": cut,
+            "found": found,
+            "change": interval_data(step.change),
+            "range": step.range,
+            "before": step.before.name,
+            "after": step.after.name,
+            "commits": step.commits,
             "versions": step.versions,
         }
         for step, cut, found in zip(curve.steps, curve.levels.cuts, curve.levels.found)
@@ -139,9 +140,8 @@ def _curve(curve: Curve) -> dict[str, Any]:
 
 def to_csv(shown: Timeline) -> bytes:
     """A line for each entry of each curve."""
-    lines, stream = points(shown), io.StringIO()
-    writer = csv.DictWriter(stream, ["schema", *dict.fromkeys(name for line in lines for name in line)])
+    lines, stream = [{"schema": REPORT_SCHEMA, **line} for line in points(shown)], io.StringIO()
+    writer = csv.DictWriter(stream, list(dict.fromkeys(name for line in lines for name in line)))
     writer.writeheader()
-    for line in lines:
-        writer.writerow({name: csv_cells.cell(value) for name, value in {"schema": REPORT_SCHEMA, **line}.items()})
+    writer.writerows({name: csv_cells.cell(value) for name, value in line.items()} for line in lines)
     return stream.getvalue().encode()

@@ -91,6 +91,10 @@ def share(text: str) -> float:
     return value
 
 
+def max_regression(help: str) -> Any:
+    return option(0.05, f"{help}, as 5% or 0.05", parse=share, shown="SHARE")
+
+
 def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
     """Text -> value; a ValueError names the flag, the text and the rule."""
     kind, parse = kind_of(field), field.metadata["parse"]

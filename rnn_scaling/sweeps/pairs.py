@@ -30,9 +30,7 @@ class AbOptions:
     b: str | None = option(None, "flags of the second setting")
     repeats: int = option(5, "pairs of runs", minimum=1)
     out: str = option("results/ab", "parent folder of a and b")
-    max_regression: float = option(
-        0.05, "limit for the exit status: how much slower b may be, as 5% or 0.05", parse=flags.share, shown="SHARE"
-    )
+    max_regression: float = flags.max_regression("limit for the exit status: how much slower b may be")
 
 
 GROUPS = (AbOptions, ConductOptions, TrainerOptions)

@@ -44,39 +44,57 @@ def of_sides(
             run = good(runs.files)[0].record
             priced, count = listed.match(run), nodes(run)
             if rate and priced and priced.price_per_hour:
-                cost = rate.inverse(BILLION / 3600 * priced.price_per_hour * count)
-                of_machine = (priced.name, priced.currency, unit, priced.price_per_hour, count)
-                yield MachineCost(configuration.series, str(side.path), *of_machine, runs.num_devices, rate, cost)
+                yield MachineCost(
+                    series=configuration.series,
+                    folder=str(side.path),
+                    machine=priced.name,
+                    currency=priced.currency,
+                    unit=unit,
+                    price=priced.price_per_hour,
+                    nodes=count,
+                    devices=runs.num_devices,
+                    rate=rate,
+                    cost=rate.inverse(BILLION / 3600 * priced.price_per_hour * count),
+                )
 
 
 def statements(costs: Sequence[MachineCost]) -> list[Statement]:
     """The answer for the fastest series that all machines ran, and in how many others the cheapest machine differs."""
     names = {cost.folder: cost.machine for cost in costs}
-    of_series: dict[str, list[MachineCost]] = {}
+    by_series: dict[str, list[MachineCost]] = {}
     for cost in costs:
         name = f"{cost.machine} ({cost.folder})" if [*names.values()].count(cost.machine) > 1 else cost.machine
-        of_series.setdefault(cost.series, []).append(dataclasses.replace(cost, machine=name))
-    whole = [members for members in of_series.values() if len(members) == len(names) > 1]
-    if not whole:
+        by_series.setdefault(cost.series, []).append(dataclasses.replace(cost, machine=name))
+    complete = [members for members in by_series.values() if len(members) == len(names) > 1]
+    if not complete:
         return []
-    shown = max(whole, key=lambda members: max(cost.rate.value for cost in members))
-    made = [Statement("machines-series", shown[0].series, {"series": len(whole)})] if len(whole) > 1 else []
+    shown = max(complete, key=lambda members: max(cost.rate.value for cost in members))
+    made = [Statement("machines-series", shown[0].series, {"series": len(complete)})] if len(complete) > 1 else []
     if any(cost.rate.ends is None for cost in shown):
         return [*made, Statement("machines-without-interval")]
-    cheapest = [min(members, key=lambda cost: cost.cost.value).folder for members in whole]
-    if others := len(whole) - cheapest.count(cheapest[whole.index(shown)]):
-        made.append(Statement("machines-series-differ", values={"others": others, "series": len(whole)}))
-    first, second, tied = _ranked(shown, lambda cost: cost.cost.inverse())
+    cheapest = [min(members, key=lambda cost: cost.cost.value).folder for members in complete]
+    if differing := len(complete) - cheapest.count(cheapest[complete.index(shown)]):
+        made.append(Statement("machines-series-differ", values={"others": differing, "series": len(complete)}))
+    return [*made, *_cheapest(shown), _fastest(shown)]
+
+
+def _cheapest(costs: Sequence[MachineCost]) -> list[Statement]:
+    """The cheapest machine, and the price at which the second-best costs the same."""
+    first, second, tied = _ranked(costs, lambda cost: cost.cost.inverse())
     money = {"currency": first.currency, "second": second.machine, "unit": first.unit, "tied": tied}
     values = {**money, "cost": interval_values(first.cost), "second_cost": interval_values(second.cost)}
-    made.append(Statement(f"machines-cheapest{'-unclear' * bool(tied)}", first.machine, values))
-    if not tied:
-        price = ratio(first.rate, second.rate).scaled(second.price * second.nodes / first.nodes)
-        made.append(Statement("machines-break-even", first.machine, {**money, "price": interval_values(price)}))
-    first, second, tied = _ranked(shown, lambda cost: cost.rate)
+    if tied:
+        return [Statement("machines-cheapest-unclear", first.machine, values)]
+    price = ratio(first.rate, second.rate).scaled(second.price * second.nodes / first.nodes)
+    break_even = Statement("machines-break-even", first.machine, {**money, "price": interval_values(price)})
+    return [Statement("machines-cheapest", first.machine, values), break_even]
+
+
+def _fastest(costs: Sequence[MachineCost]) -> Statement:
+    first, second, tied = _ranked(costs, lambda cost: cost.rate)
     speed = {"rate": interval_values(first.rate), "ratio": interval_values(ratio(first.rate, second.rate))}
     values = {**speed, "second": second.machine, "unit": first.unit, "tied": tied}
-    return [*made, Statement(f"machines-fastest{'-unclear' * bool(tied)}", first.machine, values)]
+    return Statement("machines-fastest-unclear" if tied else "machines-fastest", first.machine, values)
 
 
 def _ranked(

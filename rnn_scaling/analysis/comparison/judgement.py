@@ -66,21 +66,21 @@ class MachineRatio:
     reason: str  # why it is unknown
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     before: str
     after: str
     runs: tuple[int, int]  # records read on each side
     metric: Metric
-    paired: bool
-    two_sittings: bool  # one side ran after the other
+    paired: bool = False
+    two_sittings: bool = False  # one side ran after the other
     max_regression: float
-    changes: tuple[Change, ...]
+    changes: tuple[Change, ...] = ()
     results: tuple[Result, ...]
-    found: tuple[LabelledDifference, ...]  # a key of the JSON, as all these names are
-    accepted: tuple[str, ...]  # differences that were forced
-    within: tuple[tuple[str, tuple[Difference, ...]], ...]
-    only_after: tuple[str, ...]
+    found: tuple[LabelledDifference, ...] = ()  # a key of the JSON, as all these names are
+    accepted: tuple[str, ...] = ()  # differences that were forced
+    within: tuple[tuple[str, tuple[Difference, ...]], ...] = ()
+    only_after: tuple[str, ...] = ()
     exit_status: int
     only_before: tuple[str, ...] = ()  # series that only the first of these ran
     machines: tuple[str, str] | None = None  # their names, where machines are compared

@@ -28,7 +28,7 @@ LEAST_CHANGE = 0.01  # a share; a smaller change is not stated
 @dataclasses.dataclass(frozen=True)
 class StepTimeChange:
     percentile: int
-    ratio: Interval | None = None  # after / before; None: a run has too few batches
+    ratio: Interval | None = None  # after / before; None if a run has too few batches
     p_adjusted: float | None = None  # p-value after Holm's correction over all configurations and percentiles
 
     @property
@@ -54,7 +54,7 @@ def of_configuration(configuration: Configuration, paired: bool, drifting: bool)
     if paired:
         numbered = [{matching.repeat(file.name): file for file in side} for side in sides]
         both = sorted(numbered[0].keys() & numbered[1].keys())
-        sides = [[side[n] for n in both] for side in numbered]
+        sides = [[side[number] for number in both] for side in numbered]
     elif drifting:
         sides = [sorted(side, key=lambda file: file.record.environment.started or "") for side in sides]
     seconds = [[np.asarray(step_times(file.record), float) for file in side] for side in sides]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.comparison import matching
 from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters
 from rnn_scaling.analysis.history.steps import Levels, levels
@@ -42,7 +41,7 @@ class Step:
     change: Interval  # the rate after / before
     before: Entry
     after: Entry
-    commits: int | None  # in the range; None: the repository lacks one of its ends
+    commits: int | None  # in the range; None if the repository lacks one of its ends
     versions: Mapping[str, tuple[str, str]]  # package -> (before, after), if they differ
 
     @property
@@ -105,7 +104,8 @@ def timeline(entries: Sequence[Entry]) -> Timeline:
     groups: dict[tuple, list[tuple[int, Configuration]]] = {}
     for place, entry in enumerate(in_order):
         for configuration in entry.configurations:
-            key, host = (_key(configuration), tuple(sorted(configuration.facts.items()))), entry.machine
+            record = RunRecord("ok", None, dict(configuration.options), unit=configuration.unit)
+            key, host = (matching.key_of(record), tuple(sorted(configuration.facts.items()))), entry.machine
             groups.setdefault((key, host.name, (host.cpu, host.cores, host.gpus)), []).append((place, configuration))
     labels = dict(zip(groups, matching.labels_of([key for (key, _), _, _ in groups])))
     names = list(dict.fromkeys(machine for _, machine, _ in groups))
@@ -132,10 +132,6 @@ def ordered(entries: Sequence[Entry]) -> list[Entry]:
         return *dates.get(entry.commit.hash, (entry.commit.date or measured, -1)), measured
 
     return sorted(entries, key=when)
-
-
-def _key(configuration: Configuration) -> rows.Key:
-    return matching.key_of(RunRecord("ok", None, dict(configuration.options), unit=configuration.unit))
 
 
 def _curve(

@@ -132,14 +132,9 @@ def _is_copy(a: RunRecord, b: RunRecord) -> bool:
     return len(a.batches.seconds) > 1 and a.batches == b.batches and a.config == b.config
 
 
-def subfolders_with_records(folder: Path) -> list[Path]:
-    """Folders one level down that hold run records."""
-    inside = (path for path in folder.iterdir() if path.is_dir())
-    return sorted(path for path in inside if any(starts_as(file, rb"run/") for file in path.glob("*.json")))
-
-
 def elsewhere(folder: Path) -> str:
     """The end of an error about a folder without runs: subfolders that have some; "" if there are none."""
-    inside = subfolders_with_records(folder)
+    folders = sorted(path for path in folder.iterdir() if path.is_dir())
+    inside = [path for path in folders if any(starts_as(file, rb"run/") for file in path.glob("*.json"))]
     more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
-    return f"; there are some in {', '.join(map(str, inside[:MOST_NAMED]))}{more}" if inside else ""
+    return f"; there are some in {', '.join(map(str, inside[:MOST_NAMED]))}{more}: name one" if inside else ""

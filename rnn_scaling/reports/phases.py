@@ -80,14 +80,12 @@ def _read_folder(path: Path) -> tuple[list[TracedRun], list[str]]:
     if files.runs and not runs:
         problems.append(f"{path}: none of the {len(files.runs)} runs was traced; {_remedy()}")
     elif not files.runs and not problems:
-        subfolders = folder.subfolders_with_records(path)
-        hint = f"; there are some in {', '.join(map(str, subfolders[:5]))}: name these" if subfolders else ""
-        problems.append(f"{path}: {files.nothing}{hint}")
+        problems.append(f"{path}: {files.nothing}{folder.elsewhere(path)}")
     return runs, problems
 
 
 def text(runs: Sequence[TracedRun], step: int | None) -> str:
-    """The tables of the runs, and a step of each traced run, by its number; None: the one of middle length."""
+    """The tables of the runs, and one step of each traced run: number `step`, or the one of middle length."""
     sections = [section for run in runs for section in _run_sections(run, step)]
     series = _series(runs)
     started = [start_up.section(rows, f"{title}: start-up") for title, rows in zip(titles(series), series)]
@@ -133,7 +131,7 @@ def as_json(runs: Sequence[TracedRun]) -> str:
         documents.append({"file": str(run.path), "title": run.title, **traced, **cluster.as_json(run.record)})
     series = _series(runs)
     numbers = [(title, start_up.as_json(rows)) for title, rows in zip(titles(series), series)]
-    started = [{"title": title, **of_series} for title, of_series in numbers if of_series]
+    started = [{"title": title, **fields} for title, fields in numbers if fields]
     whole = {"schema": SCHEMA, "runs": documents, **({"series": started} if started else {})}
     return input_files.json_text(whole)
 

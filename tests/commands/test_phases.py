@@ -271,7 +271,7 @@ def test_a_folder_of_log_folders_leads_to_them(tmp_path, capsys):
     write(traced(*THREE), tmp_path / "logs" / "a" / "run.json")
     (tmp_path / "logs" / "links").mkdir()
     (tmp_path / "logs" / "links" / "links.json").write_text('{\n "schema": "rnn_scaling.links/1"}')  # no run
-    assert f"there are some in {tmp_path}/logs/a: name these" in told(capsys, tmp_path / "logs")[2]
+    assert f"there are some in {tmp_path}/logs/a: name one" in told(capsys, tmp_path / "logs")[2]
 
 
 def test_the_page_of_the_documentation_shows_what_its_command_prints(capsys, monkeypatch):

@@ -48,10 +48,9 @@ def differing(clocks: Clocks) -> list[ClockCaution]:
             clusters = _clusters([(value, _index(devices[i], i)) for i, value in values.items() if value])
             if len(clusters) < 2:
                 continue
-            lowest = clusters[0][0]
-            of_others = [f"{_gpus(of)} {verb} {x:g} {unit} ({x / lowest - 1:+.1%})" for x, of in clusters[1:]]
-            of_lowest = f"{_gpus(clusters[0][1])} ({name}) {verb} a {title} of {lowest:g} {unit}"
-            text = f"{of_lowest}, {', '.join(of_others)}: {REMEDY}"
+            (lowest, lowest_gpus), *higher = clusters
+            texts = [f"{_gpus(gpus)} {verb} {value:g} {unit} ({value / lowest - 1:+.1%})" for value, gpus in higher]
+            text = f"{_gpus(lowest_gpus)} ({name}) {verb} a {title} of {lowest:g} {unit}, {', '.join(texts)}: {REMEDY}"
             unlike.append(ClockCaution((name, title, tuple(indices for _, indices in clusters)), text))
     return unlike
 
@@ -91,7 +90,7 @@ def _index(device: ClockedDevice, i: int) -> int:
 def _under_load(clocks: Clocks, i: int) -> list[ClockReading]:
     """Samples of device `i` while it was not idle, maybe none: what its clocks do then means nothing."""
     readings = [sample.devices[i] for sample in clocks.samples]
-    return [each for each in readings if not (each.reasons or 0) & throttling.IDLE and each.utilisation != 0]
+    return [read for read in readings if not (read.reasons or 0) & throttling.IDLE and read.utilisation != 0]
 
 
 def _median(clocks: Clocks, i: int, field: str) -> float | None:

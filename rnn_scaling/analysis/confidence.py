@@ -179,8 +179,8 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     deviation = math.sqrt(math.fsum(deviation**2 * count for deviation, count in zip(deviations, degrees)) / free)
     spread = max(max(rates) / min(rates) for rates in groups)
     common = Scatter(deviation, free, POOLED if len(groups) > 1 else "", spread=spread)
-    larger = [of_row > deviation * (1 + 1e-9) for of_row in deviations]  # beyond rounding, which a single group has too
-    return [Scatter(own, free, POOLED, common, spread) if above else common for own, above in zip(deviations, larger)]
+    limit = deviation * (1 + 1e-9)  # beyond rounding, which a single group has too
+    return [Scatter(value, free, POOLED, common, spread) if value > limit else common for value in deviations]
 
 
 def drifting_scatter(rates: Sequence[float]) -> Scatter | None:

@@ -56,11 +56,10 @@ class Rows(Sequence[Row]):
 
     def _titles(self) -> list[str]:
         """The title of each row's series, as in the report of its machine."""
-        of_machines: dict[str, list[Row]] = {}
+        rows_of: dict[str, list[Row]] = {}
         for machine, row in zip(self.machines, self.rows):
-            of_machines.setdefault(machine, []).append(row)
-        several = map(by_series, of_machines.values())
-        titled = [pair for series in several for pair in zip(series, titles(series))]
+            rows_of.setdefault(machine, []).append(row)
+        titled = [pair for series in map(by_series, rows_of.values()) for pair in zip(series, titles(series))]
         names = {id(row): title for members, title in titled for row in members}
         return [names[id(row)] for row in self.rows]
 
@@ -68,7 +67,7 @@ class Rows(Sequence[Row]):
         """A flat mapping a row: machine, differing facts, options, unit, runs, and metrics with their ends."""
         facts, options = told_facts([[row] for row in self.rows]), told_options(self.rows)
         rows = zip(self.machines, facts, self.rows)
-        return [{"machine": machine, **dict(of_row), **_record(row, options)} for machine, of_row, row in rows]
+        return [{"machine": machine, **dict(known), **_record(row, options)} for machine, known, row in rows]
 
     def to_pandas(self) -> pandas.DataFrame:
         """The same as a data frame, if pandas is installed."""
@@ -82,7 +81,9 @@ def _cells(machine: str, title: str, row: Row) -> list[str]:
     rate, efficiency = row.rate, row.metric(EFFICIENCY)
     ends = rate.ends if rate else None
     return [
-        *(machine, title, str(row.num_devices)),
+        machine,
+        title,
+        str(row.num_devices),
         f"{three_digits(rate.value)} {row.unit}/s" if rate else "n/a",
         " to ".join(map(three_digits, ends)) if ends else "n/a",
         f"{100 * efficiency.value:.1f} %" if efficiency else "n/a",

@@ -118,7 +118,8 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
 
     Without a target it is the highest of LEVELS that every run reaches; None where no run counted right predictions.
     """
-    rows = [row for row in rows if row.good and _is_one_model(row) and all(run.batches.items for run in row.good)]
+    rows = [row for row in rows if row.good and all(run.batches.items for run in row.good)]
+    rows = [row for row in rows if row.num_devices == 1 or registry.trains_one_model(row.config["variable_update"])]
     if target is None:
         rows = [row for row in rows if all(run.batches.correct for run in row.good)]
     if not rows:
@@ -131,10 +132,6 @@ def time_to_target(rows: Sequence[Row], target: Target | None) -> Learning | Non
         target = next((level for level in levels if all(items_to(curve, level) for curve in drawn)), levels[-1])
     learned = tuple(_learned(row, of_row, target) for row, of_row in zip(rows, curves))
     return Learning(target, learned, windows)
-
-
-def _is_one_model(row: Row) -> bool:
-    return row.num_devices == 1 or registry.trains_one_model(row.config["variable_update"])
 
 
 def _windows(rows: Sequence[Row]) -> dict[str, float]:

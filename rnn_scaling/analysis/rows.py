@@ -57,7 +57,7 @@ class Row:
     scatter: Scatter | None = None  # of processes, where its rate shares that with other rows; None: its own
     fixed_total: int | None = None  # samples a step of all devices, where rows of another trainer share it
     facts: separation.Facts = ()  # what tells its runs from others of the same options, which are no repeats of them
-    priced: PricedMachine | None = None  # the machine of its runs in machines.toml; None: unknown
+    priced: PricedMachine | None = None  # the machine of its runs in machines.toml; None if unknown
 
     @property
     def baseline(self) -> Row | None:

@@ -85,8 +85,8 @@ def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
                 found.append(Fault(tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)))
             elif len(rows) > 1:  # two faults that share a baseline
                 parts += [[i for i in broken if i.row == row] for row in sorted(rows)]
-    relations = [fault.broken[0].relation for fault in found]
-    return [f for f, r in zip(found, relations) if f.bits >= LEAST or r.is_sum or not r.is_generic]
+    judged = [(fault, fault.broken[0].relation) for fault in found]
+    return [fault for fault, rule in judged if fault.bits >= LEAST or rule.is_sum or not rule.is_generic]
 
 
 def _of_pattern(reading: Reading) -> Fault:

@@ -113,7 +113,7 @@ class Board:
     def __init__(
         self, total: int, layout: str, *, enabled: bool = True, stream: TextIO | None = None, **options: Any
     ) -> None:
-        """total: of what the bar counts; 0: not known, and there is none. stream: sys.stderr when not given."""
+        """`total` is what the bar counts to; with 0 there is no bar. `stream` is sys.stderr by default."""
         self._stream, self._enabled, self._bar = stream or sys.stderr, enabled, None
         if enabled and total and self._stream.isatty():
             with contextlib.suppress(ImportError):  # an environment of another framework has none

@@ -46,6 +46,9 @@ def _table(rows: Sequence[ScalingRow]) -> tables.Table:
 
 def as_table(faults: Sequence[Finding], comparisons: int) -> Table:
     """The findings as a table; its title says how much was compared."""
-    places = [(fault, place) for fault in faults for place in fault.places]
-    rows = tuple((f"{f.source}:{p.line}", f.strength, p.row, p.column, p.printed, f.relation) for f, p in places)
-    return Table(f"Findings of the audit: {len(faults)} in {comparisons} comparisons", COLUMNS, rows)
+    rows = []
+    for fault in faults:
+        for cell in fault.places:
+            where = f"{fault.source}:{cell.line}"
+            rows.append((where, fault.strength, cell.row, cell.column, cell.printed, fault.relation))
+    return Table(f"Findings of the audit: {len(faults)} in {comparisons} comparisons", COLUMNS, tuple(rows))

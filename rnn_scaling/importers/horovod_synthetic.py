@@ -71,7 +71,8 @@ class _HorovodReader(RankReader[_HorovodStream]):
         elif match := _ITER.fullmatch(text):
             stream = self._stream(rank)
             rate = positive(match[2], "img/sec of an iteration")
-            stream.rates += [rate] if len(stream.rates) < MAX_ROWS else []
+            if len(stream.rates) < MAX_ROWS:
+                stream.rates.append(rate)
             stream.is_on_cpus |= match[3] == "CPU"
             stream.line = line
         elif match := _EACH.fullmatch(text):

@@ -34,7 +34,7 @@ def read(path: Path, terms: Terms) -> LogReading:
                     return _of_bar(path, name, terms)
                 return _reading(registry.load(registry.IMPORTERS, name).parse(read_lines(path), str(path)))
             except ValueError as e:
-                failures.append(f"as {name}: {_reason(e)}")
+                failures.append(f"as {name}: {e.reason if isinstance(e, LogError) else e}")
         if regex:
             return pattern.read(read_lines(path), regex, terms)
     except LogError as e:  # no text, or none at all
@@ -159,7 +159,3 @@ def _batch_size(row: ScalingRow) -> int | None:
 
 def _whole(cell: Cell | None) -> int | None:
     return int(cell.value) if cell and cell.value.is_integer() and cell.value >= 1 else None
-
-
-def _reason(error: ValueError) -> str:
-    return error.reason if isinstance(error, LogError) else str(error)

@@ -51,7 +51,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     if title and not is_open and (not matrices or not matrices[-1].title.startswith(title)):
         problems.add(last, f"the file ends before the numbers of {title}")
     tables = [Table("GPUs", ("Device", "Name", "PCI domain:bus:device"), tuple(devices))]
-    tables += [_table(matrix) for matrix in matrices]
+    for matrix in matrices:
+        tables.append(Table(matrix.title, ("From \\ to", *map(str, matrix.devices)), tuple(matrix.rows)))
     if not any(matrix.rows for matrix in matrices):
         tables = []
     remarks = [sentence for matrix in matrices for sentence in _slow_links(matrix, source)]
@@ -79,10 +80,6 @@ def _add_row(matrix: _Matrix, name: str, words: list[str], line: int, problems: 
         problems.add(line, f"{matrix.title}: row {name}: {e}; left out", "bad number")
         return
     matrix.rows.append((int(name), *(int(value) if is_connectivity else value for value in values)))
-
-
-def _table(matrix: _Matrix) -> Table:
-    return Table(matrix.title, ("From \\ to", *(str(device) for device in matrix.devices)), tuple(matrix.rows))
 
 
 def _notes(matrices: list[_Matrix]) -> list[str]:

@@ -37,7 +37,7 @@ class ScalingRow:
     source: str  # file or stream, as the user named it
     line: int  # from 1; 0 where lines mean nothing
     series: str = ""  # what comparable points share (machine, model, mode, ...); "" if there is only one series
-    base: str | None = None  # what a run on one device must share to be its baseline; None: `series`
+    base: str | None = None  # what a run on one device must share to be its baseline; `series` if None
     devices: int | None = None  # devices, workers or GPUs together
     batch_size: Cell | None = None  # samples of a device and step
     global_batch_size: Cell | None = None  # of all

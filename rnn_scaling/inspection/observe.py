@@ -77,7 +77,9 @@ def _of_towers(trace: xplane.XplaneTrace, num_towers: int) -> xplane.XplaneTrace
     """The trace with what runs here for towers of other processes, whose kernels run elsewhere, as everybody's."""
     steps = []
     for step in trace.steps:
-        kernels = [k if k.tower is None or k.tower < num_towers else k._replace(tower=None) for k in step.kernels]
+        kernels = [
+            kernel._replace(tower=None) if (kernel.tower or 0) >= num_towers else kernel for kernel in step.kernels
+        ]
         steps.append(dataclasses.replace(step, kernels=kernels))
     return trace._replace(steps=steps)
 

@@ -92,8 +92,9 @@ def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def _by_kind(counted: Collection[Any]) -> dict[str, dict[str, int]]:
-    devices = Counter(each.device for each in counted)
-    return {"by_type": descending(Counter(each.type for each in counted)), "by_device": dict(sorted(devices.items()))}
+    types, devices = Counter(node.type for node in counted), Counter(node.device for node in counted)
+    descending = sorted(types.items(), key=lambda item: (-item[1], item[0]))
+    return {"by_type": dict(descending), "by_device": dict(sorted(devices.items()))}
 
 
 def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
@@ -126,8 +127,3 @@ def owners(counts: Mapping[Owner, Any], unit: str) -> list[dict[str, Any]]:
     """[{tower, phase, <unit>}] in order; what the towers share comes last."""
     order = sorted(counts, key=lambda who: (who.tower is None, who.tower or 0, who.phase))
     return [{"tower": who.tower, "phase": who.phase, unit: counts[who]} for who in order]
-
-
-def descending(counts: Mapping[str, int]) -> dict[str, int]:
-    """The counts, largest first, then by name."""
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

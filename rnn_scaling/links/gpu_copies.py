@@ -93,8 +93,8 @@ def measure(
 ) -> list[Series]:
     """Times of `links` over `sizes` (bytes, increasing), and whether bytes arrive unchanged.
 
-    origin: the GPU whose links with the others are meant; None: the links with the host. Raises DeviceError if CUDA
-    fails; everything that was allocated is freed.
+    `origin` is the GPU whose links to the others are measured; if None, the links to the host are. Raises DeviceError
+    if CUDA fails, after it has freed all memory.
     """
     with contextlib.ExitStack() as stack:
         buffers = Buffers(cuda, devices, max(sizes), stack)

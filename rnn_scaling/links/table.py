@@ -37,7 +37,7 @@ class Measurements:
     def errors(self) -> list[str]:
         """What failed or is wrong, a line each."""
         errors = [f"{series.name}: {series.error}" for series in self.series if series.error]
-        wrong = [(each.name, point) for each in self.all_reduces for point in each.points if point.wrong]
+        wrong = [(series.name, point) for series in self.all_reduces for point in series.points if point.wrong]
         return errors + [f"{name}: {at.wrong} wrong elements at {size_text(at.num_bytes)}" for name, at in wrong]
 
 
@@ -118,8 +118,10 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
     sizes = sorted({size for series in shown for size in series.sizes})
     points = [{point.num_bytes: point for point in series.points} for series in shown]
     times = [[size_text(size), *(_us(by_size.get(size)) for by_size in points)] for size in sizes]
-    columns = list(zip(shown, points))
-    rates = [[size_text(size), *(_rate(one, by_size.get(size), False) for one, by_size in columns)] for size in sizes]
+    rates = []
+    for size in sizes:
+        cells = [_rate(series, by_size.get(size), False) for series, by_size in zip(shown, points)]
+        rates.append([size_text(size), *cells])
     parts = [
         "Time of one all-reduce of float32, us (median)\n",
         markdown_table(head, times),

@@ -55,7 +55,7 @@ def place(environment: Mapping[str, Any], device_type: str, onednn: bool, cores:
 def of_run(
     environment: Mapping[str, Any], resolved: Mapping[str, Any], cores_per_device: int, dtype: str
 ) -> float | None:
-    """FLOP/s that the devices of a run reach together; None: not measured on this machine, or no devices yet."""
+    """FLOP/s that the devices of a run reach together; None if they are not measured, or not known yet."""
     if "devices" not in resolved:
         return None
     on_cpus = resolved["device_type"] == "CPU"

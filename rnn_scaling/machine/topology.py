@@ -37,9 +37,11 @@ def read() -> Topology | None:
 
 def groups(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Level -> the GPUs (nvidia-smi's indices) that hang together by links of it or nearer, near levels first."""
-    found = {level: connected(topology.links, level) for level in levels(topology.links)}
-    devices = topology.devices
-    return {level: tuple(tuple(devices[i] for i in group) for group in of_level) for level, of_level in found.items()}
+    found = {}
+    for level in levels(topology.links):
+        places = connected(topology.links, level)
+        found[level] = tuple(tuple(topology.devices[i] for i in group) for group in places)
+    return found
 
 
 def best_subsets(topology: Topology, count: int) -> Best:

@@ -243,7 +243,10 @@ def _mapping(inner: Decode, expected: str) -> Decode:
 def _part(kind: type[Part], expected: str) -> Decode:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = [field for field in dataclasses.fields(kind) if field.name not in ("further", "missing")]
-    plan = [(f.name, f.metadata.get("key", f.name), f.metadata.get("older"), _decoder(hints[f.name])) for f in fields]
+    plan = []
+    for field in fields:
+        key, older = field.metadata.get("key", field.name), field.metadata.get("older")
+        plan.append((field.name, key, older, _decoder(hints[field.name])))
     required = {field.name: _words(hints[field.name]) for field in fields if _is_required(field)}
     names = frozenset(key for _, key, _, _ in plan)
     known = names | {older for _, _, older, _ in plan if older}

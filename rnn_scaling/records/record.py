@@ -66,7 +66,7 @@ class RunRecord:
     flops_per_item: Length | None = None  # of forward and backward; None: not known
     workers: Workers | None = None  # None: a run of one process
     certificate: Certificate | None = None  # None: not compared with serial training
-    energy: Energy | None = None  # of this process's machine; None: no counters
+    energy: Energy | None = None  # of this process's machine; None without counters
     log_format: Name | None = None  # of the log that its numbers were read from; None: it timed its steps itself
     # By what share of itself its rate may be off for the digits that the log printed, or by log_clock.
     log_rounding: Fraction | None = None

@@ -135,7 +135,7 @@ def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
 def render_markdown(reports: Sequence[FileReport]) -> str:
     head = ["Where", "Strength", "Finding"]
     findings = [finding for report in reports for finding in report.findings]
-    rows = [[_where(each), each.strength, wording.sentences(statements(each))] for each in findings]
+    rows = [[_where(found), found.strength, wording.sentences(statements(found))] for found in findings]
     return "\n".join([markdown_table(head, rows, padded=False), *(f"- {_summary(report)}" for report in reports)])
 
 

@@ -45,6 +45,7 @@ def is_wrong(series: SeriesSummary) -> bool:
 
 def alarms(summary: Summary) -> list[Statement]:
     """That a mode trains wrong, before everything else; empty where none does."""
-    found = [(f"{of.title}, on {row.devices}", of_row(row.row)) for of in summary.series for row in of.rows]
-    wrong = [f"{where} ({said.sentence.rstrip('.')})" for where, said in found if said and not said.holds]
+    rows = [(f"{series.title}, on {row.devices}", row.row) for series in summary.series for row in series.rows]
+    found = [(title, of_row(row)) for title, row in rows]
+    wrong = [f"{title} ({result.sentence.rstrip('.')})" for title, result in found if result and not result.holds]
     return [Statement("trains-wrong", values={"names": wrong})] if wrong else []

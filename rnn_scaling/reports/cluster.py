@@ -158,7 +158,7 @@ def phases_grid(run: RunRecord) -> Grid:
     slowest_first = sorted(ranks, key=lambda rank: -(rank[1].start + rank[1].cluster + rank[1].build))
     names = [name for name in PHASES if name != "cluster" or run.workers]
     folded = _folded(ranks, slowest_first)
-    lines = [[f"{of.rank} ({of.role}){remark}", *_seconds(phases, names)] for (of, phases), remark in folded]
+    lines = [[f"{rank.rank} ({rank.role}){remark}", *_seconds(phases, names)] for (rank, phases), remark in folded]
     lines.append(["the run", *_seconds(run.phases, names)])
     head = ["Rank" if ranks else "Seconds", *(f"{PHASES[name]} (s)" for name in names), "Total (s)"]
     return Grid("Seconds of the run", head, lines)
@@ -168,8 +168,8 @@ def as_json(run: RunRecord) -> dict[str, Any]:
     """Phases of the run and of its ranks in seconds, and which ranks are late."""
     ranks = run.workers.ranks if run.workers else ()
     timed = [(rank, _phases_data(rank.phases)) for rank in ranks if rank.phases]
-    of_ranks = [{"rank": rank.rank, "role": rank.role, "phases_s": phases} for rank, phases in timed]
-    return {"phases_s": _phases_data(run.phases), "ranks": of_ranks, "late": _late_data(run)}
+    fields = [{"rank": rank.rank, "role": rank.role, "phases_s": phases} for rank, phases in timed]
+    return {"phases_s": _phases_data(run.phases), "ranks": fields, "late": _late_data(run)}
 
 
 def _phases_data(phases: Phases) -> dict[str, float]:

@@ -112,14 +112,14 @@ def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:
 
 def _cost(summary: Summary, series: Sequence[SeriesSummary]) -> list[Statement]:
     """The lowest cost, if the machines have prices; among series that train one model, if there are any."""
-    of_one = [member for member in series if registry.trains_one_model(member.mode)] or series
-    rows = [row.row for member in of_one if not member.num_diverged for row in member.rows]
+    candidates = [member for member in series if registry.trains_one_model(member.mode)] or series
+    rows = [row.row for member in candidates if not member.num_diverged for row in member.rows]
     costs = [(cost, row, row.priced) for row in rows if (cost := row.metric(COST)) and row.priced]
-    for cost, row, priced in sorted(costs, key=lambda item: item[0].value)[:1]:
-        values = {"cost": interval_values(cost), "currency": priced.currency, "machine": priced.name}
-        title = summary.row_titles[row]
-        return [Statement("lowest-cost", title, {**values, "unit": row.unit, "devices": row.devices})]
-    return []
+    if not costs:
+        return []
+    cost, row, priced = min(costs, key=lambda item: item[0].value)
+    values = {"cost": interval_values(cost), "currency": priced.currency, "machine": priced.name}
+    return [Statement("lowest-cost", summary.row_titles[row], {**values, "unit": row.unit, "devices": row.devices})]
 
 
 def _unranked(series: Sequence[SeriesSummary]) -> list[Statement]:

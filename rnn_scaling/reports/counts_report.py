@@ -39,7 +39,8 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
             placed.setdefault(work_key(full_config(run)), (label, run))
     widest = max(placed.values(), key=lambda labelled: labelled[1].config["num_devices"])
     tell(markdown([*sections(inspection), placement_table.section(*widest, variables=False)], level=3))
-    details = [*sections(inspection, is_full=True), *(placement_table.section(*one) for one in placed.values())]
+    placements = [placement_table.section(*labelled) for labelled in placed.values()]
+    details = [*sections(inspection, is_full=True), *placements]
     try:
         write_text(f"# Operators and kernels of a step\n\n{markdown(details)}", out / "inspect.md")
         write_text(input_files.json_text(content(inspection)), out / "inspect.json")
@@ -61,7 +62,7 @@ def content(inspection: Inspection) -> dict[str, Any]:
     groups = []
     for group in inspection.groups:
         why = [statement.data() for statement in reasons(group)]
-        groups.append({"title": group.title, "counts": [_counts_data(each) for each in group.counts], "why": why})
+        groups.append({"title": group.title, "counts": [*map(_counts_data, group.counts)], "why": why})
     lines = [dataclasses.asdict(line) for line in growth.lines(inspection.groups)]
     others = {part: list(getattr(inspection, part)) for part in ("differences", "varying", "left_out")}
     return {"schema": SCHEMA, "groups": groups, "growth": lines, **others}

@@ -138,9 +138,10 @@ def _far_links(matrix: str, indices: tuple[str, ...]) -> Mapping[str, str] | Non
 def facts_of(record: RunRecord) -> dict[str, Any]:
     """What a record tells of its machine, its software and its processes; None or "" where it does not."""
     env, resolved = record.environment, record.resolved
+    gpus = [gpu.get("name", "unknown") for gpu in env.gpus]
     clocks = {f"{gpu.get('clocks.sm', '?')}, {gpu.get('clocks.mem', '?')}" for gpu in env.gpus_after}
     named = {
-        "GPUs": _counted([gpu.get("name", "unknown") for gpu in env.gpus]),
+        "GPUs": ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus)),
         "GPU driver": ", ".join(sorted({gpu.get("driver_version", "") for gpu in env.gpus})),
         "GPU clocks (SM, memory)": "; ".join(sorted(clocks)),
         "CPU": env.cpu,
@@ -205,7 +206,3 @@ def _sampled_clocks(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
 def _throttled(gpu: Mapping[str, str]) -> bool:
     """Any reason but idling."""
     return bool((throttling.parse(gpu.get(throttling.FIELD, "0")) or 0) & ~throttling.IDLE)
-
-
-def _counted(names: Sequence[str]) -> str:
-    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))

@@ -33,7 +33,8 @@ def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
         conditions_ = conditions(series, count, first if about else None)
         made = [Statement("fastest", first.title, values), *common, *about]
         return [*made, *_elsewhere(ordered, count, first), *conditions_]
-    slowed = [each for each in rivals if is_above(best, _rate(each, count), len(series)) and not _lost(each.at(count))]
+    below = [member for member in rivals if is_above(best, _rate(member, count), len(series))]
+    slowed = [member for member in below if not _lost(member.at(count))]
     all_slowed = len(slowed) == len(rivals)
     tied = [first, *(member for member in rivals if member not in slowed or all_slowed)]
     made = [Statement("fastest-unclear", values={**values, "tied": _rated(tied, count)}), *common]
@@ -55,7 +56,8 @@ def _elsewhere(series: Sequence[SeriesSummary], count: int, named: SeriesSummary
 
 
 def _rated(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
-    return [{"name": each.title, "rate": interval_values(_rate(each, count)), "unit": each.unit} for each in series]
+    rates = [interval_values(_rate(member, count)) for member in series]
+    return [{"name": member.title, "rate": rate, "unit": member.unit} for member, rate in zip(series, rates)]
 
 
 def _is_slower(series: SeriesSummary, count: int, best: Interval, among: int) -> bool:

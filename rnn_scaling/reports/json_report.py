@@ -116,5 +116,6 @@ def _steady(run: RunSteady) -> dict[str, Any]:
     fields = ("kind", "start", "rate_default", "rate_steady", "move", "text")
     found = {name: getattr(run.state, name) for name in fields}
     alone = Measured((run.record,), 0, None, None)
-    times = {metric.name: (value := metric.compute(alone)) and rounded(value.value) for metric in STEP_TIMES}
+    values = {metric.name: metric.compute(alone) for metric in STEP_TIMES}
+    times = {name: value and rounded(value.value) for name, value in values.items()}
     return {"file": run.file, "warmup": run.record.batches.warmup, **found, **times}

@@ -86,7 +86,9 @@ def copies_grid(graph: Graph) -> Grid:
 
 def _slices_grid(slicing: Slicing) -> Grid:
     """A line for each direction: bytes of the global batch that move in a step, as predicted and as counted."""
-    lines = [[short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)] for m in slicing.moves]
+    lines = [
+        [short(move.source), short(move.target), _exact(move.predicted), _exact(move.counted)] for move in slicing.moves
+    ]
     return Grid("Bytes of the batch sent in a step", ["From", "to", "predicted", "in the graph"], lines)
 
 

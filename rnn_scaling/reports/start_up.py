@@ -88,8 +88,8 @@ def _against(row: Row, base: Row, seconds: Callable[[RunRecord], float]) -> Inte
     """The items over these seconds of a row against those of its baseline."""
     if row.num_devices == 1:
         return Interval(1.0, 1.0, 1.0, "by definition", 0.0, float("inf"), ())
-    rates = [(each, [sum(record.batches.items) / seconds(record) for record in each.good]) for each in (row, base)]
-    return ratio(*(over_processes(values).printed(each.rounding) for each, values in rates))
+    rates = [[sum(record.batches.items) / seconds(record) for record in side.good] for side in (row, base)]
+    return ratio(*(over_processes(values).printed(side.rounding) for side, values in zip((row, base), rates)))
 
 
 def section(rows: Sequence[Row], title: str) -> Section | None:

@@ -154,8 +154,8 @@ def _parts_notes(series: SeriesSummary) -> list[str]:
     lines = [f"{_marks(wide)} points: {kind}." for kind, wide in kinds.items()]
     if with_rest := [loss for loss in split_losses if loss.rest in loss.shown]:
         lines.append(f"{REST}: parts within {noise_of(with_rest)}, and parts whose runs are missing.")
-    told = [(row, unmeasured(row.loss)) for row in rows if row.loss]
-    return [*lines, *(f"On {row.devices}: {sentences(made)}" for row, made in told if made)]
+    causes = [(row.devices, unmeasured(row.loss)) for row in rows if row.loss]
+    return [*lines, *(f"On {devices}: {sentences(statements)}" for devices, statements in causes if statements)]
 
 
 def _grids(rows: Sequence[Row], seeds: Sequence[Metric], others: Sequence[Metric], is_plain: bool) -> list[Grid]:

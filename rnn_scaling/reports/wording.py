@@ -82,7 +82,7 @@ class _Kit(string.Formatter):
             interval = Interval(kind="", standard_error=None, degrees=math.inf, processes=(), **value)
             return numbers.plus_minus(interval, int(rest or 0))
         if word == "rates":
-            return listed([f"{one['name']} ({self.format('{rate:interval 1} {unit}/s', **one)})" for one in value])
+            return listed([self.format("{name} ({rate:interval 1} {unit}/s)", **series) for series in value])
         if word == "share":
             return numbers.share(value)
         if "|" in format_spec:

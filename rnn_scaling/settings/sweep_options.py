@@ -20,9 +20,8 @@ def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict
     own_fields = flags.fields(groups)
     given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
     lines += [f"--{name} is set by this command; leave it out" for name in RESERVED if name in given]
-    only_reads = any(
-        all(given.get(name, [False])) for name in ("decode", "forward_only")
-    )  # one checkpoint for all runs
+    # Runs that only read a checkpoint may share one.
+    only_reads = any(all(given.get(name, [False])) for name in ("decode", "forward_only"))
     lines += [
         f"--{name} applies to one run, but this command makes several; leave it out"
         for name in OF_ONE_RUN

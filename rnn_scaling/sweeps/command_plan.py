@@ -270,7 +270,7 @@ def _log_problems(options: TrainerOptions) -> Iterator[str]:
 def _run(
     options: TrainerOptions, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
 ) -> CommandRun:
-    texts = {name: _text(value) for name, value in values.items()}
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
     how_run = {
         field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name in HOW_RUN
     }
@@ -285,10 +285,6 @@ def _run(
     step, whole = (template.product(text, texts) if text else None for text in (options.items_per_step, options.items))
     terms = Terms(options.log_format, options.log_warmup, step, values["num_devices"], whole)
     return CommandRun("-".join(words), config, texts, terms)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def number(text: str) -> int | float | str:

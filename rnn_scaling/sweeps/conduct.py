@@ -83,7 +83,7 @@ def conduct(
 ) -> SweepOutcome:
     """Runs the jobs that are not finished; prints on stderr what stops it.
 
-    `before`: runs of earlier rounds, for a command that chooses its runs round by round; None: there are no rounds.
+    `before` are the runs of earlier rounds, or None for a command without rounds.
     """
     outcome = SweepOutcome()
     input_files.allow(options.max_file_mb)

@@ -154,7 +154,7 @@ class ModeSearch:
 def statements(
     ranking: Ranking[str] | None, unit: str, failed: list[str], left_out: list[str], records: Sequence[RunRecord]
 ) -> list[Statement]:
-    """What holds of the candidates; `failed` have no good run, `left_out` none at all; no ranking: no rate."""
+    """Statements on the candidates: `failed` have no good run, `left_out` no run; `ranking` is None without rates."""
     if ranking is None:
         return [Statement("recommend-nothing")]
     rate = ranking.standings[ranking.reference].rate

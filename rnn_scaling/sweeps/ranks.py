@@ -55,7 +55,7 @@ class Starter:
     ) -> Ended:
         """Runs all processes to their ends; errors as in `process.run_together`.
 
-        `is_alive`: whether the limit starts anew from a line; None: never.
+        `is_alive` says whether a line of output restarts the time limit; without it, none does.
         """
         if self.launch or config.num_processes == 1:
             command = [*self._launcher(config), *self.trainer, *words]
@@ -241,7 +241,7 @@ def checked(
 ) -> tuple[list[str], RunConfig]:
     """The flags of the trainer, the same for every rank, and what runs with them.
 
-    `counts`: of the command's own --workers and --ps; None: not given. A FlagErrors names all wrong, after `lines`.
+    `counts` are the command's --workers and --ps, if given. Raises FlagErrors for `lines` and every mistake.
     """
     wrong = list(lines)
     given, _ = flags.parsed(words, OPTIONS)  # `command_line.checked` reports what is wrong

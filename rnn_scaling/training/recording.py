@@ -54,7 +54,7 @@ class Recording:
         self._carried_s = 0.0  # of the batches that processes before this one did
         self._environment: Environment | None = None
         self._memory: Memory | None = None
-        self.load: Load | None = None  # what others did to the run's cores; None: that is not known
+        self.load: Load | None = None  # of other processes on the run's cores; None if unknown
         self._meter: LoadMeter | None = None
         self._sampler: ClockSampler | None = None
         self.energy = EnergyMeter()  # to be started when the warm-up has ended, outside of the clock
@@ -66,7 +66,7 @@ class Recording:
     def watch_machine(self, with_clocks: bool = True, sample: Sample | None = None) -> None:
         """Watches the load of the cores and the clocks of the devices; to be called right before the first batch.
 
-        `sample`: of the load, as in `machine.load.LoadMeter`; None: all load of others counts.
+        `sample` reads the load, as in `machine.load.LoadMeter`; without it, all load of others counts.
         """
         self._meter = LoadMeter(self.resolved.get("cpu_affinity", []), sample)
         if with_clocks:

@@ -79,7 +79,7 @@ class TrainStep:
 
     goes_on = False  # whether steps run between two calls, too; no pause between them may be left out of the clock
     done: Sequence[Done] = ()  # one step at a time, also if a call waits for the steps of several workers
-    cut: Cut | None = None  # how towers' batches are cut from a global one, once traced; None: each has its own
+    cut: Cut | None = None  # how one global batch is cut for the towers, once traced; None if it is not
 
     def __init__(
         self, workload: Workload, source: Source, update: VariableUpdate, engine: Engine, config: RunConfig
@@ -222,7 +222,7 @@ class TrainStep:
     ) -> Gradients:
         """Gradients of a tower's variables, of a `result` that is scaled as `inputs` says.
 
-        `d_result`: the loss's gradient of it; None: it is the loss.
+        `d_result` is the loss's gradient with respect to `result`; None if `result` is the loss.
         """
         with tf.name_scope(f"tower_{index}/backward/"):
             # tf.gradients and not a GradientTape: the tape names its operators outside of this scope.

@@ -66,7 +66,10 @@ def table(certificate: Certificate) -> str:
         blocks.append(markdown_table(head, rows))
     if certificate.checks:
         head = ["Check", "Result", "Largest difference", "Tolerance", "What was compared"]
-        rows = [[c.name, RESULTS[c.holds], _cell(c.difference), _cell(c.tolerance), c.text] for c in certificate.checks]
+        rows = []
+        for check in certificate.checks:
+            numbers = (_cell(check.difference), _cell(check.tolerance))
+            rows.append([check.name, RESULTS[check.holds], *numbers, check.text])
         blocks.append(markdown_table(head, rows, padded=False))
     return "\n".join([*blocks, certificate.sentence]) + "\n"
 

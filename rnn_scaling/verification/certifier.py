@@ -321,7 +321,8 @@ class Certifier:
 
     def _right(self, parts: Mapping[int, GradientPart], towers: Towers) -> list[Gradient]:
         """What a mode without staleness applies to each replica, of these parts of the towers."""
-        return [diagnosis.right_gradient(self._guarantee, each.tower, parts, towers.shares) for each in self._before]
+        shares, replicas = towers.shares, self._before
+        return [diagnosis.right_gradient(self._guarantee, replica.tower, parts, shares) for replica in replicas]
 
     def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, GradientPart]:
         """Each tower's part at the weights of its replica, of other processes' towers at those of one of these."""

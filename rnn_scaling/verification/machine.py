@@ -56,8 +56,11 @@ class MachineCheck(Certifier):
         devices, graph = self._engine.devices, observe.graph(self._step)
         variables = graph.placement.variables if graph.placement else ()
         placed = [(variable, devices[variable.tower]) for variable in variables if variable.tower is not None]
-        misplaced = [v for v, device in placed if {v.device, v.update.device} != {device}]
-        wrong = [f"{v.name} of tower {v.tower} is on {v.device}, updated on {v.update.device}" for v in misplaced]
+        wrong = []
+        for variable, device in placed:
+            found = (variable.device, variable.update.device)
+            if found != (device, device):
+                wrong.append(f"{variable.name} of tower {variable.tower} is on {found[0]}, updated on {found[1]}")
         text = wrong[0] if wrong else f"{len(placed)} variables and their updates are on their towers' devices"
         if not placed:
             text = f"the towers share all {len(variables)} variables: none has a place that it must have"

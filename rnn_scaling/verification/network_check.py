@@ -180,7 +180,9 @@ def _wrong_layers(model: ModelConfig, device_type: str, random: np.random.Genera
     stack = stacks.stack_of(model, 1, directions)
     kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
     forward = [stack.cell_weights(cell) for cell in range(directions)]
-    weights = [{s.name: random.normal(0.0, 0.5, s.shape).astype(np.float32) for s in specs} for specs in forward]
+    weights = [
+        {spec.name: random.normal(0.0, 0.5, spec.shape).astype(np.float32) for spec in specs} for specs in forward
+    ]
     x, lengths = random.normal(size=(6, 4, model.embedding_dim)), np.array(LENGTHS["source_length"], np.int32)
     arguments = [tuple(tf.constant(array) for array in cell.values()) for cell in weights]
     layout = x if model.time_major else x.transpose(1, 0, 2)

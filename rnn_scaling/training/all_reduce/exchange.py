@@ -41,9 +41,10 @@ def reduce_dense(
 
     packs, unpacks = zip(*gradients.on_each(devices, pack, tower_grads))
     spanning = [] if group is None else [group]
-    reduces = {
-        (s.algorithm, s.shards): load(ALL_REDUCES, s.algorithm).build(devices, s.shards, *spanning) for s in segments
-    }
+    reduces = {}
+    for segment in segments:
+        algorithm, shards = segment.algorithm, segment.shards
+        reduces[algorithm, shards] = load(ALL_REDUCES, algorithm).build(devices, shards, *spanning)
     summed: list[list[tf.Tensor]] = [[] for _ in devices]
     # Last first, as backpropagation yields them: collective ops run in the order in which they are traced.
     for tensors in reversed(list(zip(*packs, strict=True))):

@@ -81,7 +81,7 @@ def residual(
 ) -> Array:
     """The network's second layer and those above it, of one cell each, from the third on with their input added.
 
-    x: [T, B, U], what the first layer gave. context: [T, B, D] that each layer reads next to x; None: none.
+    x [T, B, U]: output of the first layer. context [T, B, D]: what each layer reads next to x, if anything.
     """
     for number, weights in enumerate(cells_of_layers, 1):
         read = x if context is None else np.concatenate([x, context], axis=2)

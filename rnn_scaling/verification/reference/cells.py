@@ -105,7 +105,7 @@ def layers(
     """Layers one after the other -> (outputs [T, B, U * directions], the last state of each cell, layer by layer).
 
     config: has a unit_type and a forget_bias. cells: `[layer][direction]`: forward, and where there are two backward.
-    states: of each cell before the first step; None: zeros.
+    states: of each cell before the first step; zeros by default.
     """
     last: list[State] = []
     for layer in cells:

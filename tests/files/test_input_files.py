@@ -158,7 +158,9 @@ OTHERS = {
     "cluster/tokens.py",
     "cluster/wire.py",
     "files/input_files.py",
+    "records/history.py",
     "records/record.py",
+    "reports/page/explorer.py",
     "trainers/handoff.py",
     "trainers/loop.py",
 }

@@ -32,7 +32,7 @@ def one_error(capsys, file, *options):
         ("text", b"start,end\n1,2\n" * 100, "not an SQLite database"),
         ("report.nsys-rep", b"\x00\x01QDSTRM" * 100, "nsys export"),
         ("magic alone", b"SQLite format 3\0", "file is not a database"),
-        ("other", None, "no SQLite export of Nsight"),
+        ("other", None, "not a SQLite export of Nsight"),
     ],
 )
 def test_files_that_are_no_trace_database(tmp_path, capsys, name, content, reason):

@@ -77,7 +77,7 @@ def test_help_teaches_and_loads_nothing_that_takes_time(name):
     assert name == "completion" or any(line.startswith("  --") for line in lines), "its flags"
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("tensorboard", "completion")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("tensorboard", "completion", "history")])
 def test_every_mistake_is_named_at_once_without_what_takes_time(name):
     status, _, err, loaded = answers(name)[2]
     lines = err.splitlines()

@@ -29,8 +29,8 @@ Keeps results per commit, date and machine in a folder that git can track, and s
 changed. `./run.sh sweep --history=DIR` adds its results after the report. docs/history.md explains the search for steps
 and its error rates.
 
-Exit status of check: 0 a slow-down beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge, or wrong
-use. Other commands: 0 success, 1 a file cannot be written, 2 nothing to add or to show, or wrong use."""
+Exit status: 0 success, 1 a file cannot be written, 2 nothing to add or to show, or wrong use. Of check: 0 a slow-down
+beyond the limit is excluded everywhere, 1 there is one, 2 cannot judge, or wrong use."""
 
 
 @dataclasses.dataclass(frozen=True)

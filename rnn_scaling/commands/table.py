@@ -19,7 +19,7 @@ COMMANDS = {
     "links": ("rnn_scaling.commands.links", "bandwidth and latency of memory, copies and all-reduces"),
     "phases": ("rnn_scaling.commands.phases", "where does the step of each tower go? from a traced run"),
     "netlab": ("rnn_scaling.commands.netlab", "one run over limited network links (needs root)"),
-    "trace-db": ("rnn_scaling.commands.trace_db", "numbers from an Nsight Systems database"),
+    "trace-db": ("rnn_scaling.commands.trace_db", "numbers from an Nsight Systems or nvprof database"),
     "tensorboard": ("rnn_scaling.commands.tensorboard", "starts TensorBoard: scalars, graph, trace"),
     "completion": ("rnn_scaling.commands.completion", "prints the completion script for bash or zsh"),
 }

@@ -1,4 +1,6 @@
-"""python -m rnn_scaling trace-db FILE.sqlite: summarizes a database of Nsight Systems."""
+"""python -m rnn_scaling trace-db FILE.sqlite: summarizes a Nsight Systems or nvprof database."""
+
+from __future__ import annotations
 
 import dataclasses
 import re
@@ -17,7 +19,7 @@ from rnn_scaling.settings import flags
 USAGE = """\
 Summarizes a trace database: time by kernel, by copy kind and by API call, launches per second, busy and idle time of
 each device, hidden and exposed copies, gaps with the events around them, streams, NVTX ranges. Reads
-Nsight Systems' SQLite export (nsys export --type=sqlite REPORT), not databases of nvprof. FILE is never changed.
+Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databases of nvprof -o. FILE is never changed.
 
     nsys export --type=sqlite report1.nsys-rep;  ./run.sh trace-db report1.sqlite
     ./run.sh trace-db report1.sqlite --from=2.0 --to=2.5
@@ -49,9 +51,10 @@ class WindowError(TraceDbError):
 
 
 def time_ns(text: str, first: int) -> int:
-    """A time of the command line in ns of the database's clock; a ValueError says what it must be.
+    """A time of the command line in ns of the database's clock, of which `first` is the trace's first event.
 
-    first: ns of the trace's first event.
+    Raises:
+      ValueError: if it is neither seconds such as 1.25 nor nanoseconds such as 1250000000ns.
     """
     if re.fullmatch(r"-?[0-9]{1,19}ns", text):
         return int(text[:-2])
@@ -80,16 +83,17 @@ def look(options: TraceDbOptions) -> tuple[str, list[str]]:
     with opened(options.file) as db:
         layout = layout_of(db)
         if layout is None:
-            reason = "not a SQLite export of Nsight Systems; databases of nvprof are not supported"
+            reason = "neither a Nsight Systems export nor an nvprof database"
             raise TraceDbError(options.file, f"{reason} (tables: {', '.join(list(db.columns)[:5]) or 'none'})")
         span = summary.trace_span(db, layout)
         if span is None:
             raise TraceDbError(options.file, "; ".join(["no event with a time in this file", *db.problems]))
         window = _window(options, span)
         found = summary.summarize(db, layout, str(options.file), span, window, min(options.top, 1000))
-    if options.format == "json":
-        return input_files.json_text(found, default=str), db.problems
-    return report.markdown(found, options.top), db.problems
+    text = (
+        input_files.json_text(found, default=str) if options.format == "json" else report.markdown(found, options.top)
+    )
+    return text, db.problems
 
 
 def _window(options: TraceDbOptions, span: tuple[int, int]) -> tuple[int, int]:

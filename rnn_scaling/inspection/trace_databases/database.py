@@ -31,8 +31,10 @@ class TraceDatabase:
         self.problems: list[str] = []
         sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
         tables = [name for (name,) in connection.execute(sql)]
-        described = {table: connection.execute(f"PRAGMA table_info({quoted(table)})") for table in tables}
-        self.columns = {table: tuple(row[1] for row in rows) for table, rows in described.items()}
+        self.columns = {
+            table: tuple(row[1] for row in connection.execute(f"PRAGMA table_info({quoted(table)})"))
+            for table in tables
+        }
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether the table exists and has all of the columns."""
@@ -65,7 +67,9 @@ def quoted(name: str) -> str:
 def opened(file: Path) -> Iterator[TraceDatabase]:
     """The database in `file`; neither the file nor its folder changes.
 
-    Raises TraceDbError if it is no SQLite database, or another program writes to it, and OSError if it cannot be read.
+    Raises:
+      TraceDbError: if it is no SQLite database, or another program writes to it.
+      OSError: if it cannot be read.
     """
     with input_files.open_regular(file, input_files.UNLIMITED) as f:
         head, size = f.read(20), os.fstat(f.fileno()).st_size

@@ -1,15 +1,15 @@
-"""The tables of events in Nsight Systems' SQLite export (from 2019).
+"""The tables of events in Nsight Systems' SQLite export (from 2019) and in nvprof's databases (CUDA 5 to 12).
 
-Sources: https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_data.html;
-CUPTI's cupti_activity.h (CUpti_ActivityMemcpyKind), https://docs.nvidia.com/cupti/api/.
+Sources: https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_data.html; the tables that
+rasolca/profiling_tools writes (scripts/nvprof_db.py); https://docs.nvidia.com/cupti/api/.
 """
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
 
 KERNEL, COPY, MEMSET, API, RANGE = "kernel", "copy", "memset", "api", "range"
@@ -19,20 +19,7 @@ LONGEST_NS = 2**53  # 104 days; a longer event is a fault
 USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end" >= "start"
     AND "end" - "start" <= {LONGEST_NS} AND NOT ("start" = 0 AND "end" = 0)"""
 
-# CUPTI's kinds of copies; Nsight Systems counts kinds of memory from 0, CUPTI from 1.
-COPY_KINDS = {
-    0: "unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
-    10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD",
-}  # fmt: skip
-MEMORY_KINDS = {
-    0: "pageable", 1: "pinned", 2: "device", 3: "array", 4: "managed", 5: "device static", 6: "managed static",
-    7: "unknown",
-}  # fmt: skip
-_LAUNCH = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch)\w*")
-_COMMUNICATION = re.compile(r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
-PEER_TO_PEER = 10  # of COPY_KINDS
-_VERSION = re.compile(r"(_pt[sd][sz])?(_v\d{4,5})?$")  # of an API function: cudaLaunchKernel_ptsz_v7000
-_TABLES = (
+_NSYS = (
     ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("demangledName", "shortName", "mangledName")),
     ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, ("graphId",)),
     ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind",)),
@@ -41,6 +28,22 @@ _TABLES = (
     ("CUPTI_ACTIVITY_KIND_DRIVER", API, ("nameId",)),
     ("NVTX_EVENTS", RANGE, ("text", "textId")),
 )
+_NVPROF = (
+    ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", KERNEL, ("name",)),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", KERNEL, ("name",)),
+    ("CUPTI_ACTIVITY_KIND_CDP_KERNEL", KERNEL, ("name",)),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind",)),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY2", COPY, ()),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, ()),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", API, ("cbid",)),
+    ("CUPTI_ACTIVITY_KIND_DRIVER", API, ("cbid",)),
+)
+_NVPROF_CALLS = {"CUPTI_ACTIVITY_KIND_RUNTIME": cupti.RUNTIME_CALLS, "CUPTI_ACTIVITY_KIND_DRIVER": cupti.DRIVER_CALLS}
+_MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
+# A range is two rows of one id, with flag 2 at its start and flag 4 at its end (CUpti_ActivityFlag); flag 1 is a mark.
+_MARKER_RANGES = f"""(SELECT max(CASE WHEN flags & 2 THEN name END) AS name,
+    min(CASE WHEN flags & 2 THEN timestamp END) AS "start", max(CASE WHEN flags & 4 THEN timestamp END) AS "end"
+    FROM {_MARKER} WHERE flags & 6 GROUP BY id)"""
 _NO_KERNELS = "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
 _GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kernel (--cuda-graph-trace=node)"
 
@@ -51,18 +54,24 @@ class EventTable:
 
     table: str
     kind: str
+    relation: str
     name_of: Callable[[Any], str]
     details: str  # SQL: name, bytes, and kinds of the memories that are copied from and to
-    owner: str  # SQL: process and device
+    owner: str = "NULL, NULL"  # SQL: process and device
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
+    """What a database contains."""
+
+    schema: str  # "nsys" or "nvprof"; `tool` is its name
+    tool: str
     versions: Mapping[str, str]
     tables: tuple[EventTable, ...]
+    memory_kinds: Mapping[int, str]
     models: Mapping[object, str]
     # (process, device) -> number of the GPU, where CUDA_VISIBLE_DEVICES numbers devices anew.
-    gpus: Mapping[tuple[object, object], object]
+    gpus: Mapping[tuple[object, object], object] = dataclasses.field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
@@ -73,9 +82,16 @@ class Layout:
 
 
 def layout_of(db: TraceDatabase) -> Layout | None:
-    """The layout of a database; None if it is none of Nsight Systems."""
-    if not db.has("StringIds", "id", "value"):
-        return None
+    """The layout of a database; None if it is neither of nsys nor of nvprof."""
+    if db.has("StringIds", "id", "value"):
+        return _nsys(db)
+    if db.has("StringTable", "_id_", "value"):
+        return _nvprof(db)
+    return None
+
+
+def _nsys(db: TraceDatabase) -> Layout:
+    text = _string_reader(db, "StringIds", "id")
     versions: dict[str, str] = {}
     for table in ("META_DATA_EXPORT", "META_DATA_CAPTURE", "EXPORT_META_DATA"):
         rows = db.select(table, "name", "value", rest="WHERE name LIKE '%VERSION%' ORDER BY name LIMIT 20")
@@ -83,15 +99,54 @@ def layout_of(db: TraceDatabase) -> Layout | None:
     models: dict[object, str] = {}
     for table, number in (("TARGET_INFO_CUDA_GPU", "deviceId"), ("TARGET_INFO_GPU", "id")):  # the first until 2021.1
         models |= dict(db.select(table, number, "name", rest="ORDER BY 1 DESC"))
-    devices = db.select("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
-    gpus = {(process, cuda): gpu for process, cuda, gpu in devices}
-    return Layout(versions, _event_tables(db), models, gpus)
+
+    def name_of(table: str, kind: str, value: Any) -> str:
+        if table.endswith("GRAPH_TRACE"):
+            return f"CUDA graph {value}"
+        if isinstance(value, str):
+            return value
+        return cupti.call_name(text(value)) if kind == API else text(value)
+
+    return Layout(
+        schema="nsys",
+        tool="Nsight Systems (SQLite export)",
+        versions=versions,
+        tables=_event_tables(db, _NSYS, name_of),
+        # Nsight Systems counts memory kinds from 0, CUPTI from 1.
+        memory_kinds={kind - 1: name for kind, name in cupti.MEMORY_KINDS.items() if kind} | {7: "unknown"},
+        models=models,
+        gpus={
+            (process, cuda): gpu
+            for process, cuda, gpu in db.select("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
+        },
+    )
 
 
-def _event_tables(db: TraceDatabase) -> tuple[EventTable, ...]:
+def _nvprof(db: TraceDatabase) -> Layout:
+    text = _string_reader(db, "StringTable", "_id_")
+
+    def name_of(table: str, kind: str, value: Any) -> str:
+        if kind == API:
+            prefix = "cuda" if table.endswith("RUNTIME") else "cu"
+            return _NVPROF_CALLS[table].get(value, f"{prefix} function {value}")
+        return cupti.short_name(text(value))
+
+    tables = list(_event_tables(db, _NVPROF, name_of))
+    if db.has(_MARKER, "id", "flags", "timestamp", "name"):
+        tables.append(EventTable(_MARKER, RANGE, _MARKER_RANGES, text, "name, NULL, NULL, NULL"))
+    versions = {}
+    if db.has("Version", "version"):
+        versions = {"schema": ", ".join(str(number) for (number,) in db.select("Version", "version", rest="LIMIT 5"))}
+    models = {device: text(name) for device, name in db.select("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name")}
+    return Layout("nvprof", "nvprof", versions, tuple(tables), cupti.MEMORY_KINDS, models)
+
+
+def _event_tables(
+    db: TraceDatabase, specifications: tuple[tuple[str, str, tuple[str, ...]], ...], name_of: Callable[..., str]
+) -> tuple[EventTable, ...]:
     """The tables that the file has; one without times is noted."""
     tables = []
-    for table, kind, names in _TABLES:
+    for table, kind, names in specifications:
         if table not in db.columns:
             continue
         if lacking := [column for column in ("start", "end") if not db.has(table, column)]:
@@ -104,11 +159,13 @@ def _event_tables(db: TraceDatabase) -> tuple[EventTable, ...]:
 
         size, source, target = column("bytes"), column("srcKind"), column("dstKind")
         name = _copy_kind(db, table, column(*names)) if kind == COPY else column(*names)
+        naming = _copy_name if kind == COPY else functools.partial(name_of, table, kind)
         tables.append(
             EventTable(
                 table,
                 kind,
-                functools.lru_cache(MAX_NAMES)(functools.partial(_name_of, db, table, kind)),
+                quoted(table),
+                functools.lru_cache(MAX_NAMES)(naming),
                 f"{name}, CASE WHEN typeof({size}) = 'integer' AND {size} >= 0 THEN {size} END, {source}, {target}",
                 # A global id contains the process in bits 24 to 47.
                 f"(({column('globalPid')} >> 24) & 16777215), {column('deviceId')}",
@@ -117,40 +174,28 @@ def _event_tables(db: TraceDatabase) -> tuple[EventTable, ...]:
     return tuple(tables)
 
 
-def _name_of(db: TraceDatabase, table: str, kind: str, value: Any) -> str:
-    """The name of an event by what its row holds: a text, the id of one, the kind of a copy, or the id of a graph."""
-    if kind == COPY:
-        return COPY_KINDS.get(value, f"kind {value}")
-    if table.endswith("GRAPH_TRACE"):
-        return f"CUDA graph {value}"
-    if isinstance(value, str):
-        return value
-    return _VERSION.sub("", _text(db, value)) if kind == API else _text(db, value)
+def _copy_name(kind: Any) -> str:
+    return cupti.COPY_KINDS.get(kind, f"kind {kind}")
 
 
 def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:
     """The kind of a copy; a copy from device to device (8) is one between GPUs if the two devices differ."""
+    if table.endswith("MEMCPY2"):
+        return str(cupti.PEER_TO_PEER)
     if kind == "NULL" or not db.has(table, "srcDeviceId", "dstDeviceId"):
         return kind
-    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {PEER_TO_PEER} ELSE {kind} END"
+    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {cupti.PEER_TO_PEER} ELSE {kind} END"
 
 
-def _text(db: TraceDatabase, number: object) -> str:
-    """The text with this id; the table of texts is never loaded."""
-    if number is None:
-        return "(no name)"
-    for (content,) in db.rows("StringIds", "SELECT value FROM StringIds WHERE id = :id LIMIT 1", {"id": number}):
-        if content is not None:
-            return str(content)
-    return f"(string {number} is missing)"
+def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object], str]:
+    """Reads a text of a string table by its id; the table is never loaded."""
 
+    def text(value: object) -> str:
+        if value is None:
+            return "(no name)"
+        for (content,) in db.rows(table, f"SELECT value FROM {table} WHERE {key} = :id LIMIT 1", {"id": value}):
+            if content is not None:
+                return str(content)
+        return f"(string {value} is missing)"
 
-@functools.lru_cache(20_000)
-def is_communication(name: str) -> bool:
-    """Whether a kernel carries data between devices: those of NCCL and RCCL, of MSCCL and of NVSHMEM."""
-    return _COMMUNICATION.match(name) is not None
-
-
-def is_launch(name: str) -> bool:
-    """Whether an API function starts kernels: cudaLaunch*, cuLaunch*, cudaGraphLaunch, cuGraphLaunch."""
-    return _LAUNCH.fullmatch(name) is not None
+    return text

@@ -58,11 +58,17 @@ def markdown(found: Row, top: int) -> str:
         *(f"- Could not be used: {shown(_cut(problem))}" for problem in found["problems"]),
     ]
     devices = [_rates(device, window_ns) for device in found["devices"]]
-    sending = [(device, device["communication"]) for device in devices]
-    communicating = [device | sent for device, sent in sending if sent["kernels"] + sent["copies"]]
+    communicating = [
+        device | device["communication"]
+        for device in devices
+        if device["communication"]["kernels"] + device["communication"]["copies"]
+    ]
     kernels, calls, ranges = (_shares(found[part], window_ns) for part in ("kernels", "api", "ranges"))
-    of_device = [(device["device"], gap) for device in devices for gap in device["largest_gaps"]]
-    gaps = [{"device": name, "after_ns": gap["start_ns"] - first_ns, **gap} for name, gap in of_device]
+    gaps = [
+        {"device": device["device"], "after_ns": gap["start_ns"] - first_ns, **gap}
+        for device in devices
+        for gap in device["largest_gaps"]
+    ]
     tables = [{"table": table, "rows": rows} for table, rows in found["tables"].items()]
     sections = [
         _section("Devices", _DEVICES, devices),

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.trace_databases import layouts
+from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
 from rnn_scaling.inspection.trace_databases.layouts import API, COPY, KERNEL, MEMSET, RANGE, USABLE, EventTable, Layout
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
@@ -32,7 +32,7 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
     for table in layout.tables:
         sql = (
             f'SELECT min(CASE WHEN {USABLE} THEN "start" END), max(CASE WHEN {USABLE} THEN "end" END), '
-            f'sum({USABLE}), sum("end" IS NULL), count(*) FROM {quoted(table.table)}'
+            f'sum({USABLE}), sum("end" IS NULL), count(*) FROM {table.relation}'
         )
         for start, end, usable, unclosed, rows in db.rows(table.table, sql):
             faulty = rows - (usable or 0) - ((unclosed or 0) if table.kind == RANGE else 0)  # marks and open ranges
@@ -47,9 +47,12 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
 def summarize(
     db: TraceDatabase, layout: Layout, source: str, span: tuple[int, int], window: tuple[int, int], largest_gaps: int
 ) -> Row:
-    """Every number, as JSON with times in ns, as `span` of the trace and `window`, the part of it that is read.
+    """Every number, as JSON with times in ns. Each table is read once; what cannot be read is noted in `db`.
 
-    Each table is read once; what cannot be read is noted in `db`.
+    Args:
+      source: name of the file.
+      span, window: the complete trace, and the part that is read, in ns.
+      largest_gaps: how many gaps of each device are listed.
     """
     names: dict[str, dict[tuple[object, str], Row]] = {KERNEL: {}, API: {}, RANGE: {}}
     copies: dict[tuple[object, ...], Row] = {}
@@ -59,12 +62,12 @@ def summarize(
     for event in _events(db, layout, limits):
         kind, text = event.table.kind, event.table.name_of(event.name)
         if kind == COPY:
-            _add_copy(copies, event, text)
+            _add_copy(copies, layout, event, text)
         elif kind in names:
             _add_name(names[kind], event, text)
         if kind in _DEVICE_WORK:
-            is_peer_copy = kind == COPY and event.name == layouts.PEER_TO_PEER
-            communicates = layouts.is_communication(text) if kind == KERNEL else is_peer_copy
+            is_peer_copy = kind == COPY and event.name == cupti.PEER_TO_PEER
+            communicates = cupti.is_communication(text) if kind == KERNEL else is_peer_copy
             label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
             if event.device not in sweeps:  # a damaged page hid it
                 sweeps[event.device] = DeviceSweep(largest_gaps)
@@ -72,9 +75,9 @@ def summarize(
     tables = {table: _count(db, table) for table in db.columns}
     api = _of_host(names[API])
     return {
-        "schema": SCHEMA, "source": source, "format": "nsys", "tool": "Nsight Systems (SQLite export)",
+        "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
         "versions": dict(layout.versions), "span_ns": list(span), "window_ns": list(window),
-        "launches": sum(row["calls"] for row in api if layouts.is_launch(row["name"])),
+        "launches": sum(row["calls"] for row in api if cupti.is_launch(row["name"])),
         "devices": [
             {"device": device, "model": layout.models.get(device)} | sweep.numbers(window[1] - window[0])
             for device, sweep in sweeps.items()
@@ -92,7 +95,7 @@ def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
         layout.gpus.get(found, found[1])
         for table in layout.tables
         if table.kind in _DEVICE_WORK
-        for found in db.rows(table.table, f"SELECT DISTINCT {table.owner} FROM {quoted(table.table)} WHERE {USABLE}")
+        for found in db.rows(table.table, f"SELECT DISTINCT {table.owner} FROM {table.relation} WHERE {USABLE}")
     }
     return sorted(gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu)))
 
@@ -112,7 +115,7 @@ def _clipped(
 ) -> Iterator[_Event]:
     sql = (
         f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.owner}, {table.details} '
-        f'FROM {quoted(table.table)} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) {order}'
+        f'FROM {table.relation} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) {order}'
     )
     for start, end, whole_ns, process, device, name, size, source, target in db.rows(table.table, sql, limits):
         gpu = layout.gpus.get((process, device), device)
@@ -129,10 +132,12 @@ def _add_name(totals: dict[tuple[object, str], Row], event: _Event, text: str) -
     total["longest_ns"] = max(total["longest_ns"], event.end - event.start)
 
 
-def _add_copy(totals: dict[tuple[object, ...], Row], event: _Event, kind: str) -> None:
+def _add_copy(totals: dict[tuple[object, ...], Row], layout: Layout, event: _Event, kind: str) -> None:
     """`bytes` and `whole_ns` count complete copies, at the edges of the window too."""
-    ends = event.source, event.target
-    source, target = ("" if kind is None else layouts.MEMORY_KINDS.get(kind, f"kind {kind}") for kind in ends)
+    source, target = (
+        "" if memory is None else layout.memory_kinds.get(memory, f"kind {memory}")
+        for memory in (event.source, event.target)
+    )
     total = totals.get((event.device, kind, source, target))
     if total is None:
         total = totals[event.device, kind, source, target] = {

@@ -1,4 +1,4 @@
-"""Small databases with the tables and columns that the real ones have (docs/trace-db.md names the sources)."""
+"""Small databases in the two schemas, with the columns that the real ones have (docs/trace-db.md names the sources)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,35 @@ INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION', '3.15.1'), ('NSIGH
 INSERT INTO TARGET_INFO_GPU VALUES (0, 0, 'GeForce GTX 1070', '0000:01:00.0'), (0, 1, 'Tesla M60', '0000:02:00.0');
 INSERT INTO StringIds VALUES (1, 'void gemm<float>(float*)'), (2, 'gemm'), (3, 'pointwise'),
   (4, 'cudaLaunchKernel_v7000'), (5, 'cudaMemcpyAsync_v3020'), (6, 'step');
+"""
+
+NVPROF = """
+CREATE TABLE StringTable (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, value TEXT NOT NULL UNIQUE);
+CREATE TABLE Version (version INTEGER);
+CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cacheConfig BLOB NOT NULL,
+  start INT NOT NULL, end INT NOT NULL, completed INT NOT NULL, deviceId INT NOT NULL, contextId INT NOT NULL,
+  streamId INT NOT NULL, correlationId INT NOT NULL, name INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, copyKind INT NOT NULL,
+  srcKind INT NOT NULL, dstKind INT NOT NULL, flags INT NOT NULL, bytes INT NOT NULL, start INT NOT NULL,
+  end INT NOT NULL, deviceId INT NOT NULL, contextId INT NOT NULL, streamId INT NOT NULL, correlationId INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY2 (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, copyKind INT NOT NULL,
+  srcKind INT NOT NULL, dstKind INT NOT NULL, bytes INT NOT NULL, start INT NOT NULL, end INT NOT NULL,
+  deviceId INT NOT NULL, contextId INT NOT NULL, streamId INT NOT NULL, srcDeviceId INT NOT NULL,
+  dstDeviceId INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cbid INT NOT NULL, start INT NOT NULL,
+  end INT NOT NULL, processId INT NOT NULL, threadId INT NOT NULL, correlationId INT NOT NULL,
+  returnValue INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_DRIVER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cbid INT NOT NULL, start INT NOT NULL,
+  end INT NOT NULL, processId INT NOT NULL, threadId INT NOT NULL, correlationId INT NOT NULL,
+  returnValue INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, flags INT NOT NULL,
+  timestamp INT NOT NULL, id INT NOT NULL, objectKind INT NOT NULL, objectId BLOB NOT NULL, name INT NOT NULL,
+  domain INT NOT NULL);
+CREATE TABLE CUPTI_ACTIVITY_KIND_DEVICE (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, id INT NOT NULL, name INT NOT NULL);
+INSERT INTO Version VALUES (9);
+INSERT INTO StringTable VALUES (1, '_ZN5Eigen8internal4gemmIfEEvPT_'), (2, 'pointwise'), (3, 'step'),
+  (4, 'GeForce GTX 1070');
+INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE (id, name) VALUES (0, 4);
 """
 
 
@@ -109,6 +138,47 @@ def nsys(file):
             ],
         )
         db.executemany("INSERT INTO GPU_METRICS VALUES (?, 0, 50)", [(t + i * MS,) for i in range(40)])
+
+
+def nvprof(file):
+    """The same kernels and copies as nsys(), and a copy between devices, 24-25, of 2 MB."""
+    with making(file, NVPROF) as db:
+        t = 1_500_000_000 * 10**9  # nvprof counts from 1970
+        for start, end, stream, name in ((18, 22, 8, 2), (2, 6, 7, 1), (16, 20, 7, 1)):
+            db.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (cacheConfig, start, end, completed, deviceId, "
+                "contextId, streamId, correlationId, name) VALUES (x'00', ?, ?, ?, 0, 1, ?, 1, ?)",
+                (t + start * MS, t + end * MS, t + end * MS, stream, name),
+            )
+        for start, end, size, kind, source, target in ((5, 9, 8_000_000, 1, 2, 3), (30, 32, 1_000_000, 2, 3, 1)):
+            db.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (copyKind, srcKind, dstKind, flags, bytes, start, end, "
+                "deviceId, contextId, streamId, correlationId) VALUES (?, ?, ?, 0, ?, ?, ?, 0, 1, 14, 1)",
+                (kind, source, target, size, t + start * MS, t + end * MS),
+            )
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY2 (copyKind, srcKind, dstKind, bytes, start, end, deviceId, "
+            "contextId, streamId, srcDeviceId, dstDeviceId) VALUES (8, 3, 3, 2000000, ?, ?, 0, 1, 14, 0, 1)",
+            (t + 24 * MS, t + 25 * MS),
+        )
+        calls = [
+            (211, t, t + MS),
+            (41, t + MS, t + 2 * MS),
+            (13, t + 12 * MS, t + 13 * MS),
+            (9999, t + 13 * MS, t + 14 * MS),
+        ]
+        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)", calls)
+        db.execute(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_DRIVER VALUES (NULL, 307, ?, ?, 1, 1, 1, 0)", (t + 14 * MS, t + 15 * MS)
+        )
+        markers = [
+            (2, t, 1, 3),
+            (4, t + 40 * MS, 1, 0),
+            (1, t + 3 * MS, 2, 3),
+            (2, t + 30 * MS, 3, 3),
+            (4, t + 31 * MS, 3, 0),
+        ]
+        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER VALUES (NULL, ?, ?, ?, 2, x'00', ?, 0)", markers)
 
 
 def look(*words: Any) -> tuple[str, list[str]]:

@@ -32,7 +32,7 @@ def one_error(capsys, file, *options):
         ("text", b"start,end\n1,2\n" * 100, "not an SQLite database"),
         ("report.nsys-rep", b"\x00\x01QDSTRM" * 100, "nsys export"),
         ("magic alone", b"SQLite format 3\0", "file is not a database"),
-        ("other", None, "not a SQLite export of Nsight"),
+        ("other", None, "neither a Nsight"),
     ],
 )
 def test_files_that_are_no_trace_database(tmp_path, capsys, name, content, reason):
@@ -133,7 +133,7 @@ VALUES = (None, "", "x", "1", -1, 0, 2**63 - 1, -(2**63), 1.5, 1e308, float("inf
 def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
     """Values of any type, rows, columns and tables that lack: SQLite holds them all."""
     rng = random.Random(seed)
-    databases.nsys(tmp_path / "db")
+    (databases.nsys if seed % 2 else databases.nvprof)(tmp_path / "db")
     with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
         for _ in range(rng.choice([1, 2, 5])):
             table = rng.choice(
@@ -163,7 +163,8 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
 @pytest.mark.parametrize("seed", range(40))
 def test_no_damage_ends_in_a_traceback(tmp_path, capsys, seed):
     """Bytes changed anywhere: every outcome is a report or lines that begin with "error:"."""
-    databases.nsys(tmp_path / "db")
+    maker = databases.nsys if seed % 2 else databases.nvprof
+    maker(tmp_path / "db")
     content = bytearray((tmp_path / "db").read_bytes())
     rng = random.Random(seed)
     for _ in range(rng.choice([1, 10, 200])):

@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from rnn_scaling.commands import trace_db
-from rnn_scaling.inspection.trace_databases import layouts
+from rnn_scaling.inspection.trace_databases import cupti
 from tests.inspection.trace_databases import databases
 from tests.inspection.trace_databases.databases import MS, making
 
@@ -19,6 +19,13 @@ def read(file, *options, problems=()):
     text, found = databases.look(str(file), "--format=json", *options)
     assert len(found) == len(problems) and all(part in one for part, one in zip(problems, found)), found
     return json.loads(text)
+
+
+@pytest.fixture(params=["nsys", "nvprof"])
+def database(request, tmp_path):
+    file = tmp_path / f"{request.param}.sqlite"
+    getattr(databases, request.param)(file)
+    return file
 
 
 @pytest.fixture
@@ -56,6 +63,44 @@ def test_by_hand_nsys(nsys):
     assert found["tables"]["CUPTI_ACTIVITY_KIND_KERNEL"] == 3 and found["tables"]["GPU_METRICS"] == 40
 
 
+def test_by_hand_nvprof(tmp_path):
+    databases.nvprof(tmp_path / "nvprof.db")
+    found = read(tmp_path / "nvprof.db")
+    (device,) = found["devices"]
+    assert device["kernel_busy_ns"] == 10 * MS and device["copy_busy_ns"] == 7 * MS
+    assert device["overlap_ns"] == 1 * MS and device["exposed_copy_ns"] == 6 * MS and device["busy_ns"] == 16 * MS
+    gaps = [(gap["ns"] // MS, gap["before"], gap["after"]) for gap in device["largest_gaps"]]
+    assert gaps == [
+        (7, "copy HtoD", "Eigen::internal::gemm"),
+        (5, "copy PtoP", "copy DtoH"),
+        (2, "pointwise", "copy PtoP"),
+    ]
+    assert [(c["kind"], c["source"], c["target"], c["gb_per_s"]) for c in found["copies"]] == [
+        ("HtoD", "pinned", "device", 2.0),
+        ("DtoH", "device", "pageable", 0.5),
+        ("PtoP", "device", "device", 2.0),
+    ]
+    names = {c["name"]: c["calls"] for c in found["api"]}
+    assert names == {
+        "cudaLaunchKernel": 1, "cudaMemcpyAsync": 1, "cudaLaunch": 1, "cuda function 9999": 1, "cuLaunchKernel": 1,
+    }  # fmt: skip
+    assert found["launches"] == 3
+    assert [(r["name"], r["calls"], r["ns"]) for r in found["ranges"]] == [("step", 2, 41 * MS)]
+    assert found["versions"] == {"schema": "9"} and device["model"] == "GeForce GTX 1070"
+
+
+def test_every_way_to_start_kernels_counts_in_nvprof_too(tmp_path):
+    databases.nvprof(tmp_path / "db")
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+        first = 1_500_000_000 * 10**9
+        driver = (115, 116, 117, 442, 477, 478, 480, 514, 515, 652, 653)
+        for table, ids in (("RUNTIME", (270, 430, 431)), ("DRIVER", driver)):
+            rows = [(number, first + MS, first + 2 * MS) for number in ids]
+            db.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES (NULL, ?, ?, ?, 1, 1, 1, 0)", rows)
+        db.commit()
+    assert read(tmp_path / "db")["launches"] == 3 + 14
+
+
 def test_models_of_exports_until_2021(nsys):
     with contextlib.closing(sqlite3.connect(nsys)) as db:
         db.execute("DROP TABLE TARGET_INFO_GPU")
@@ -66,10 +111,10 @@ def test_models_of_exports_until_2021(nsys):
 
 
 @pytest.mark.parametrize("by", ["seconds", "nanoseconds"])
-def test_a_window_clips_what_straddles_its_edges(nsys, by):
-    first = read(nsys)["span_ns"][0]
+def test_a_window_clips_what_straddles_its_edges(database, by):
+    first = read(database)["span_ns"][0]
     window = ("0.004", "0.019") if by == "seconds" else (f"{first + 4 * MS}ns", f"{first + 19 * MS}ns")
-    found = read(nsys, f"--from={window[0]}", f"--to={window[1]}")
+    found = read(database, f"--from={window[0]}", f"--to={window[1]}")
     (device,) = found["devices"]
     # kernels 4-6, 16-19 and 18-19; copy 5-9
     assert device["sum_ns"]["kernel"] == 6 * MS and device["kernel_busy_ns"] == 5 * MS
@@ -171,13 +216,27 @@ def test_a_table_without_times_is_said(nsys):
 
 
 @pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_ZN5Eigen8internal15EigenMetaKernelINS_15TensorEvaluatorEEEvT_", "Eigen::internal::EigenMetaKernel"),
+        ("_Z6kernelPf", "kernel"),
+        ("_ZN12_GLOBAL__N_13addEPf", "(anonymous)::add"),
+        ("volta_sgemm_128x64_nn", "volta_sgemm_128x64_nn"),
+        ("_Zodd", "_Zodd"),
+    ],
+)
+def test_short_names_of_mangled_kernels(mangled, name):
+    assert cupti.short_name(mangled) == name
+
+
+@pytest.mark.parametrize(
     ("name", "launches"),
     [("cudaLaunchKernel", True), ("cudaLaunchKernelExC", True), ("cuLaunchKernelEx", True), ("cudaGraphLaunch", True),
      ("cudaLaunchCooperativeKernel", True), ("cudaLaunch", True), ("cudaLaunchHostFunc", False),
      ("cuLaunchHostFunc", False), ("cudaGraphInstantiate", False), ("cudaMemcpyAsync", False)],
 )  # fmt: skip
 def test_what_starts_kernels(name, launches):
-    assert layouts.is_launch(name) == launches
+    assert cupti.is_launch(name) == launches
 
 
 def test_a_kernel_without_an_end_is_faulty_but_a_range_without_one_is_open(nsys):
@@ -214,8 +273,18 @@ def test_communication_is_a_class_of_its_own_with_what_computing_hides(tmp_path)
     assert "exposed while none does" in text
 
 
-def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(nsys):
+def test_copies_between_devices_are_communication_in_nvprof_too_and_without_any_there_is_no_table(tmp_path, nsys):
+    databases.nvprof(tmp_path / "nvprof.db")
+    (device,) = read(tmp_path / "nvprof.db")["devices"]
+    assert device["communication"]["copies"] == 1 and device["communication"]["exposed_ns"] == MS
+    with contextlib.closing(sqlite3.connect(tmp_path / "nvprof.db")) as db, db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY2 SET copyKind = 8")  # DtoD, from one device to another
+    (device,) = read(tmp_path / "nvprof.db")["devices"]
+    assert device["communication"]["copies"] == 1
     assert "## Communication" not in databases.look(str(nsys))[0]
+
+
+def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(nsys):
     with contextlib.closing(sqlite3.connect(nsys)) as db, db:
         db.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8")
     assert read(nsys)["devices"][0]["communication"]["copies"] == 0
@@ -238,4 +307,4 @@ def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(
     ],
 )
 def test_kernels_that_communicate(name, communicates):
-    assert layouts.is_communication(name) == communicates
+    assert cupti.is_communication(name) == communicates

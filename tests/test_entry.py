@@ -52,16 +52,22 @@ for words in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = __main__.main(words)
-    print(json.dumps([status, out.getvalue(), err.getvalue(), [name for name in {HEAVY} if name in sys.modules]]))
+    loaded = [name for name in {HEAVY} if name in sys.modules]
+    print(json.dumps([words[0], status, out.getvalue(), err.getvalue(), loaded]))
 """
 
 
-@functools.cache
 def answers(name):
     """What a command answers to --version, --help and mistakes: (exit status, stdout, stderr, modules) of each."""
-    asked = [[name, "--version"], [name, "--help"]]
-    if name != "tensorboard":  # whose own flags are not ours to judge
-        asked.append([name, "--no_such_thing=1", "--nor_this", "a", "b", "c", "--help_=x"])
+    return [answer for command, *answer in all_answers() if command == name]
+
+
+@functools.cache
+def all_answers():
+    """Those of every command, asked in one process: mistakes last, which may load more."""
+    asked = [[name, flag] for flag in ("--version", "--help") for name in COMMANDS]
+    of_others = [name for name in COMMANDS if name != "tensorboard"]  # whose own flags are not ours to judge
+    asked += [[name, "--no_such_thing=1", "--nor_this", "a", "b", "c", "--help_=x"] for name in of_others]
     done = python(ASKING, json.dumps(asked))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -22,7 +22,7 @@ from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
 from tests.support.records import make_record
 
-RECORDS, TABLES, LOGS = 2000, 500, 1000
+RECORDS, TABLES, LOGS = 1000, 200, 400
 TOGETHER = 20  # records of one folder
 COMMITTED = "docs/results/default/cudnn_lstm-parameter_server-2.json"
 CLUSTER = "docs/results/netlab/alone-2-1000mbit.r1.json"

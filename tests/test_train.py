@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -252,27 +253,49 @@ def test_help_explains_every_flag_without_tensorflow(without_tensorflow):
     assert all(f"--{name}=" in done.stdout for name in OPTIONS)
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--variable_update=ring"],
-        ["--bogus"],
-        ["--xla=maybe"],
-        ["--num_encoder_layers=3", "--num_decoder_layers=2"],
-        ["--variable_update=replicated", "--all_reduce_spec=xring:4k"],
-        ["--result_file=/proc/no/such/run.json"],
-        ["--log_dir=/proc/no/such"],
-        ["--mlperf_log=/proc/no/such"],
-        ["--mlperf_log=x", "--result_file=x"],
-        ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={os.path.dirname(__file__)}"],
-        ["--trace_batches=2"],
-    ],
-)
-def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(flags, without_tensorflow):
-    done = train(*flags, env=without_tensorflow)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert all(line.startswith("error: ") for line in done.stderr.splitlines()) and done.stderr
+CONFLICTS = [
+    ["--variable_update=ring"],
+    ["--bogus"],
+    ["--xla=maybe"],
+    ["--num_encoder_layers=3", "--num_decoder_layers=2"],
+    ["--variable_update=replicated", "--all_reduce_spec=xring:4k"],
+    ["--result_file=/proc/no/such/run.json"],
+    ["--log_dir=/proc/no/such"],
+    ["--mlperf_log=/proc/no/such"],
+    ["--mlperf_log=x", "--result_file=x"],
+    ["--model=alexnet", "--data_source=tfrecord", f"--data_dir={os.path.dirname(__file__)}"],
+    ["--trace_batches=2"],
+]
+ASKING = """
+import contextlib, io, json, sys
+from rnn_scaling import train
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = train.main(words)
+    print(json.dumps([status, out.getvalue(), err.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(without_tensorflow):
+    """(exit status, stdout, stderr) of each of CONFLICTS, which one process is asked one after the other."""
+    asked = [sys.executable, "-c", ASKING, json.dumps(CONFLICTS)]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, env=without_tensorflow, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("number", range(len(CONFLICTS)), ids=lambda number: CONFLICTS[number][0])
+def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(number, answers):
+    status, out, err = answers[number]
+    assert (status, out) == (2, "")
+    assert all(line.startswith("error: ") for line in err.splitlines()) and err
+
+
+def test_a_conflict_ends_the_process_with_2(without_tensorflow):
+    done = train(*CONFLICTS[0], env=without_tensorflow)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("error: ")
 
 
 def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
@@ -390,10 +413,15 @@ def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path):
     assert result.config["xla"] is False and not compiled_by_xla(tmp_path)
 
 
+def closed():
+    """As behind `>&-`, whose stdout Python does not have; and as the fixture of that name does."""
+    as_built()
+    os.close(1)
+    sys.stdout = None
+
+
 def test_a_run_without_an_output_keeps_its_record(tmp_path):
-    words = " ".join(command(*TINY, "--progress=false", f"--result_file={tmp_path}/run.json"))
-    line = f"{words} >&-"
-    done = subprocess.run(["bash", "-c", line], cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment())
+    done = forked(tmp_path, *TINY, "--progress=false", f"--result_file={tmp_path}/run.json", prepare=(closed,))
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert record.read(tmp_path / "run.json").status == "ok"
 

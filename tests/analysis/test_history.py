@@ -127,11 +127,11 @@ def simulated(levels, generator, processes=3):
 def test_error_rates_of_the_search():
     """benchmarks/history.py has the full simulation: 0.2 % and 97 %."""
     generator = np.random.default_rng(1)
-    alarms = sum(bool(simulated([1.0] * 100, generator).cuts) for _ in range(200))
+    alarms = sum(bool(simulated([1.0] * 100, generator).cuts) for _ in range(100))
     found = sum(
-        any(abs(cut - 20) <= 1 for cut in simulated([1.0] * 20 + [0.95] * 3, generator).cuts) for _ in range(200)
+        any(abs(cut - 20) <= 1 for cut in simulated([1.0] * 20 + [0.95] * 3, generator).cuts) for _ in range(100)
     )
-    assert alarms <= 5 and found >= 180
+    assert alarms <= 3 and found >= 90
 
 
 def test_intervals_of_changes_hold():

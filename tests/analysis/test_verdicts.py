@@ -28,10 +28,10 @@ def family(rng, size, factor=1.0):
 
 def test_false_alarms_of_a_family_stay_at_five_percent():
     rng = random.Random(1)
-    families = [family(rng, 8) for _ in range(400)]
+    families = [family(rng, 8) for _ in range(200)]
     alarms = sum(any(r.verdict in ("slower", "faster") for r in results) for results in families)
-    assert alarms <= 32  # 20 expected of 400 at most; more than 32 has a chance of 0.5 %; without Holm it is 130
-    found = [family(rng, 8, factor=0.85) for _ in range(20)]
+    assert alarms <= 18  # 10 expected of 200 at most; more than 18 has a chance of 0.5 %; without Holm it is 65
+    found = [family(rng, 8, factor=0.85) for _ in range(10)]
     assert all(r.gate == "regression" for results in found for r in results)
 
 

@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 import re
 from random import Random
+from unittest import mock
 
 import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import summary_builder
+from rnn_scaling.reports import report_files, summary_builder
 from rnn_scaling.reports.page import document, scaling_data
 from rnn_scaling.reports.page.explorer import Axis, Explorer, Line, Mark, Metric, Point
 from rnn_scaling.reports.page.parts import Live
-from tests.support.chromium import CHROMIUM, FLAGS, playwright
 from tests.support.records import changed, make_record
 from tests.support.scaling_runs import attributed, run, timed, write_folder
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +29,52 @@ def path(tmp_path_factory):
     for number, result in enumerate(runs):
         record.write(result, folder / f"{number}.json")
     (folder / "cut.json").write_text("{")
-    assert report.main([str(folder)]) == 0
+    with without_pictures():
+        assert report.main([str(folder)]) == 0
     return folder / "report.html"
 
 
+def without_pictures():
+    """The report writes the page and JSON alone: files of pictures take a second."""
+    files_of, kept = report_files.files_of, ("report.html", "report.json")
+    return mock.patch.object(
+        report_files,
+        "files_of",
+        lambda summary: {name: render for name, render in files_of(summary).items() if name in kept},
+    )
+
+
+@pytest.fixture(scope="module")
+def tab(browser):
+    """A page for all that ask for nothing special, and what was seen in it."""
+    context = browser.new_context(offline=True, permissions=["clipboard-read", "clipboard-write"])
+    page, seen = context.new_page(), []
+    listen(page, seen)
+    yield page, seen
+    context.close()
+
+
+def listen(page, seen):
+    """Keeps requests and complaints, of which there may be none."""
+    page.on("console", lambda message: seen.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: seen.append(f"error: {error}"))
+    page.on("request", lambda request: request.url.startswith("file:") or seen.append(f"request: {request.url}"))
+
+
 @pytest.fixture
-def open_page(browser, path):
-    """Opens the page in a context of its own; at the end no request and no complaint may have been seen."""
-    contexts, seen = [], []
+def open_page(browser, path, tab):
+    """Loads the page anew; at the end no request and no complaint may have been seen. context: what it needs of one."""
+    contexts, seen = [], tab[1]
 
     def opened(width=1280, height=800, **context):
-        made = browser.new_context(viewport={"width": width, "height": height}, offline=True, **context)
-        contexts.append(made)
-        page = made.new_page()
-        page.on("console", lambda message: seen.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: seen.append(f"error: {error}"))
-        page.on("request", lambda request: request.url.startswith("file:") or seen.append(f"request: {request.url}"))
+        page = tab[0]
+        if context:
+            contexts.append(browser.new_context(offline=True, **context))
+            page = contexts[-1].new_page()
+            listen(page, seen)
+        page.emulate_media(media="screen", color_scheme=context.get("color_scheme", "light"))
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto("about:blank")
         page.goto(path.as_uri())
         return page
 
@@ -62,8 +84,20 @@ def open_page(browser, path):
     assert seen == []
 
 
-def test_it_opens_from_disk_and_answers_first(open_page):
-    page = open_page()
+@pytest.fixture(scope="module")
+def still(browser, path):
+    """The page at its first sight, which the tests that use it only look at."""
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, offline=True)
+    page, seen = context.new_page(), []
+    listen(page, seen)
+    page.goto(path.as_uri())
+    yield page
+    context.close()
+    assert seen == []
+
+
+def test_it_opens_from_disk_and_answers_first(still):
+    page = still
     assert "on 2 devices" in page.locator("#answer").inner_text()
     assert page.evaluate("document.documentElement.scrollHeight") <= 2500, "details are folded"
 
@@ -73,8 +107,8 @@ def _below(page, selector):
     return box["y"] + box["height"]
 
 
-def test_the_first_screen_has_the_answer_every_series_and_the_picture(open_page):
-    page = open_page(1280, 800)
+def test_the_first_screen_has_the_answer_every_series_and_the_picture(still):
+    page = still
     assert max(_below(page, "#answer"), _below(page, ".picture svg"), _below(page, ".overview")) < 800
     assert "7 runs" not in page.locator("h1").inner_text() and "model nmt" in page.locator("h1").inner_text()
     assert page.locator(".overview tbody tr:not(.group)").count() == page.locator("[id^=series-]").count() == 4
@@ -144,31 +178,24 @@ def test_dark_and_light_have_enough_contrast_pictures_included(open_page):
             .map(name => getComputedStyle(document.documentElement).getPropertyValue('--' + name));
         return [paper, Math.min(...text.map(against)), Math.min(...lines.map(against))];
     }"""
-    page, papers = open_page(), []
+    page, papers, pictures = open_page(), [], set()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
+        pictures.add(page.evaluate("getComputedStyle(document.querySelector('svg.plot text')).fill"))
         paper, text, lines = page.evaluate(contrast)
         assert text >= 4.5 and lines >= 3, (scheme, text, lines)
         papers.append(paper)
-    assert papers[0] > 0.9 and papers[1] < 0.05
+    assert papers[0] > 0.9 and papers[1] < 0.05 and len(pictures) == 2
 
 
-def test_pictures_take_the_colours_of_the_theme(open_page):
-    page, colours = open_page(), set()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        colours.add(page.evaluate("getComputedStyle([...document.querySelectorAll('svg.plot text')][0]).fill"))
-    assert len(colours) == 2
-
-
-def test_headings_go_down_one_step_at_a_time(open_page):
-    levels = open_page().evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => Number(e.tagName[1]))")
+def test_headings_go_down_one_step_at_a_time(still):
+    levels = still.evaluate("[...document.querySelectorAll('h1,h2,h3,h4')].map(e => Number(e.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:]))
 
 
-def test_every_picture_and_table_has_a_name(open_page):
-    page = open_page()
+def test_every_picture_and_table_has_a_name(still):
+    page = still
     unnamed = """() => [...document.querySelectorAll('svg, img')]
         .filter(e => e.getAttribute('aria-hidden') !== 'true' && !((e.ariaLabel || '').length > 5))
         .filter(e => !(e.getAttribute('aria-labelledby') || '').split(' ')
@@ -251,7 +278,7 @@ def test_a_column_sorts_by_number_up_and_down(open_page):
 
 
 def test_a_point_opens_its_runs_and_the_keyboard_closes_them(open_page):
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page = open_page()
     point = page.locator(".picture a").last
     name = point.get_attribute("aria-label")
     point.focus()
@@ -334,7 +361,7 @@ def test_the_losses_of_all_series_are_bars_on_one_axis_that_lead_to_runs(open_pa
 
 
 def test_details_open_and_commands_are_copied(open_page):
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
+    page = open_page()
     page.locator("#again").click()
     summary = page.locator("details.section details:has(code):not([open]) > summary").first
     summary.focus()
@@ -365,8 +392,8 @@ def test_without_scripts_all_is_there_and_no_button_is_dead(open_page):
 
 
 def test_print_is_on_white_with_the_tables_whole(open_page):
-    page = open_page(794, color_scheme="dark")
-    page.emulate_media(media="print")
+    page = open_page(794)
+    page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert (
         page.locator(".live:visible, .tools:visible").count() == 0 and page.locator("button.copy:visible").count() == 0
@@ -477,7 +504,8 @@ def test_percentiles_of_the_page_are_those_of_the_report(count, opened, tmp_path
     measured = [0.01 + 0.02 * random.random() for _ in range(count)]
     batches = {"warmup": 1, "seconds": [9.0, *measured], "items": [100] * (count + 1)}
     record.write(make_record(config={"device": "cpu", "num_devices": 1}, **batches), tmp_path / "a.json")
-    assert report.main([str(tmp_path)]) == 0
+    with without_pictures():
+        assert report.main([str(tmp_path)]) == 0
     [[row]] = [each["rows"] for each in json.loads((tmp_path / "report.json").read_text())["series"]]
     page = opened(scaling_data.explorer(summary_builder.summarise(folder.read(tmp_path), "a")))
     page.locator(".picture a").click()
@@ -492,7 +520,8 @@ def test_percentiles_of_the_page_are_those_of_the_report(count, opened, tmp_path
 def test_a_certificate_is_seen_beside_the_picture(browser, tmp_path):
     right = {"verdict": "equal within 1e-05", "holds": True, "sentence": "As it should be."}
     write_folder(tmp_path, [changed(run, certificate=right) for run in attributed()])
-    assert report.main([str(tmp_path)]) == 0
+    with without_pictures():
+        assert report.main([str(tmp_path)]) == 0
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     page.goto((tmp_path / "report.html").as_uri())
     hidden = "table => table.parentElement.scrollWidth - table.parentElement.clientWidth"

@@ -18,7 +18,7 @@ from rnn_scaling.cluster import rendezvous as meetings
 from rnn_scaling.cluster.launch import ClusterError
 from tests.cluster.ranks import PATIENCE_S, VERSIONS, a_launch, a_meeting, a_member, together
 
-MANY = 512
+MANY = 256
 
 
 def join_and_leave(member):
@@ -89,8 +89,8 @@ def test_different_versions_end_every_rank_with_one_line():
 
 def test_ranks_that_never_join_are_named_to_those_that_did():
     meeting = a_meeting()
-    members = [a_member(0, 4, meeting, timeout_s=1), a_member(3, 4, meeting)]
-    rule = "ranks 1 and 2 of 4 did not join within 1 s (--cluster_timeout)"
+    members = [a_member(0, 4, meeting, timeout_s=0.5), a_member(3, 4, meeting)]
+    rule = "ranks 1 and 2 of 4 did not join within 0.5 s (--cluster_timeout)"
     line = f"{rule}; see what they printed, and whether their hosts reach {meeting}"
     assert together(members, join_and_leave) == [line] * 2
 

@@ -21,13 +21,14 @@ from rnn_scaling.processes import process
 from rnn_scaling.settings import config
 from rnn_scaling.settings.thread_pools import pool_sizes
 from tests.links import fake_worker
+from tests.support import forked
 from tests.support.faults import jump
 from tests.support.paths import ROOT
 from tests.support.stand_in_forks import as_subprocess
 
 SMALL, SEED, GNMT_V2 = 8_245_248, 95_690_752, 160_671_297  # parameters, as records have them
 BASE, BIG = 60_485_632, 209_051_648
-FEW = ["--min_bytes=4", "--max_bytes=16k", "--passes=2", "--rounds=3", "--num_devices=2", "--device=cpu"]
+FEW = ["--min_bytes=4", "--max_bytes=16k", "--passes=1", "--rounds=3", "--num_devices=2", "--device=cpu"]
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def log(tmp_path):
 
 @pytest.mark.parametrize("pictures", [True], indirect=True)
 def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, capsys):
-    status, out, err = call()
+    status, out, err = call("--passes=2")
     assert status == 0, err
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {"links.json", "links.md", "all_reduce.txt", "links.png", "links.svg"}
@@ -111,7 +112,7 @@ def test_rows_are_told_as_they_are_measured(call, tmp_path, capsys):
 
 
 def test_the_second_pass_goes_back(call, tmp_path):
-    call("--measure=all_reduce", "--algorithms=pscpu,xring#2")
+    call("--measure=all_reduce", "--algorithms=pscpu,xring#2", "--passes=2")
     assert log(tmp_path) == ["nothing", "pscpu", "xring#2", "xring#2", "pscpu", "nothing"]
 
 
@@ -297,27 +298,34 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path, number):
     assert not Path(f"/proc/{pid}").exists() and not list((tmp_path / "temporary").iterdir())
 
 
+SHORT = ["--max_bytes=4k", "--step_factor=32", "--passes=1", "--rounds=3", "--progress=false"]
+SHORT += ["--num_devices=2", "--device=cpu"]
+
+
+def test_the_real_command_and_its_worker(tmp_path):
+    words = [f"--out={tmp_path}", "--measure=memory", *SHORT]
+    command = [sys.executable, "-m", "rnn_scaling", "links", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "links.json").read_text())
+    assert "host memory copy, 1 core" in {each["name"] for each in found["series"]}
+
+
+def links_whose_workers_are_forks(words):
+    """The command in a process that has TensorFlow, which its workers then need not load."""
+    from rnn_scaling.links import worker
+
+    process.subprocess = as_subprocess(worker=worker.main)
+    return links.main(words, [sys.executable, "-m", worker.__name__])
+
+
 def test_the_real_workers(tmp_path):
     """TensorFlow's own all-reduce, each in its process."""
-    words = ["--measure=memory,all_reduce", "--algorithms=xring#2", "--max_bytes=4k", "--step_factor=32", "--passes=1"]
-    command = [
-        sys.executable,
-        "-m",
-        "rnn_scaling",
-        "links",
-        f"--out={tmp_path}",
-        "--rounds=3",
-        *words,
-        "--progress=false",
-    ]
-    done = subprocess.run(
-        [*command, "--num_devices=2", "--device=cpu"], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    words = [f"--out={tmp_path}", "--measure=all_reduce", "--algorithms=xring#2", *SHORT]
+    assert forked.call(links_whose_workers_are_forks, words) == 0
     found = json.loads((tmp_path / "links.json").read_text())
     by_name = {each["name"]: each for each in found["series"]}
     assert by_name["xring#2"]["points"][0]["num_bytes"] == 4 and by_name["xring#2"]["points"][0]["wrong"] == 0
-    assert "host memory copy, 1 core" in by_name
     assert [p["wrong"] for p in found["nothing_exchanged"]["points"]] == [None] * 3
     sizes = {"small": SMALL, "seed": SEED, "gnmt_v2": GNMT_V2, "transformer_base": BASE, "transformer_big": BIG}
     assert found["gradient_bytes"] == {preset: 4 * size for preset, size in sizes.items()}

@@ -146,7 +146,7 @@ def test_nothing_is_left_whatever_ends_it(number, status):
 @real
 def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     """The trainer itself, in the middle of its steps."""
-    endless = ["--num_batches=1000000", "--cluster_heartbeat=4", "--cluster_timeout=60"]
+    endless = ["--num_batches=1000000", "--cluster_heartbeat=1", "--cluster_timeout=60"]
     tiny = [word for word in TINY if "num_batches" not in word]
     result = tmp_path / "run.json"
     process = start("--rate=1gbit", "--", MODE, *tiny, *endless, f"--result_file={result}", fake="")

@@ -96,6 +96,7 @@ def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
 
 def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
     jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
+    monkeypatch.setattr(process, "TIMEOUT_GRACE_S", 1.0)
     hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}
     assert go(tmp_path, *THREE_RUNS, "--run_timeout=3600", **hung) == 1
     found = records(tmp_path)

@@ -11,13 +11,15 @@ import sys
 
 import pytest
 
+from rnn_scaling import entry, train
 from rnn_scaling.commands import sweep
 from rnn_scaling.processes import process as processes
 from rnn_scaling.records import record
 from rnn_scaling.reports import report_files
 from tests.support.faults import SMALL, alive, children, command, jump, logged, plant, trainer, wait_until
-from tests.support.forked import TINY
+from tests.support.forked import CONTEXT, TINY, call
 from tests.support.paths import ROOT
+from tests.support.stand_in_forks import as_subprocess
 from tests.support.sweeping import (
     ONE,
     THREE,
@@ -128,10 +130,19 @@ def test_the_parent_never_loads_tensorflow(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def sweep_whose_trainers_are_forks(words, said):
+    """A sweep in a process that has TensorFlow, which its trainers then need not load; said: file of its stderr."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(said, os.O_CREAT | os.O_WRONLY, 0o600), 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
+    processes.subprocess = as_subprocess(train=lambda words: entry.leave(lambda: train.main(words), at_once=True))
+    return sweep.main(words, trainer=[sys.executable, "-m", "rnn_scaling.train"])
+
+
 def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(tmp_path):
-    flags = [f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY]
-    words = [sys.executable, "-m", "rnn_scaling", "sweep", *once(flags)]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    words = once([f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY])
+    process = CONTEXT.Process(target=sweep_whose_trainers_are_forks, args=(words, tmp_path / "first"))
+    process.start()
 
     def running(label):
         """Process of a run whose record says that it goes on and was written by the trainer itself."""
@@ -147,17 +158,18 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     wait_until(lambda: running(TWO), "the second run starts")
     second = running(TWO)
     process.kill()
-    process.communicate()
+    process.join()
     wait_until(lambda: not alive(second), "the second run is gone")
     first = record.read(tmp_path / f"{ONE}.json")
     assert first.error.message.startswith("killed by SIGKILL")
     assert record.read(tmp_path / f"{TWO}.json").error.type == "Killed"
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and f"error: {ONE}: killed by SIGKILL" in done.stderr
+    assert call(sweep_whose_trainers_are_forks, words, tmp_path / "second") == 1
+    said = (tmp_path / "second").read_text()
+    assert f"error: {ONE}: killed by SIGKILL" in said
     assert record.read(tmp_path / f"{ONE}.json") == first
     result = record.read(tmp_path / f"{TWO}.json")
     assert result.status == "ok" and len(result.batches.seconds) == 5
-    assert (tmp_path / "table.md").exists() and "1/2" not in done.stderr and f"2/2 {TWO}: " in done.stderr
+    assert (tmp_path / "table.md").exists() and "1/2" not in said and f"2/2 {TWO}: " in said
 
 
 def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monkeypatch, capsys):

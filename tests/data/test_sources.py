@@ -46,6 +46,8 @@ SOURCES = [
     ("reverse", False),
 ]
 every_source = pytest.mark.parametrize("name,prefetch", SOURCES)
+CLASSES = [source for source in SOURCES if source[0] != "reverse"]  # that of "copy", but for the order of the answer
+every_class = pytest.mark.parametrize("name,prefetch", CLASSES)
 PIPELINES = ("host", "text")  # the sources that come with and without prefetching
 
 
@@ -117,14 +119,15 @@ def test_batches_are_consistent(made, name, prefetch):
             )
 
 
-@every_source
+@every_class
 def test_batch_major_is_the_transpose(tf, devices, made, name, prefetch):
+    """Of the words that another source of the same seed gave."""
     layout = dataclasses.replace(PAIRS, time_major=False)
     batch_major = run_steps(tf, build(name, devices[:2], prefetch, layout=layout), 3)
     assert_equal(made(name, prefetch, 2)[:3], [[_transpose(batch) for batch in step] for step in batch_major])
 
 
-@of_every_scaling(SOURCES, (3, 2, 2))
+@of_every_scaling(CLASSES, (3, 2, 2))
 def test_two_workers_get_what_one_gets_each_batch_once(tf, devices, made, name, prefetch, batch_sizes):
     """One has a tower, the other two."""
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "num_towers": 3}
@@ -138,11 +141,10 @@ def _transpose(batch: Batch) -> Batch:
     return Batch(*(array.T for array in batch))  # lengths have one axis and stay
 
 
-@every_source
-def test_the_seed_decides_the_words(tf, devices, made, name, prefetch):
-    again, other = (run_steps(tf, build(name, devices[:2], prefetch, seed=seed), 3) for seed in (1, 6))
-    first = made(name, prefetch, 2)[:3]
-    assert_equal(first, again)
+@pytest.mark.parametrize("name", sorted({name for name, _ in CLASSES}))
+def test_another_seed_gives_other_words(tf, devices, made, name):
+    first = made(name, False, 2)[:3]
+    other = run_steps(tf, build(name, devices[:2], seed=6), 3)
     assert not set(ids_of(flat(first))) & set(ids_of(flat(other)))
 
 
@@ -162,7 +164,7 @@ def test_padding_to_one_length_adds_end_of_sentence_words_and_nothing_else(tf, d
             np.testing.assert_array_equal(left, right, err_msg=field)
 
 
-@every_source
+@every_class
 def test_each_tower_s_batch_is_on_its_device_and_its_shape_is_known(tf, devices, name, prefetch):
     source = build(name, devices[:3], prefetch)
     src_time, tgt_time = (None, None) if name == "text" else lengths_of(name)
@@ -292,7 +294,7 @@ def test_constant_and_device_take_nothing_from_the_host(tf, devices):
         assert {op.device for op in graph.get_operations() if op.type not in ("Placeholder",)} <= {*devices[:2], ""}
 
 
-@every_source
+@every_class
 def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, name, prefetch):
     time_major = prefetch  # of the sources that come with and without prefetching, each order once
     axis = 1 if time_major else 0
@@ -309,7 +311,7 @@ def test_strong_scaling_cuts_one_global_batch_and_drops_nothing(tf, devices, nam
             np.testing.assert_array_equal(joined, getattr(one, field))
 
 
-@every_source
+@every_class
 def test_the_target_side_alone_is_that_of_the_pairs(tf, devices, name, prefetch):
     batch_sizes = None if prefetch else (3, 2)  # weak scaling, or strong
     options = {"prefetch": prefetch, "batch_sizes": batch_sizes, "disable_shuffle": True, "num_buckets": 1}

@@ -51,13 +51,14 @@ def line(values):
 
 @pytest.mark.parametrize("encoder", ["dynamic_rnn", "cudnn_lstm"])
 def test_kernels_grow_with_the_length_by_as_many_as_the_loops_bodies_hold(probe, encoder):
-    steps = [probe(1, encoder_type=encoder, src_max_len=n, tgt_max_len=n).every(1)[0] for n in LENGTHS]
+    model = "lm" if encoder == "dynamic_rnn" else "nmt"  # of a single loop, whose dozens of kernels take long to trace
+    steps = [probe(1, model=model, encoder_type=encoder, src_max_len=n, tgt_max_len=n).every(1)[0] for n in LENGTHS]
     forward, backward = (line([by_phase(step, phase) for step in steps]) for phase in ("forward", "backward"))
     whole = line([len(step.kernels) for step in steps])
-    iterations = line([by_type(step)["LoopCond"] for step in steps])  # 2 cells: a loop each, forward and backward
+    iterations = line([by_type(step)["LoopCond"] for step in steps])  # a loop a cell, forward and backward
     if encoder == "dynamic_rnn":
-        assert iterations == (4, 4)
-        assert forward[1] > 2 * 50 and backward[1] > 2 * 50  # dozens of small kernels a cell and step
+        assert iterations == (2, 2)
+        assert forward[1] > 50 and backward[1] > 50  # dozens of small kernels a cell and step
     else:
         assert iterations == (2, 2)
         assert forward[1] == 0  # one BlockLSTM a cell, however long the sentences

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,8 +223,8 @@ def _die(at: str) -> None:
     os.replace = replace_and_die
 
 
-def main() -> int:
-    folder, role, *words = sys.argv[1:]
+def of_words(words: Sequence[str]) -> int:
+    folder, role, *words = words
     if role == "trainer":
         return _Trainer(Path(folder), words).run()
     if words[0] != "never":
@@ -236,4 +237,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     os.fsync = lambda descriptor: None  # as in conftest.py: no process under test waits for the disk
-    entry.leave(main)
+    entry.leave(lambda: of_words(sys.argv[1:]))

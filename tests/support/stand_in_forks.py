@@ -27,13 +27,13 @@ def as_subprocess(**mains: Main) -> types.SimpleNamespace:
     def popen(command: Sequence[str], **given: Any) -> Any:
         _, _, _, _, _, is_module, module, *words = (*command, "", "")  # python -I tether.py PID python -m MODULE
         main = mains.get(module.rpartition(".")[2]) if is_module == "-m" else None
-        return _Fork(main, words[:-2], given["env"]) if main else subprocess.Popen(command, **given)
+        return Fork(main, words[:-2], given["env"]) if main else subprocess.Popen(command, **given)
 
     numbers = {name: getattr(subprocess, name) for name in ("PIPE", "DEVNULL", "STDOUT")}
     return types.SimpleNamespace(Popen=popen, **numbers)
 
 
-class _Fork:
+class Fork:
     """Stands for subprocess.Popen."""
 
     def __init__(self, main: Main, words: list[str], env: Mapping[str, str]) -> None:
@@ -51,6 +51,21 @@ class _Fork:
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """As Popen's."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """As Popen's."""
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self) -> tuple[None, str]:
+        """As Popen's, of a process whose stdout goes nowhere."""
+        with self.stderr:
+            said = self.stderr.read().decode()
+        self.wait()
+        return None, said
 
 
 def _become(main: Main, words: list[str], env: Mapping[str, str], stderr: int, parent: int) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from unittest import mock
 
+from rnn_scaling import entry
 from rnn_scaling.commands import sweep
 from rnn_scaling.processes import process
 from rnn_scaling.records import record
-from tests.support.faults import SMALL, alive, command, forked, logged, plant, started_pids, trainer, wait_until
-from tests.support.paths import ROOT
+from tests.support.faults import SMALL, alive, forked, logged, of_words, plant, started_pids, trainer, wait_until
+from tests.support.stand_in_forks import Fork
 
 ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
 THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
@@ -22,10 +22,10 @@ def once(words):
 
 
 def start(tmp_path, *words, name="sweep", die_at="never", **faults):
-    """Starts a sweep with the faulty trainer as a process of its own."""
+    """Starts a sweep with the faulty trainer as a process of its own, forked from this one, which has imported it."""
     plant(tmp_path / "faults", **faults)
-    words = command(tmp_path / "faults", name, f"--out={tmp_path}/out", *once(words), die_at=die_at)
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    words = [str(tmp_path / "faults"), name, die_at, f"--out={tmp_path}/out", *once(words)]
+    return Fork(lambda words: entry.leave(lambda: of_words(words)), words, os.environ)
 
 
 def go(tmp_path, *words, **faults):

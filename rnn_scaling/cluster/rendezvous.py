@@ -23,6 +23,7 @@ from rnn_scaling.cluster.launch import REMEDY, ClusterError, Launch
 from rnn_scaling.cluster.peers import Hello, Peer
 
 STRANGER_S = 3.0  # within which a connection says who it is
+BACKLOG = 1024  # connections that wait to be accepted; of more, clients would try again after seconds
 STRANGERS = 64  # connections that have not said it; for one more, the oldest of them is closed
 BEATS = 4  # heartbeats within the silence that counts as a loss
 LONGEST_TICK_S = 0.5
@@ -327,7 +328,7 @@ def listen(launch: Launch) -> socket.socket:
         address = str(target[0])
         if ports.is_loopback(address) and not launch.is_local:
             address = ""  # a host's own name may stand for 127.0.1.1 there, and for its real address elsewhere
-        return socket.create_server((address, port), family=family, backlog=launch.size + STRANGERS)
+        return socket.create_server((address, port), family=family, backlog=launch.size + BACKLOG)
     except OSError as e:
         if e.errno == errno.EADDRINUSE:
             rule = f"port {port} of {host}, where rank 0 waits, is taken by another program"

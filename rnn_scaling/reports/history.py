@@ -71,7 +71,7 @@ def table(shown: Timeline) -> Grid:
         "First": lambda curve: plus_minus(curve.points[0].rate, RATE.digits),
         f"Latest ({unit}/s)": lambda curve: plus_minus(curve.points[-1].rate, RATE.digits),
         "Steps": lambda curve: ", ".join(f"{100 * (step.change.value - 1):+.1f} %" for step in curve.steps) or "-",
-        "Course": lambda curve: _sparkline([point.rate.value for point in curve.points]),
+        "Trend": lambda curve: _sparkline([point.rate.value for point in curve.points]),
     }
     return grid_of("", columns, shown.curves)
 

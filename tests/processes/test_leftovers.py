@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from rnn_scaling.processes import leftovers
+from tests.support.faults import wait_until
 
 
 def test_it_is_those_that_have_the_variable_and_still_run(tmp_path, monkeypatch):
@@ -24,6 +26,8 @@ def test_it_is_those_that_have_the_variable_and_still_run(tmp_path, monkeypatch)
 def test_a_process_in_a_session_of_its_own_is_found():
     daemon = subprocess.Popen(["sleep", "60"], env={"LEFT_BY": str(os.getpid())}, start_new_session=True)
     try:
+        environ = Path(f"/proc/{daemon.pid}/environ")
+        wait_until(environ.read_bytes, "the environment of the process")  # Popen may return before the kernel sets it
         assert leftovers.find(f"LEFT_BY={os.getpid()}") == [f"{daemon.pid} (sleep 60)"]
     finally:
         daemon.kill()

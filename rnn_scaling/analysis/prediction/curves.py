@@ -1,0 +1,88 @@
+"""What a prediction is made from, and what it says. `predicting.predict` turns a Curve into a Prediction.
+
+Letters: n devices; rate in items/s of all devices together; shares of the ideal rate n x rate(1) are between 0 and 1.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.statements import Statement
+
+WEAK, STRONG = "weak", "strong"  # constant work per device, constant total work
+# Parts of the lost efficiency, in the order of tables and pictures.
+PARTS = ("contention", "exchange", "fixed cost", "jitter", "not split")
+ALGORITHMS = ("ring", "tree", "hierarchical", "parameter_server", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredPoint:
+    """The rate on some number of devices."""
+
+    devices: int
+    rate: float
+    error: float | None = None  # standard error of log(rate) between processes; None: unknown (one run, or a table)
+    degrees: float = 0.0  # of freedom of that error
+    rounding: float = 0.0  # by how much log(rate) may be off for the digits that were printed
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A message of b bytes takes alpha_s + b / bytes_per_s."""
+
+    alpha_s: float
+    bytes_per_s: float
+    devices: int | None = None  # that such links connect, in one machine or at one switch; None: any number
+
+
+@dataclasses.dataclass(frozen=True)
+class Knowledge:
+    """What is known besides the rates. None, 0 or empty: unknown."""
+
+    step_s: float | None = None  # of one device, mean
+    summed_bytes: float | None = None  # of the gradient that all devices sum in a step; 0: none
+    gathered_bytes: float | None = None  # that each device sends to every other one in a step (sparse gradients)
+    algorithm: str = ""  # one of ALGORITHMS
+    links: tuple[Link, ...] = ()  # innermost first: in a machine, between machines
+    hidden: float | None = None  # share of the exchange that overlaps with computation, from traces
+    step_times: Sequence[float] = ()  # of one device after the warm-up, in s: the jitter
+    independent: tuple[MeasuredPoint, ...] = ()  # rates of independent replicas: what is lost without any exchange
+    cores: int | None = None  # that devices of a CPU share; None: devices do not share cores
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One series, measured on several numbers of devices."""
+
+    name: str
+    unit: str  # "words"
+    scaling: str  # WEAK or STRONG
+    points: tuple[MeasuredPoint, ...]  # in rising order of devices, each number once
+    knowledge: Knowledge = Knowledge()
+    source: str = ""  # folder, or file and line
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictedPoint:
+    devices: int
+    rate: Interval
+    efficiency: Interval | None  # None if the curve has no point on one device
+    parts: Mapping[str, float]  # share of the ideal that each of PARTS loses; they add up to 1 - efficiency
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """The predicted points of one curve."""
+
+    curve: Curve
+    points: tuple[PredictedPoint, ...]
+    weights: Mapping[str, float]  # of each model in the average, largest first; they add up to 1
+    statements: tuple[Statement, ...] = ()  # assumptions and limits: unknown topology, growth that stops
+
+
+class CannotPredict(ValueError):
+    """A curve is not extrapolated. `statement` says why."""
+
+    def __init__(self, statement: Statement) -> None:
+        super().__init__(statement.kind)
+        self.statement = statement

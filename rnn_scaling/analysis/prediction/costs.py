@@ -1,0 +1,83 @@
+"""Seconds of an exchange between n devices, in closed form: every message of b bytes takes alpha + b / bandwidth.
+
+Letters: n devices; S bytes that are summed over all devices; g bytes that each device sends to every other one; m
+groups that a link joins. A device sends and receives at once. The devices of a machine share its link to the others.
+
+Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1),
+2005, doi:10.1177/1094342005051521 (trees, all-gathers); Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for
+clusters of workstations", JPDC 69(2), 2009, doi:10.1016/j.jpdc.2008.09.002 (rings); Li et al., "Scaling Distributed
+Machine Learning with the Parameter Server", OSDI 2014 (servers).
+"""
+
+import math
+from collections.abc import Sequence
+
+from rnn_scaling.analysis.prediction.curves import Link
+
+
+def exchange_s(
+    algorithm: str, devices: int, summed_bytes: float, gathered_bytes: float, links: Sequence[Link]
+) -> float:
+    """Seconds of the exchange of one step, without what overlaps with computation.
+
+    Args:
+      algorithm: one of curves.ALGORITHMS. A ring passes every link 2(n-1) times with S/n bytes, at the pace of the
+        slowest. A tree adds up and sends back S bytes, level by level. "hierarchical" is a ring inside each group and
+        one between the groups. The parameter server is on the first device.
+      summed_bytes: S.
+      gathered_bytes: g; passed on in a ring, or sent to the parameter server and back.
+      links: innermost first; the last one joins any number of devices.
+
+    Raises:
+      ValueError: for an unknown algorithm, no devices, no links or negative bytes.
+    """
+    if devices < 1 or not links or min(summed_bytes, gathered_bytes) < 0:
+        raise ValueError(f"expected devices, links and bytes, got {devices}, {len(links)} links, {summed_bytes}")
+    levels = joined_groups(devices, links)
+    if not levels or algorithm == "none":
+        return 0.0
+    if algorithm == "parameter_server":
+        return _servers_s(levels, summed_bytes + gathered_bytes)
+    gathers = (devices - 1) * _slowest_s(levels, gathered_bytes) if gathered_bytes else 0.0
+    if algorithm == "ring":
+        return gathers + (2 * (devices - 1) * _slowest_s(levels, summed_bytes / devices) if summed_bytes else 0.0)
+    if algorithm not in ("tree", "hierarchical"):
+        raise ValueError(f"expected an algorithm of curves.ALGORITHMS, got {algorithm!r}")
+    for link, groups in levels if summed_bytes else []:
+        if algorithm == "tree":
+            gathers += 2 * math.ceil(math.log2(groups)) * _message_s(link, summed_bytes)
+        else:
+            gathers += 2 * (groups - 1) * _message_s(link, summed_bytes / groups)
+    return gathers
+
+
+def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
+    """(link, number of groups that it joins) of each level that n devices use, innermost first.
+
+    16 devices in machines of 8: the inner link joins 8 devices, the outer one 2 machines.
+    """
+    levels, groups, inside = [], devices, 1
+    for position, link in enumerate(links):
+        is_last = position == len(links) - 1 or link.devices is None
+        joined = groups if is_last else min(groups, max(1, (link.devices or 1) // inside))
+        if joined > 1:
+            levels.append((link, joined))
+        groups, inside = math.ceil(groups / joined), inside * joined
+    return levels
+
+
+def _message_s(link: Link, num_bytes: float) -> float:
+    return link.alpha_s + num_bytes / link.bytes_per_s
+
+
+def _slowest_s(levels: Sequence[tuple[Link, int]], num_bytes: float) -> float:
+    return max(_message_s(link, num_bytes) for link, _ in levels)
+
+
+def _servers_s(levels: Sequence[tuple[Link, int]], num_bytes: float) -> float:
+    """All other devices send to the first one at once, which then sends to all; links work at the same time."""
+    longest, inside = 0.0, 1
+    for link, groups in levels:
+        longest = max(longest, _message_s(link, (groups - 1) * inside * num_bytes))
+        inside *= groups
+    return 2 * longest

@@ -37,7 +37,7 @@ def exchange_s(
     if not levels or algorithm == "none":
         return 0.0
     if algorithm == "parameter_server":
-        return _servers_s(levels, summed_bytes + gathered_bytes)
+        return _servers_s(levels, devices, summed_bytes + gathered_bytes)
     gathers = (devices - 1) * _slowest_s(levels, gathered_bytes) if gathered_bytes else 0.0
     if algorithm == "ring":
         return gathers + (2 * (devices - 1) * _slowest_s(levels, summed_bytes / devices) if summed_bytes else 0.0)
@@ -74,10 +74,11 @@ def _slowest_s(levels: Sequence[tuple[Link, int]], num_bytes: float) -> float:
     return max(_message_s(link, num_bytes) for link, _ in levels)
 
 
-def _servers_s(levels: Sequence[tuple[Link, int]], num_bytes: float) -> float:
+def _servers_s(levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float) -> float:
     """All other devices send to the first one at once, which then sends to all; links work at the same time."""
     longest, inside = 0.0, 1
     for link, groups in levels:
-        longest = max(longest, _message_s(link, (groups - 1) * inside * num_bytes))
-        inside *= groups
+        reached = min(devices, inside * groups)
+        longest = max(longest, _message_s(link, (reached - inside) * num_bytes))
+        inside = reached
     return 2 * longest

@@ -1,0 +1,143 @@
+"""An average over the models of `models.py`, as a set of equally likely curves that are drawn from it.
+
+Weights: a model's weight before the data times exp((L + F) / 2). L adds up the log density of each point as predicted
+from all others (Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian Analysis 13, 2018:
+pseudo-BMA). F adds up that of each point as predicted from those before it, because extrapolation is the purpose
+(Dawid, "The Prequential Approach", JRSS A 147, 1984).
+
+A drawn curve differs from the average by noise and fit (t distributions), by its model, by what no model has, which
+grows with log2(n / largest measured n), and, where the links are unknown, by the chance that the exchange leaves a
+machine or a switch. docs/methods/prediction.md has how often the intervals held.
+
+Letters: S curves; J terms; K measured points; N numbers of devices.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnn_scaling.analysis.prediction import models, posterior
+from rnn_scaling.analysis.prediction.curves import STRONG, Curve, MeasuredPoint
+
+DRAWS = 20_000
+# Calibrated on simulated curves and on the development half of docs/results/prediction/public.csv.
+LOSS_PER_DOUBLING = 0.1  # prior: half of all curves lose less than this share of a device's step
+DRIFT = 0.015  # standard deviation of log(rate), for each doubling beyond the largest measured n
+DRIFT_OF_LOSS = 0.1  # the same, as a share of log y
+STEP_CHANCE = 0.08  # that a doubling beyond the measured n leaves a machine or a switch, where links are unknown
+STEP_LOSS = 0.15  # mean of how much longer a step takes then
+CONTENTION_SPREAD = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Average:
+    """S equally likely curves: log(rate) = log n - location - log y(n), y = base x (1 + coefficients @ shapes)."""
+
+    terms: Sequence[models.Term]
+    coefficients: np.ndarray  # [S, J]
+    location: np.ndarray  # [S]
+    noise: np.ndarray  # [S], error of a measured point, in log(rate)
+    drift: np.ndarray  # [S], standard normal
+    step_place: np.ndarray  # [S], uniform in 0 to 1
+    step_size: np.ndarray  # [S], log of how much longer a step takes; 0: links are known
+    largest: int  # measured n
+    cores: int | None
+    weights: dict[str, float]  # of each model, largest first
+
+    def losses(self, n: float) -> np.ndarray:
+        """[S, J], what each term adds to one device's step."""
+        return self.coefficients * shapes_at(self.terms, [n])[:, 0]
+
+    def log_y(self, n: float) -> np.ndarray:
+        """[S], log of how much longer the step is than one device's."""
+        return np.log(base_at([n], self.cores)[0]) + np.log1p(self.losses(n).sum(axis=1))
+
+    def log_rates(self, n: float) -> np.ndarray:
+        """[S], of what would be measured."""
+        log_y, doublings = self.log_y(n), max(0.0, math.log2(n / self.largest))
+        drift = self.drift * doublings * np.hypot(DRIFT, DRIFT_OF_LOSS * log_y)
+        step = np.where(self.step_place > (1 - STEP_CHANCE) ** doublings, self.step_size, 0.0)
+        return math.log(n) - self.location - log_y + self.noise + drift - step
+
+
+def average(curve: Curve) -> Average:
+    """Fits every candidate to the curve's points, two or more with positive rates."""
+    n = [point.devices for point in curve.points]
+    z = np.array([math.log(point.devices / point.rate) for point in curve.points])
+    w = variances(curve.points)
+    known = known_terms(curve)
+    candidates = models.candidates(curve, bool(known))
+    free = {term.name: term for model in candidates for term in model.terms}
+    terms = [*free.values(), *known]
+    base, cost = base_at(n, curve.knowledge.cores), shapes_at(known, n).sum(axis=0)
+    loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
+    fits, columns, scores = [], [], []
+    for model in candidates:
+        fitted = posterior.fit(z, w, shapes_at(model.terms, n), cost if model.uses_known else None, base, loss)
+        fits.append(fitted)
+        scores.append(math.log(model.weight) + (fitted.left_out + fitted.evidence) / 2)
+        place = [list(free).index(term.name) for term in model.terms]
+        # The known terms have one coefficient, the last of the fit.
+        wide = np.zeros((len(fitted.weights), len(terms)))
+        wide[:, place] = fitted.coefficients[:, : len(place)]
+        if model.uses_known:
+            wide[:, len(free) :] = fitted.coefficients[:, -1:]
+        columns.append(wide)
+    shares = np.exp(np.array(scores) - max(scores))
+    shares /= shares.sum()
+    random = np.random.default_rng(0)
+    likely = np.cumsum(np.concatenate([share * fitted.weights for share, fitted in zip(shares, fits)]))
+    rows = np.minimum(np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS), len(likely) - 1)
+    degrees, location_error = fits[0].degrees, fits[0].location_error
+    s = np.concatenate([fitted.scale for fitted in fits])[rows]
+    s *= np.sqrt(degrees / random.chisquare(degrees, DRAWS))
+    weights = {model.name: float(share) for model, share in zip(candidates, shares)}
+    return Average(
+        terms,
+        np.concatenate(columns)[rows],
+        np.concatenate([fitted.location for fitted in fits])[rows] + s * location_error * random.standard_normal(DRAWS),
+        s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS),
+        random.standard_normal(DRAWS),
+        random.random(DRAWS),
+        np.log1p(random.exponential(STEP_LOSS, DRAWS)) * (not curve.knowledge.links),
+        n[-1],
+        curve.knowledge.cores,
+        dict(sorted(weights.items(), key=lambda item: -item[1])),
+    )
+
+
+def known_terms(curve: Curve) -> list[models.Term]:
+    """`models.known_terms`, and what independent replicas lose."""
+    terms, independent = models.known_terms(curve), curve.knowledge.independent
+    if len(independent) > 1:
+        alone = average(dataclasses.replace(curve, points=independent, knowledge=type(curve.knowledge)()))
+
+        def contention(n: np.ndarray) -> np.ndarray:
+            return np.array([float(np.exp(np.median(alone.log_y(count)))) - 1 for count in n])
+
+        terms.append(models.Term("contention", models.CONTENTION, contention))
+    return terms
+
+
+def variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
+    """[K], variance of log(rate) in units of posterior.NOISE squared: between processes, of digits, and about a curve.
+
+    An error of few degrees of freedom counts for more, as its t distribution is wider.
+    """
+    errors = [(point.error or 0.0) ** 2 * (1 + 3 / max(point.degrees, 1.0)) for point in points]
+    digits = [point.rounding**2 / 3 for point in points]
+    return 1 + np.array([error + digit for error, digit in zip(errors, digits)]) / posterior.NOISE**2
+
+
+def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
+    """[J, N]."""
+    devices = np.asarray(n, float)
+    return np.array([term.shape(devices) for term in terms]).reshape(len(terms), len(devices))
+
+
+def base_at(n: Sequence[float], cores: int | None) -> np.ndarray:
+    """[N], by how much a step is longer because more devices than cores share them."""
+    devices = np.asarray(n, float)
+    return np.maximum(1.0, devices / cores) if cores else np.ones_like(devices)

@@ -1,0 +1,160 @@
+"""The terms of a step's time, and the candidate models: which terms a model has.
+
+A model says how much longer n devices take for n times the work of one: y(n) = n rate(1) / rate(n) = 1 / efficiency =
+1 + the sum of coefficient x shape(n) over its terms. No coefficient is negative. A shape is 0 at n = 1 and, unless it
+is known, 1 at n = 2, so that its coefficient is what two devices lose. In strong scaling a device computes 1/n of the
+work, so what a step costs besides is n times as large in y: Amdahl's serial share has the shape n - 1.
+
+Sources: Amdahl, AFIPS 1967; Gunther, "Guerrilla Capacity Planning", 2007 (shapes n - 1 and n(n - 1): the universal
+scalability law); costs.py for the exchanges; David, Nagaraja, "Order Statistics", 2003 (longest of n times).
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rnn_scaling.analysis.prediction import costs
+from rnn_scaling.analysis.prediction.curves import STRONG, Curve, Knowledge
+
+CONTENTION, EXCHANGE, FIXED, JITTER, REST = "contention", "exchange", "fixed cost", "jitter", "not split"
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """One reason for a longer step."""
+
+    name: str
+    part: str  # of the lost efficiency, one of curves.PARTS
+    shape: Callable[[np.ndarray], np.ndarray]  # [N] devices -> [N]
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Terms whose coefficients are fitted, besides what is known."""
+
+    terms: tuple[Term, ...]
+    uses_known: bool
+    weight: float  # before the data
+
+    @property
+    def name(self) -> str:
+        return " + ".join([term.name for term in self.terms] + ["known cost"] * self.uses_known) or "ideal"
+
+
+def _several(n: np.ndarray) -> np.ndarray:
+    return np.where(n > 1, 1.0, 0.0)
+
+
+def _longest(n: np.ndarray) -> np.ndarray:
+    """Expected largest of n normal numbers, in standard deviations, to a few percent; Blom's approximation."""
+    return np.sqrt(np.log(n)) / math.sqrt(math.log(2))
+
+
+CONSTANT = Term("constant", CONTENTION, _several)
+LONGEST = Term("longest of n", JITTER, _longest)
+WEAK_TERMS = {
+    term.name: term
+    for term in (
+        CONSTANT,
+        Term("ring", EXCHANGE, lambda n: 2 * (n - 1) / n),
+        Term("tree", EXCHANGE, np.log2),
+        Term("linear", REST, lambda n: n - 1),
+        Term("all pairs", EXCHANGE, lambda n: n * (n - 1) / 2),
+        LONGEST,
+    )
+}
+STRONG_TERMS = {
+    term.name: term
+    for term in (
+        CONSTANT,
+        Term("serial", FIXED, lambda n: n - 1),
+        Term("tree", EXCHANGE, lambda n: n * np.log2(n) / 2),
+        Term("all pairs", EXCHANGE, lambda n: n * (n - 1) / 2),
+        LONGEST,
+    )
+}
+# Weight of each model before the data: one term first, then two that often come together.
+WEAK_MODELS = {
+    "": 0.5,
+    "constant": 1.0,
+    "ring": 1.0,
+    "tree": 1.0,
+    "linear": 1.0,
+    "all pairs": 0.3,
+    "longest of n": 1.0,
+    "constant, tree": 0.5,
+    "constant, linear": 0.5,
+    "constant, all pairs": 0.3,
+    "ring, linear": 0.5,
+    "tree, linear": 0.5,
+    "tree, all pairs": 0.3,
+}
+STRONG_MODELS = {
+    "": 0.3,
+    "constant": 0.5,
+    "serial": 1.5,
+    "tree": 0.7,
+    "all pairs": 0.5,
+    "longest of n": 0.5,
+    "constant, serial": 0.7,
+    "constant, tree": 0.5,
+    "serial, tree": 0.7,
+    "serial, all pairs": 0.5,
+}
+TRUST = 4.0  # how many times as likely a model is that has the known cost
+
+
+def candidates(curve: Curve, known: bool) -> list[Model]:
+    """The models of one curve; with `known` each also with the known cost."""
+    is_strong = curve.scaling == STRONG
+    terms = STRONG_TERMS if is_strong else named_by_cause(curve.knowledge)
+    models = []
+    for names, weight in (STRONG_MODELS if is_strong else WEAK_MODELS).items():
+        chosen = tuple(terms[name] for name in names.split(", ") if name)
+        models.append(Model(chosen, False, weight))
+        if known:
+            models.append(Model(chosen, True, weight * TRUST))
+    return models
+
+
+def named_by_cause(knowledge: Knowledge) -> dict[str, Term]:
+    """WEAK_TERMS, with the part that what is known of the exchange gives to a cost linear in n."""
+    grows = knowledge.algorithm == "parameter_server" or (knowledge.gathered_bytes or 0) > 0
+    has_none = knowledge.summed_bytes == 0 and not knowledge.gathered_bytes
+    part = EXCHANGE if grows else FIXED if has_none else REST
+    return {**WEAK_TERMS, "linear": dataclasses.replace(WEAK_TERMS["linear"], part=part)}
+
+
+def known_terms(curve: Curve) -> list[Term]:
+    """What the knowledge gives as shares of one device's step: exchange and jitter."""
+    known, times = curve.knowledge, curve.knowledge.step_times
+    rises: Callable[[np.ndarray], np.ndarray] = (lambda n: n) if curve.scaling == STRONG else np.ones_like
+    terms = []
+    if known.step_s and known.links and known.algorithm and known.summed_bytes is not None:
+        scale = (1 - (known.hidden or 0.0)) / known.step_s
+        sizes = (known.summed_bytes, known.gathered_bytes or 0.0)
+
+        def exchange(n: np.ndarray) -> np.ndarray:
+            seconds = [costs.exchange_s(known.algorithm, int(count), *sizes, known.links) for count in n]
+            return scale * np.array(seconds) * rises(n)
+
+        terms.append(Term("exchange", EXCHANGE, exchange))
+    if len(times) >= 8 and known.algorithm != "none":
+        terms.append(Term("jitter", JITTER, lambda n: longest_share(times, n)))
+    return terms
+
+
+def longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:
+    """By how much the longest of n step times exceeds the mean one, as a share of it.
+
+    Up to as many devices as there are times from their distribution, beyond that as the longest of normal numbers.
+    """
+    ordered = np.sort(np.asarray(times, float))
+    mean, count = ordered.mean(), len(ordered)
+    inside = np.minimum(n, count / 2)
+    below = (np.arange(count + 1) / count)[:, None] ** inside
+    longest = ordered @ np.diff(below, axis=0)
+    beyond = ordered.std() * (np.sqrt(2 * np.log(n)) - np.sqrt(2 * np.log(inside)))
+    return (longest + beyond) / mean - 1

@@ -19,16 +19,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis.prediction import models, posterior
-from rnn_scaling.analysis.prediction.curves import STRONG, Curve, MeasuredPoint
+from rnn_scaling.analysis.prediction.curves import Curve, Knowledge, MeasuredPoint
 
 DRAWS = 20_000
 # Calibrated on simulated curves and on the development half of docs/results/prediction/public.csv.
-LOSS_PER_DOUBLING = 0.1  # prior: half of all curves lose less than this share of a device's step
-DRIFT = 0.015  # standard deviation of log(rate), for each doubling beyond the largest measured n
+LOSS_PER_DOUBLING = 0.07  # prior: half of all curves lose less than this share of a device's step
+DRIFT = 0.01  # scale of log(rate) that no model has, one doubling beyond the largest measured n; grows as the root
 DRIFT_OF_LOSS = 0.1  # the same, as a share of log y
-STEP_CHANCE = 0.08  # that a doubling beyond the measured n leaves a machine or a switch, where links are unknown
-STEP_LOSS = 0.15  # mean of how much longer a step takes then
-CONTENTION_SPREAD = 0.1
+DRIFT_DEGREES = 4.0  # of its t distribution
+STEP_CHANCE = 0.09  # that a doubling beyond the measured n leaves a machine or a switch, where links are unknown
+CROSSED_CHANCE = 0.5  # that leaving a machine makes steps longer, where it is known to happen but not what it costs
+STEP_LOSS = 0.2  # mean of how much longer a step takes then, as a share of one device's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Average:
     noise: np.ndarray  # [S], error of a measured point, in log(rate)
     drift: np.ndarray  # [S], standard normal
     step_place: np.ndarray  # [S], uniform in 0 to 1
-    step_size: np.ndarray  # [S], log of how much longer a step takes; 0: links are known
+    step_size: np.ndarray  # [S], log of how much longer a step takes, if the exchange leaves a machine
     largest: int  # measured n
-    cores: int | None
+    knowledge: Knowledge
     weights: dict[str, float]  # of each model, largest first
 
     def losses(self, n: float) -> np.ndarray:
@@ -52,67 +53,88 @@ class Average:
 
     def log_y(self, n: float) -> np.ndarray:
         """[S], log of how much longer the step is than one device's."""
-        return np.log(base_at([n], self.cores)[0]) + np.log1p(self.losses(n).sum(axis=1))
+        return np.log(base_at([n], self.knowledge.cores)[0]) + np.log1p(self.losses(n).sum(axis=1))
 
     def log_rates(self, n: float) -> np.ndarray:
         """[S], of what would be measured."""
         log_y, doublings = self.log_y(n), max(0.0, math.log2(n / self.largest))
-        drift = self.drift * doublings * np.hypot(DRIFT, DRIFT_OF_LOSS * log_y)
-        step = np.where(self.step_place > (1 - STEP_CHANCE) ** doublings, self.step_size, 0.0)
+        drift = self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * log_y)
+        step = np.where(self.step_place < step_chance(self.knowledge, self.largest, n), self.step_size, 0.0)
         return math.log(n) - self.location - log_y + self.noise + drift - step
+
+
+def step_chance(known: Knowledge, largest: float, n: float) -> float:
+    """Probability that n devices use a slower link, whose cost is in no term, and that `largest` ones do not."""
+    if n <= largest:
+        return 0.0
+    if not known.links:
+        return 1 - (1 - STEP_CHANCE) ** math.log2(n / largest)
+    for place, link in enumerate(known.links):
+        outer = known.links[place + 1 : place + 2]
+        has_cost = models.knows_exchange(known) and outer and math.isfinite(outer[0].bytes_per_s)
+        if link.devices and largest <= link.devices < n and not has_cost:
+            return CROSSED_CHANCE
+    return 0.0
 
 
 def average(curve: Curve) -> Average:
     """Fits every candidate to the curve's points, two or more with positive rates."""
     n = [point.devices for point in curve.points]
     z = np.array([math.log(point.devices / point.rate) for point in curve.points])
-    w = variances(curve.points)
-    known = known_terms(curve)
-    candidates = models.candidates(curve, bool(known))
-    free = {term.name: term for model in candidates for term in model.terms}
-    terms = [*free.values(), *known]
+    w, known = variances(curve.points), known_terms(curve)
     base, cost = base_at(n, curve.knowledge.cores), shapes_at(known, n).sum(axis=0)
     loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
-    fits, columns, scores = [], [], []
-    for model in candidates:
-        fitted = posterior.fit(z, w, shapes_at(model.terms, n), cost if model.uses_known else None, base, loss)
-        fits.append(fitted)
-        scores.append(math.log(model.weight) + (fitted.left_out + fitted.evidence) / 2)
-        place = [list(free).index(term.name) for term in model.terms]
-        # The known terms have one coefficient, the last of the fit.
-        wide = np.zeros((len(fitted.weights), len(terms)))
-        wide[:, place] = fitted.coefficients[:, : len(place)]
-        if model.uses_known:
-            wide[:, len(free) :] = fitted.coefficients[:, -1:]
-        columns.append(wide)
+    candidates = models.candidates(curve, bool(known))
+    fits = [
+        posterior.fit(z, w, shapes_at(model.terms, n), cost if model.uses_known else None, base, loss)
+        for model in candidates
+    ]
+    scores = [math.log(model.weight) + (f.left_out + f.evidence) / 2 for model, f in zip(candidates, fits)]
     shares = np.exp(np.array(scores) - max(scores))
     shares /= shares.sum()
-    random = np.random.default_rng(0)
     likely = np.cumsum(np.concatenate([share * fitted.weights for share, fitted in zip(shares, fits)]))
     rows = np.minimum(np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS), len(likely) - 1)
-    degrees, location_error = fits[0].degrees, fits[0].location_error
-    s = np.concatenate([fitted.scale for fitted in fits])[rows]
-    s *= np.sqrt(degrees / random.chisquare(degrees, DRAWS))
-    weights = {model.name: float(share) for model, share in zip(candidates, shares)}
+    random = np.random.default_rng(0)
+    degrees, error = fits[0].degrees, fits[0].location_error  # the same for all models
+    s = np.concatenate([fitted.scale for fitted in fits])[rows] * np.sqrt(degrees / random.chisquare(degrees, DRAWS))
+    location = np.concatenate([fitted.location for fitted in fits])[rows]
+    terms, coefficients = _coefficients(candidates, fits, known)
+    weights = sorted(zip((model.name for model in candidates), shares.tolist()), key=lambda item: -item[1])
     return Average(
         terms,
-        np.concatenate(columns)[rows],
-        np.concatenate([fitted.location for fitted in fits])[rows] + s * location_error * random.standard_normal(DRAWS),
+        coefficients[rows],
+        location + s * error * random.standard_normal(DRAWS),
         s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS),
-        random.standard_normal(DRAWS),
+        random.standard_t(DRIFT_DEGREES, DRAWS),
         random.random(DRAWS),
-        np.log1p(random.exponential(STEP_LOSS, DRAWS)) * (not curve.knowledge.links),
+        np.log1p(random.exponential(STEP_LOSS, DRAWS)),
         n[-1],
-        curve.knowledge.cores,
-        dict(sorted(weights.items(), key=lambda item: -item[1])),
+        curve.knowledge,
+        dict(weights),
     )
+
+
+def _coefficients(
+    candidates: Sequence[models.Model], fits: Sequence[posterior.Posterior], known: Sequence[models.Term]
+) -> tuple[list[models.Term], np.ndarray]:
+    """(all J terms, [rows of all grids, J]); the known terms share one coefficient, the last one of a fit."""
+    free = {term.name: term for model in candidates for term in model.terms}
+    place = {name: column for column, name in enumerate(free)}
+    blocks = []
+    for model, fitted in zip(candidates, fits):
+        block = np.zeros((len(fitted.weights), len(free) + len(known)))
+        block[:, [place[term.name] for term in model.terms]] = fitted.coefficients[:, : len(model.terms)]
+        if model.uses_known:
+            block[:, len(free) :] = fitted.coefficients[:, -1:]
+        blocks.append(block)
+    return [*free.values(), *known], np.concatenate(blocks)
 
 
 def known_terms(curve: Curve) -> list[models.Term]:
     """`models.known_terms`, and what independent replicas lose."""
     terms, independent = models.known_terms(curve), curve.knowledge.independent
     if len(independent) > 1:
-        alone = average(dataclasses.replace(curve, points=independent, knowledge=type(curve.knowledge)()))
+        alone = average(dataclasses.replace(curve, points=independent, knowledge=Knowledge()))
 
         def contention(n: np.ndarray) -> np.ndarray:
             return np.array([float(np.exp(np.median(alone.log_y(count)))) - 1 for count in n])

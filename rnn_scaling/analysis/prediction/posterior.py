@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 NOISE = 0.012  # prior scale of s: how far log(rate) of a table is from a smooth curve
-NOISE_DEGREES = 3.0  # its degrees of freedom
-KNOWN_SPREAD = 0.35  # standard deviation of the logarithm of the known cost's coefficient
+NOISE_DEGREES = 2.0  # its degrees of freedom
+KNOWN_SPREAD = 0.25  # standard deviation of the logarithm of the known cost's coefficient
 SHARES = np.linspace(0, 1, 13)  # of the loss at the largest n that is the first of two terms'
 
 
@@ -50,7 +50,6 @@ def fit(
     rows = shapes if known is None else np.vstack([shapes, known])
     d = z - np.log(base) - np.log1p(coefficients @ rows)  # [G, K]
     total, (location, scale, degrees) = _log_sum(d, w, log_prior)
-    order = range(len(z))
     kept = [np.delete(np.arange(len(z)), i) for i in range(len(z))]
     left_out = sum(total - _log_sum(d[:, keep], w[keep], log_prior)[0] for keep in kept)
     log_weights = log_prior + _log_likelihood(d, w)

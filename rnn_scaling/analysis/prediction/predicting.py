@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.prediction.averaging import Average, average
+from rnn_scaling.analysis.prediction import posterior
+from rnn_scaling.analysis.prediction.averaging import Average, average, step_chance, variances
 from rnn_scaling.analysis.prediction.curves import (
     PARTS,
     CannotPredict,
@@ -17,6 +18,10 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.statements import Statement
 
 KIND = "average of models"
+WINDOW = 0.75  # of the largest measured n: from there on the last gain is measured
+GAIN = 0.3
+SIGNIFICANT = 4.0  # standard errors
+FAR = 8  # times the largest measured n
 
 
 def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
@@ -31,7 +36,8 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
     """
     _check(curve, devices)
     fitted = average(curve)
-    _check_growth(curve, fitted)
+    if max(devices) > curve.points[-1].devices:
+        _check_growth(curve, fitted)
     points = tuple(_point(curve, fitted, n) for n in devices)
     return Prediction(curve, points, fitted.weights, tuple(_statements(curve, points)))
 
@@ -50,7 +56,20 @@ def _check(curve: Curve, devices: Sequence[int]) -> None:
 
 
 def _check_growth(curve: Curve, fitted: Average) -> None:
-    pass
+    """Refuses a curve whose last points gain far less than the average of models, which goes on growing, says.
+
+    Compared are the rates that each device added over about the last quarter of the measured n, and over the next
+    doubling. A measured gain below GAIN times the predicted one contradicts the models, unless noise explains it.
+    """
+    last = curve.points[-1]
+    before = [point for point in curve.points if point.devices <= WINDOW * last.devices][-1:] or [curve.points[0]]
+    span = last.devices - before[0].devices
+    measured = (last.rate - before[0].rate) / span
+    expected = (float(np.exp(np.median(fitted.log_rates(2 * last.devices)))) - last.rate) / last.devices
+    noise = posterior.NOISE * math.sqrt(float(variances([last, before[0]]).sum())) * last.rate / span
+    if expected > 0 and measured < GAIN * expected and expected - measured > SIGNIFICANT * noise:
+        values = {"devices": last.devices, "rate": last.rate, "unit": curve.unit, "expected": expected * span}
+        raise CannotPredict(Statement("prediction-stops-growing", curve.name, values))
 
 
 def _point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
@@ -78,4 +97,20 @@ def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
 
 
 def _statements(curve: Curve, points: Sequence[PredictedPoint]) -> list[Statement]:
-    return []
+    """Assumptions and limits of the predicted points."""
+    last, cores = curve.points[-1].devices, curve.knowledge.cores
+    fastest = max(point.rate for point in curve.points)
+    beyond = [point.devices for point in points if point.devices > last]
+    unknown = [n for n in beyond if step_chance(curve.knowledge, last, n) > 0]
+    falling = [point.devices for point in points if point.devices > last and point.rate.value < fastest]
+    lists = {
+        "prediction-topology-unknown": unknown,
+        "prediction-far": [n for n in beyond if n > FAR * last],
+        "prediction-cores": [n for n in beyond if cores and n > cores],
+        "prediction-two-points": [point.devices for point in curve.points] if len(curve.points) == 2 else [],
+    }
+    values = {"largest": last, "cores": cores}
+    made = [Statement(kind, curve.name, {**values, "devices": n}) for kind, n in lists.items() if n]
+    if falling:
+        made.append(Statement("prediction-falls", curve.name, {"devices": min(falling)}))
+    return made

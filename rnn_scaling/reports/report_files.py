@@ -104,4 +104,4 @@ def _render(kind: str) -> Render:
 
 
 def _picture(draw: Callable[..., str], *shown: Any) -> Render:
-    return lambda _: figures.standalone(draw(*shown, legend=True))
+    return lambda _: figures.standalone(draw(*shown))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, common_unit
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
@@ -124,23 +125,19 @@ def picture(probes: Sequence[Probe]) -> bytes:
         tried = sorted({setting.threads for probe in shown for setting in probe.settings})
         for axes in (left, right):
             axes.set_xticks(tried)
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", frameon=False)
+        figures.add_legend(figure, loc="outside lower left")
         return figures.as_file(figure, schema=SCHEMA)
 
 
 def _draw(left: Axes, right: Axes, probe: Probe, label: str, look: dict[str, Any], shift: float) -> None:
     """One number of devices in both panels; the trainer's default has a ring."""
-    points = []
-    for setting in probe.settings:
-        at = setting.threads + shift
-        if setting.rate and (setting.of_best or setting.threads == probe.best):
-            points.append((at, 100 * setting.of_best.value if setting.of_best else 100.0))
-            if setting.threads == probe.default:
-                left.plot(*points[-1], marker="o", markersize=11, markerfacecolor="none", markeredgecolor=look["color"])
-        if setting.rate and setting.of_best and setting.of_best.ends:
-            sides = [[100 * abs(end - setting.of_best.value)] for end in setting.of_best.ends]
-            left.errorbar(at, points[-1][1], sides, fmt="none", ecolor=look["color"], capsize=2)
+    known = [
+        setting for setting in probe.settings if setting.rate and (setting.of_best or setting.threads == probe.best)
+    ]
+    shares = {setting.threads: setting.of_best or Interval(1.0) for setting in known}
+    figures.draw_line(left, [(threads + shift, share.scaled(100)) for threads, share in shares.items()], label, look)
+    if probe.default in shares:
+        ring = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "markeredgecolor": look["color"]}
+        left.plot(probe.default + shift, 100 * shares[probe.default].value, **ring)
     traced = [(setting.threads + shift, setting.concurrency) for setting in probe.settings if setting.concurrency]
-    left.plot(*zip(*points), linewidth=1.4, markersize=4.5, label=label, **look)
-    if traced:
-        right.plot(*zip(*traced), linewidth=1.4, markersize=4.5, **look)
+    figures.draw_line(right, [(at, Interval(towers)) for at, towers in traced], label, look)

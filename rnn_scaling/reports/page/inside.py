@@ -9,8 +9,8 @@ from rnn_scaling.analysis.steps.parts import StepParts, statements
 from rnn_scaling.records.step_names import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
 from rnn_scaling.reports.page import parts as page
-from rnn_scaling.reports.page.drawings import DASHES, undrawn
-from rnn_scaling.reports.page.parts import Block, Body, Figure, Folded, Group, Key, Legend, PageSection, Terms, Text
+from rnn_scaling.reports.page.drawings import undrawn
+from rnn_scaling.reports.page.parts import Block, Body, Figure, Folded, Group, Key, PageSection, Terms, Text
 from rnn_scaling.reports.pictures import figures, learning_curves, step_figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence
@@ -31,9 +31,8 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
 
 
 def _key(part: str) -> Key:
-    look, square = step_figures.look(part), "M8 0h12v12h-12z"
-    colour = figures.themed(look["facecolor"].lower())
-    return Key(steps.title(part), colour, shape=square, opacity=look["alpha"], meaning=steps.MEANING[part])
+    look = step_figures.look(part)
+    return Key(steps.title(part), steps.MEANING[part], figures.themed(look["facecolor"].lower()), look["alpha"])
 
 
 def _step_pictures(step_parts: StepParts, k: int, title: str) -> list[Figure]:
@@ -66,8 +65,7 @@ def learning_section(summary: Summary) -> PageSection:
     if found := summary.learning:
         names = learning.line_names(found, summary.row_titles)
         pictures = [_curve(found, names, *kind) for kind in learning_curves.kinds(found)]
-        blocks = [Group("figures", pictures), Legend("Lines of the learning curves", _legend(found, names))]
-        blocks += undrawn(len(found.learned), "configurations")
+        blocks = [Group("figures", pictures), *undrawn(len(found.learned), "configurations")]
         blocks.append(Body(learning.section(found, summary.row_titles), "Learning"))
     return PageSection("learning", "Learning", blocks)
 
@@ -81,12 +79,3 @@ def _curve(found: Learning, names: dict[Row, str], kind: str, over: str) -> Figu
     about = f"A line for each configuration, its first run. {' '.join(ends)}"
     svg = learning_curves.draw(found, names, kind, over, name)
     return page.figure_of(svg, name, learning_curves.title(found, kind, over), about)
-
-
-def _legend(found: Learning, names: dict[Row, str]) -> list[Key]:
-    keys = []
-    for k, learned in enumerate(found.learned[: figures.MOST_LINES]):
-        look = figures.line_look(k)
-        colour = figures.themed(look["color"].lower())
-        keys.append(Key(names[learned.row], colour, DASHES[look["linestyle"]], has_line=True))
-    return [*keys, Key("target", figures.themed(figures.MUTED), "2 2", has_line=True)]

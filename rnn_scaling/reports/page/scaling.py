@@ -97,16 +97,14 @@ def _sections(summary: Summary, shown: str) -> list[PageSection]:
 
 
 def _curves(summary: Summary, shown: str) -> list[Block]:
-    """A static picture of every metric but `shown`, with separate pictures and legends for weak and strong scaling."""
+    """A static picture of every metric but `shown`, with separate pictures for weak and strong scaling."""
     groups, blocks = figures.groups(summary), list[Block]()
     for k, (name, series) in enumerate(groups):
         suffix, group = f"-{k}" if k else "", name if len(groups) > 1 else ""
         drawn = [metric for metric in figures.drawn(series) if metric.name != shown]
         pictures = [drawings.curve(series, metric, f"fig-{metric.name}{suffix}", group) for metric in drawn]
-        about = ", ".join(filter(None, ["Each metric over the number of devices", group]))
         blocks += [Text(group, "h3")] if group else []
-        blocks += [Group("figures", pictures), parts.Legend(about, drawings.swatches(series))]
-        blocks += drawings.undrawn(len(series), "series")
+        blocks += [Group("figures", pictures), *drawings.undrawn(len(series), "series")]
     return blocks
 
 
@@ -117,14 +115,14 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
     blocks: list[Block] = []
     if split:
         noise = loss_statements.noise_of([loss for _, loss in split])
-        picture, *legend = drawings.bars([(series.title, loss) for series, loss in split])
+        picture, *more = drawings.bars([(series.title, loss) for series, loss in split])
         tables = [(series.title, table.parts_section(series)) for series in measured]
         bodies = [Body(dataclasses.replace(made, title=title), title, True) for title, made in tables if made.grids]
         unit, names = split[0][0].unit, {part.name for _, loss in split for part in loss.told}
-        meaning = [Key(name, meaning=text.replace(ITEMS, unit)) for name, text in MEANING.items() if name in names]
+        meaning = [Key(name, text.replace(ITEMS, unit)) for name, text in MEANING.items() if name in names]
         reading = Text(sentence(Statement("reading-of-losses", values={"noise": noise})))
         points = Folded("Points of efficiency lost, by number of devices", bodies, is_printed=False)
-        blocks = [reading, Live("bars", [picture]), *legend, points, Terms(meaning, "meaning")]
+        blocks = [reading, Live("bars", [picture]), *more, points, Terms(meaning, "meaning")]
     return [*blocks, *_untold(known)]
 
 
@@ -235,7 +233,7 @@ def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Bl
 def _environment(summary: Summary) -> list[Block]:
     head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
     lines = [[found.what, found.a, found.b, found.effect, found.severity] for found in summary.differences]
-    terms = Terms([Key(fact.name, meaning=fact.text) for fact in summary.facts], "facts")
+    terms = Terms([Key(fact.name, fact.text) for fact in summary.facts], "facts")
     facts = Folded("Machine, versions and settings", [terms])
     if lines:
         grid = Grid("Differences between the runs", head, lines, (1, 2, 3, 4))

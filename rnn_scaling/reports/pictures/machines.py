@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rnn_scaling.analysis.comparison.costs import MachineCost
 from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.pictures.curves import LEGEND, frame
+from rnn_scaling.reports.pictures.curves import frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,20 +18,19 @@ TITLE = "Cost over speed with all devices: right and down is better"
 def draw(costs: Sequence[MachineCost], titles: tuple[str, str], is_fixed: bool = False) -> Figure:
     """Colours distinguish machines, markers series. titles: of the axes; is_fixed: for a separate file."""
     machines, series = (list(dict.fromkeys(names)) for names in zip(*((cost.machine, cost.series) for cost in costs)))
-    figure, axes = figures.blank(5.6, 4.0 + 0.19 * len(costs))
+    figure, axes = figures.blank(5.6, 3.9, entries=len(costs), left=0.85, bottom=0.65)
     figure.patch.set_visible(is_fixed)
     for cost in costs:
         colour = figures.COLOURS[machines.index(cost.machine) % len(figures.COLOURS)]
         marker = figures.MARKERS[series.index(cost.series) % len(figures.MARKERS)]
-        title = figures.in_legend(f"{cost.machine}, {cost.series}" if len(series) > 1 else cost.machine)
+        title = f"{cost.machine}, {cost.series}" if len(series) > 1 else cost.machine
         x, y = cost.rate.value, cost.cost.value
-        axes.plot(x, y, color=colour, marker=marker, linestyle="none", label=title)
-        axes.plot(cost.rate.ends or (x, x), (y, y), color=colour, linewidth=1.2)
-        axes.plot((x, x), cost.cost.ends or (y, y), color=colour, linewidth=1.2)
+        look = {"color": colour, "marker": marker, "linestyle": "none"}
+        figures.draw_line(axes, [(x, cost.cost)], title, look)
+        axes.plot(cost.rate.ends or (x, x), (y, y), color=colour, linewidth=1)
     x_edges, y_edges = frame([cost.rate for cost in costs], 1), frame([cost.cost for cost in costs], 1)
     labels = ["\n".join(filter(None, (name, edges.start))) for name, edges in zip(titles, (x_edges, y_edges))]
     axes.set(title=TITLE, xlabel=labels[0], ylabel=labels[1])
     axes.set(xlim=(x_edges.low, x_edges.high), ylim=(y_edges.low, y_edges.high))
-    figures.set_margins(figure, left=0.85, right=0.2, top=0.35, bottom=0.65 + 0.19 * len(costs))
-    figure.legend(loc="lower left", **LEGEND)
+    figures.add_legend(figure)
     return figure

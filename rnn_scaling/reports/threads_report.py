@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,9 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import report_files
 from rnn_scaling.reports.numbers import has_interval, interval_data, plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Grid, Section, markdown
@@ -35,14 +34,13 @@ def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int])
     if all(probe.best is None for probe in probes):
         entry.fail("no run measured anything")
         return False
-    try:
-        write_text(f"# Threads that dispatch operators\n\n{markdown(sections(probes))}", out / "threads.md")
-        write_text(input_files.json_text(content(probes)), out / "threads.json")
-        write_bytes(picture(probes), out / "threads.png")
-    except OSError as e:
-        entry.fail(f"--out={out}: {e.strerror or e}")
-        return False
-    print(f"\nwrote {out / 'threads.md'}, threads.json and threads.png", file=sys.stderr)
+    files = {
+        "threads.md": f"# Threads that dispatch operators\n\n{markdown(sections(probes))}".encode,
+        "threads.json": input_files.json_text(content(probes)).encode,
+        "threads.png": lambda: picture(probes),
+    }
+    report_files.write(files, out, force=True, flag="--out")
+    entry.note(f"wrote {out / 'threads.md'}, threads.json and threads.png")
     return True
 
 

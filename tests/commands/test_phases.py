@@ -18,7 +18,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import TimedStep, Trace
 from rnn_scaling.reports import steps
-from rnn_scaling.reports.page import inside
+from rnn_scaling.reports.page import drawings
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster
@@ -150,9 +150,9 @@ def test_many_towers_are_some_tables_beside_each_other():
 
 def test_a_picture_of_some_towers_says_so():
     many = step_parts.StepParts((build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),), synchronous=True)
-    assert inside._step_pictures(many, 0, "a run")[1].title.startswith("a run, the first 16 of 17 towers:")
+    assert drawings._step_pictures(many, 0, "a run")[1].title.startswith("a run, the first 16 of 17 towers:")
     few = step_parts.StepParts((build(Trace, trace(step())),), synchronous=True)
-    assert inside._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
+    assert drawings._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
 
 
 def test_json_has_the_same_numbers(run_file, capsys):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.attribution import MEANING, REST, Attribution
-from rnn_scaling.reports.loss_statements import noise_of
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.series_statements import noise_of
 
 BAR = 0.42  # height of a bar, in rows
 OPACITY = 0.5  # so that text on a bar can be read in every colour

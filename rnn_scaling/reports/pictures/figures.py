@@ -130,7 +130,7 @@ def blank(
     """
     from matplotlib.figure import Figure
 
-    below = 0.17 * entries + 0.1 if entries else 0.0
+    below = 0.19 * entries + 0.1 if entries else 0.0
     figure = Figure(figsize=(width, height + below))
     figure.patch.set_visible(False)
     axes = figure.add_subplot()

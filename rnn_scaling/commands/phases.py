@@ -1,11 +1,8 @@
 """python -m rnn_scaling phases RUN: where each tower's step goes, from a traced run."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
 from rnn_scaling.files.output_files import write_bytes, write_text
@@ -13,15 +10,12 @@ from rnn_scaling.files.terminal import tell
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
-if TYPE_CHECKING:
-    from rnn_scaling.reports.phases import TracedRun
-
 USAGE = """\
 Where does a step go? For each tower: forward, backward, update, exchange that compute does not hide, waiting for other
 towers, idle; in ms and per cent of the step, which they sum to. Exchange hidden and exposed, who is last, kernels by
-phase, what tracing itself cost, and one step drawn from left to right. Then the seconds of the whole run: start,
-cluster up, build, first batch, warm-up, measured. A run of several processes is also shown by rank, with the ranks that
-the others wait for; this needs no trace. RUN is one of
+phase, and what tracing itself cost. Then the seconds of the whole run: start, cluster up, build, first batch, warm-up,
+measured. A run of several processes is also shown by rank, with the ranks that the others wait for; this needs no
+trace. RUN is one of
 
     a record file      of a run with --trace_batches=N      ./run.sh train --trace_batches=5 --result_file=run.json
     a --log_dir        whose run.json is read               ./run.sh train --trace_batches=5 --log_dir=logs/a
@@ -62,18 +56,6 @@ class PhasesOptions:
     step: int | None = option(None, "the step to draw, from 0 (default: the one of middle length)", minimum=0)
 
 
-def _print(runs: Sequence[TracedRun], options: PhasesOptions) -> str:
-    from rnn_scaling.reports import phases
-
-    if options.json:
-        content = phases.as_json(runs)
-        print(content, end="", flush=True)
-        return content
-    content = phases.text(runs, options.step)
-    tell(content)  # a full disk behind it is entry.leave's to say
-    return content
-
-
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, PhasesOptions, "phases")
@@ -86,8 +68,9 @@ def main(words: Sequence[str]) -> int:
     runs = [run for run in runs if run not in short]
     target = None
     try:
+        content = phases.as_json(runs) if options.json else phases.text(runs)
         if runs:
-            content = _print(runs, options)
+            print(content, end="", flush=True) if options.json else tell(content)
         if runs and (target := options.out):
             write_text(content, target)
         if any(run.parts for run in runs) and (target := options.picture):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.files.output_files import write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import recommend
@@ -36,20 +35,18 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     options, advice, outcome = recommend.find(words, trainer)
     if advice is None:
         return outcome.exit_status or entry.EXIT_OK
-    from rnn_scaling.reports import recommendation
+    from rnn_scaling.reports import recommendation, report_files
 
     text, out, name = recommendation.RENDER[options.format](advice), Path(options.out), advice.name
     if options.format == "text":
         tell(text)
     else:
         print(text, end="", flush=True)
-    try:
-        if outcome.records:
-            write_text(recommendation.markdown(advice), out / f"{name}.md")
-            write_text(recommendation.to_json(advice), out / f"{name}.json")
-            entry.note(f"wrote {out / name}.md and {name}.json next to the records")
-    except OSError as e:
-        return entry.fail(f"--out={options.out}: {e.strerror or e}")
+    if outcome.records:
+        renders = {"md": recommendation.markdown(advice).encode, "json": recommendation.to_json(advice).encode}
+        files = {f"{name}.{kind}": render for kind, render in renders.items()}
+        report_files.write(files, out, force=True, flag="--out")
+        entry.note(f"wrote {out / name}.md and {name}.json next to the records")
     if outcome.exit_status is not None:
         return outcome.exit_status
     is_answered = advice.command and not any(statement.kind == "batch-failed" for statement in advice.statements)

@@ -14,8 +14,8 @@ from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\
-Starts TensorBoard on the runs that were trained with --log_dir: Scalars, Graphs, Text and HParams, and with --profile
-the trace of --trace_batches. All other flags are passed on to TensorBoard; --helpfull lists them.
+Starts TensorBoard on the runs that were trained with --log_dir: Scalars, Graphs and Text, and with --profile the
+trace of --trace_batches. All other flags are passed on to TensorBoard; --helpfull lists them.
 
     ./run.sh train --num_devices=2 --variable_update=replicated --log_dir=logs/replicated-2
     ./run.sh tensorboard                          http://localhost:6006

@@ -31,8 +31,9 @@ on each number of devices N, in turns, and compares words/s. A trace shows how m
     ./run.sh threads --device=gpu --num_devices=0 --inter_op_parallelism_threads=1,2,4,8,16,64
 
 Prints a table and, for each number of devices, the smallest number of threads that is within the noise of the fastest,
-and the trainer's default. The records, threads.md, threads.json and threads.png go to --out. docs/threads.md explains
-the columns. Every run is a process, bound to its cores. The same command continues where it stopped.
+and the trainer's default. The records, threads.md and threads.json go to --out; ./run.sh report draws them.
+docs/threads.md explains the columns. Every run is a process, bound to its cores. The same command continues where it
+stopped.
 
 Exit status: 0 measured, 1 a run failed or the folder cannot be written, 2 the flags conflict, the folder is in use or
 holds records of other flags, 130 interrupted."""
@@ -47,7 +48,7 @@ MOST_TRACED = OPTIONS["trace_batches"].metadata["maximum"]
 class ThreadsOptions:
     """Threads."""
 
-    out: str = option("results/threads", "folder of the records, threads.md, threads.json and threads.png")
+    out: str = option("results/threads", "folder of the records, threads.md and threads.json")
     repeats: int = option(3, "runs of each number of threads; one run alone is not enough to compare", minimum=1)
     trace_batches: int = option(5, "batches that are traced after the measured ones", minimum=1, maximum=MOST_TRACED)
 
@@ -62,7 +63,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     done = conduct_sweep(runs, options.repeats, out, how, again=["threads", *words], trainer=runner)
     if done.exit_status is not None:
         return done.exit_status
-    from rnn_scaling.reports import threads_report  # loads numpy and matplotlib, which a wrong flag need not wait for
+    from rnn_scaling.reports import threads_report  # loads numpy, which a wrong flag need not wait for
 
     failed = done.print_failures()
     whole = threads_report.report(out, list(done.records.values()), defaults)

@@ -1,7 +1,6 @@
 """StepCounts of operators and kernels as sections and data; `report` prints and writes them."""
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import counts, encoder_difference, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
 from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import PHASES
-from rnn_scaling.reports import placement_table
+from rnn_scaling.reports import placement_table, report_files
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.summary import Summary
 
@@ -41,13 +39,12 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     tell(markdown([*sections(inspection), placement_table.section(*widest, variables=False)], level=3))
     placements = [placement_table.section(*labelled) for labelled in placed.values()]
     details = [*sections(inspection, is_full=True), *placements]
-    try:
-        write_text(f"# Operators and kernels of a step\n\n{markdown(details)}", out / "inspect.md")
-        write_text(input_files.json_text(content(inspection)), out / "inspect.json")
-    except OSError as e:
-        entry.fail(f"--out={out}: {e.strerror or e}")
-        return False
-    print(f"\nwrote {out / 'inspect.md'} and inspect.json", file=sys.stderr)
+    files = {
+        "inspect.md": f"# Operators and kernels of a step\n\n{markdown(details)}".encode,
+        "inspect.json": input_files.json_text(content(inspection)).encode,
+    }
+    report_files.write(files, out, force=True, flag="--out")
+    entry.note(f"wrote {out / 'inspect.md'} and inspect.json")
     return not inspection.differences
 
 

@@ -1,7 +1,10 @@
 """Cost and speed of several machines: a table, a picture and a page."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnn_scaling.analysis.comparison.costs import MachineCost, statements
 from rnn_scaling.analysis.metrics import COST, RATE, Metric
@@ -9,9 +12,14 @@ from rnn_scaling.reports import report_files
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import document, explorer
 from rnn_scaling.reports.page.parts import Live, figure_of
-from rnn_scaling.reports.pictures import figures, machines
+from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.sections import Columns, Section, grid_of
 from rnn_scaling.reports.wording import sentences
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TITLE = "Cost over speed with all devices: right and down is better"
 
 
 def section(costs: Sequence[MachineCost]) -> Section:
@@ -43,7 +51,7 @@ def _metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
 def _picture(costs: Sequence[MachineCost]) -> bytes:
     rate, cost = _metrics(costs)
     with figures.style(is_fixed=True):
-        return figures.as_file(machines.draw(costs, (rate.title, cost.column), is_fixed=True))
+        return figures.as_file(_draw(costs, (rate.title, cost.column), is_fixed=True))
 
 
 def _page(costs: Sequence[MachineCost]) -> bytes:
@@ -63,7 +71,28 @@ def _page(costs: Sequence[MachineCost]) -> bytes:
         [explorer.Line(machine, points) for machine, points in by_machine.items()],
     )
     with figures.style():
-        svg = figures.as_svg(machines.draw(costs, (rate.title, cost.column)), "machines")
+        svg = figures.as_svg(_draw(costs, (rate.title, cost.column)), "machines")
     overview = document.Overview(grid.head, [("", [("#main", line) for line in grid.lines])], "What each machine costs")
-    first = [Live("chart", [figure_of(svg, "machines", machines.TITLE, lead)])]
+    first = [Live("chart", [figure_of(svg, "machines", TITLE, lead)])]
     return document.page("Cost and speed of machines", [*by_machine], lead, overview, data, (), first=first)
+
+
+def _draw(costs: Sequence[MachineCost], titles: tuple[str, str], is_fixed: bool = False) -> Figure:
+    """Colours distinguish machines, markers series. titles: of the axes; is_fixed: for a separate file."""
+    machines, series = (list(dict.fromkeys(names)) for names in zip(*((cost.machine, cost.series) for cost in costs)))
+    figure, axes = figures.blank(5.6, 3.9, entries=len(costs), left=0.85, bottom=0.65)
+    figure.patch.set_visible(is_fixed)
+    for cost in costs:
+        colour = figures.COLOURS[machines.index(cost.machine) % len(figures.COLOURS)]
+        marker = figures.MARKERS[series.index(cost.series) % len(figures.MARKERS)]
+        title = f"{cost.machine}, {cost.series}" if len(series) > 1 else cost.machine
+        x, y = cost.rate.value, cost.cost.value
+        look = {"color": colour, "marker": marker, "linestyle": "none"}
+        figures.draw_line(axes, [(x, cost.cost)], title, look)
+        axes.plot(cost.rate.ends or (x, x), (y, y), color=colour, linewidth=1)
+    x_edges, y_edges = curves.frame([cost.rate for cost in costs], 1), curves.frame([cost.cost for cost in costs], 1)
+    labels = ["\n".join(filter(None, (name, edges.start))) for name, edges in zip(titles, (x_edges, y_edges))]
+    axes.set(title=TITLE, xlabel=labels[0], ylabel=labels[1])
+    axes.set(xlim=(x_edges.low, x_edges.high), ylim=(y_edges.low, y_edges.high))
+    figures.add_legend(figure)
+    return figure

@@ -14,10 +14,11 @@ from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR
-from rnn_scaling.records import folder, record
-from rnn_scaling.records.record import RecordError, RunRecord
+from rnn_scaling.records import folder
+from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
 from rnn_scaling.reports.sections import Section, markdown
+from rnn_scaling.reports.wording import listed
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 
@@ -45,16 +46,24 @@ def read(paths: Sequence[Path]) -> tuple[list[TracedRun], list[str]]:
     runs: list[TracedRun] = []
     problems: list[str] = []
     for path in paths:
+        in_log_dir = path / RECORD_IN_LOG_DIR
+        file = in_log_dir if in_log_dir.is_file() else path
+        place, is_folder = (file, True) if file.is_dir() else (file.parent, False)
         try:
-            in_log_dir = path / RECORD_IN_LOG_DIR
-            file = in_log_dir if in_log_dir.is_file() else path
-            traced, wrong = _read_folder(path) if file.is_dir() else ([_read_file(file)], [])
-            runs += traced
-            problems += wrong
-        except RecordError as e:
-            problems.append(str(e))
+            files = folder.read(place) if is_folder else folder.read_files({file.name: file})
+            elsewhere = folder.elsewhere(place) if is_folder and not files.runs else ""
         except OSError as e:
             problems.append(f"{path}: {e.strerror or e}")
+            continue
+        shown = [run for found in files.runs if (run := _run(place / found.name, found.record))]
+        runs += shown
+        problems += files.left_out
+        if files.runs and not shown:
+            statuses = listed(sorted({found.record.status for found in files.runs}))
+            remedy = f"make one with {entry.program()} train --trace_batches=5 --result_file=FILE"
+            problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
+        elif not files.runs and not files.left_out:
+            problems.append(f"{file}: {files.nothing if is_folder else 'no run record'}{elsewhere}")
     return runs, problems
 
 
@@ -65,28 +74,9 @@ def _run(path: Path, found: RunRecord) -> TracedRun | None:
     return TracedRun(path, found, parts) if parts is not None or has_ranks else None
 
 
-def _read_file(path: Path) -> TracedRun:
-    found = record.read(path)
-    if run := _run(path, found):
-        return run
-    state = "" if found.status == "ok" else f" (its status is {found.status})"
-    raise RecordError(str(path), [f"the run was not traced{state}; {_remedy()}"])
-
-
-def _read_folder(path: Path) -> tuple[list[TracedRun], list[str]]:
-    files = folder.read(path)
-    runs = [run for file in files.runs if (run := _run(path / file.name, file.record))]
-    problems = list(files.left_out)
-    if files.runs and not runs:
-        problems.append(f"{path}: none of the {len(files.runs)} runs was traced; {_remedy()}")
-    elif not files.runs and not problems:
-        problems.append(f"{path}: {files.nothing}{folder.elsewhere(path)}")
-    return runs, problems
-
-
-def text(runs: Sequence[TracedRun], step: int | None) -> str:
-    """The tables of the runs, and one step of each traced run: number `step`, or the one of middle length."""
-    sections = [section for run in runs for section in _run_sections(run, step)]
+def text(runs: Sequence[TracedRun]) -> str:
+    """The tables of the runs, and of the start-up of each series."""
+    sections = [section for run in runs for section in _run_sections(run)]
     series = _series(runs)
     started = [start_up.section(rows, f"{title}: start-up") for title, rows in zip(titles(series), series)]
     return markdown([*sections, *filter(None, started)], level=3)
@@ -97,24 +87,15 @@ def _series(runs: Sequence[TracedRun]) -> list[list[Row]]:
     return [series for records in machines.values() for series in by_series(with_baselines(records))]
 
 
-def _run_sections(run: TracedRun, step: int | None) -> list[Section]:
-    sections = _step_sections(run.title, run.parts, run.record, step) if run.parts else []
+def _run_sections(run: TracedRun) -> list[Section]:
+    sections = []
+    if run.parts:
+        tables = steps.section(run.parts, run.title)
+        kernels = steps.kernels_grid(run.parts.runs[0], run.parts.num_towers)
+        notes = (*tables.notes, *_cautions(run.record))
+        sections.append(dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=notes))
     ranks = cluster.ranks_section(run.record, "" if sections else run.title)
     return [*sections, ranks, Section("", (cluster.phases_grid(run.record),))]
-
-
-def _step_sections(title: str, parts: StepParts, run: RunRecord, step: int | None) -> list[Section]:
-    """The tables of traced steps, and one of them from left to right; arguments as in `text`."""
-    number = parts.typical if step is None else step
-    drawn = parts.steps[number]
-    tables = steps.section(parts, title)
-    kernels = steps.kernels_grid(parts.runs[0], parts.num_towers)
-    last, letters = len(parts.steps) - 1, ", ".join(steps.letters(drawn))
-    values = {"step": number, "last": last, "milliseconds": 1000 * drawn.seconds, "letters": letters}
-    return [
-        dataclasses.replace(tables, grids=(*tables.grids, kernels), notes=(*tables.notes, *_cautions(run))),
-        Section("", (), (Statement("step-drawing", values=values),), "\n".join(steps.bars(drawn))),
-    ]
 
 
 def _cautions(run: RunRecord) -> list[Statement | str]:
@@ -137,7 +118,7 @@ def as_json(runs: Sequence[TracedRun]) -> str:
 
 
 def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
-    """One step of each traced run, drawn as "png" or "svg"; step: as in `text`."""
+    """One step of each traced run as "png" or "svg": number `step`, or the one of middle length."""
     from rnn_scaling.reports.pictures import step_figures  # loads matplotlib, late
 
     drawn = []
@@ -147,7 +128,3 @@ def picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
             title = f"{run.title}, step {number}{step_figures.left_out(parts.num_towers)}"
             drawn.append((title, parts.steps[number]))
     return step_figures.picture(drawn, format)
-
-
-def _remedy() -> str:
-    return f"make one with {entry.program()} train --trace_batches=5 --result_file=FILE"

@@ -50,20 +50,20 @@ def report(
     terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
 
 
-def write(files: Mapping[str, Callable[[], bytes]], target: Path, force: bool) -> None:
+def write(files: Mapping[str, Callable[[], bytes]], target: Path, force: bool, flag: str = "--output") -> None:
     """Writes files to a folder. Raises Refusal if one cannot be written, or would replace another program's file."""
     if wrong := _unwritable(target):
-        raise _failed(f"{target}: {wrong}; --output=DIR writes elsewhere")
+        raise _failed(f"{target}: {wrong}; {flag}=DIR writes elsewhere")
     foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
     if foreign and not force:
-        remedy = "--force overwrites it, --output=DIR writes elsewhere"
+        remedy = f"--force overwrites it, {flag}=DIR writes elsewhere"
         raise _failed(*(f"{path}: not written by the report; {remedy}" for path in foreign))
     for name, render in files.items():
         content = render()
         try:
             write_bytes(content, target / name)
         except OSError as e:
-            raise _failed(f"{target / name}: {e.strerror or e}; --output=DIR writes elsewhere") from None
+            raise _failed(f"{target / name}: {e.strerror or e}; {flag}=DIR writes elsewhere") from None
 
 
 def _failed(*lines: str) -> entry.Refusal:
@@ -104,4 +104,4 @@ def _render(kind: str) -> Render:
 
 
 def _picture(draw: Callable[..., str], *shown: Any) -> Render:
-    return lambda _: figures.standalone(draw(*shown, legend=True))
+    return lambda _: figures.standalone(draw(*shown))

@@ -27,12 +27,11 @@ def grid_of(caption: str, columns: Columns, items: Iterable[Any]) -> Grid:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """Tables and what they show, as statements or finished sentences; `drawing` is a text of fixed width."""
+    """Tables and what they show, as statements or finished sentences."""
 
     title: str
     grids: tuple[Grid, ...] = ()
     notes: tuple[Statement | str, ...] = ()
-    drawing: str = ""
 
     @property
     def sentences(self) -> list[str]:
@@ -49,5 +48,4 @@ def markdown(sections: Sequence[Section], level: int = 2) -> str:
             parts += [f"{grid.caption}:\n"] if grid.caption else []
             parts.append(markdown_table(grid.head, grid.lines))
         parts += ["".join(f"- {line}\n" for line in section.sentences)] if section.notes else []
-        parts += [f"```\n{section.drawing}\n```\n"] if section.drawing else []
     return "\n".join(parts)

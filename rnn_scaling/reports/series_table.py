@@ -1,6 +1,6 @@
 """All series in one table, each on its most devices: terminal, table.md and page begin with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rnn_scaling.analysis.metrics import EFFICIENCY, OF_MODELS, SPEEDUP, common_unit
 from rnn_scaling.reports import certificates
@@ -10,72 +10,53 @@ from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import counted
 
 
-def sections(summary: Summary) -> list[Section]:
+def sections(summary: Summary, is_brief: bool = False) -> list[Section]:
     """Each of the summary's tables: its series beside the rates on one device, or models beside what they exchange.
 
-    A single one has no title. The speedup, or the efficiency, comes first, so that a phone shows it.
+    A single one has no title. The speedup, or the efficiency, comes first, so that a phone shows it. If brief, for a
+    terminal, there are fewer columns.
     """
-    rows = [member.largest.row for member in summary.measured if member.largest]
-    counts = {row.num_devices for row in rows}
-    workers = {row.num_workers if row.config["num_devices"] == 1 else 1 for row in rows}
-    places = f"{count} workers" if len(workers) == 1 and (count := workers.pop()) > 1 else ""
-    on = f" on {places or counted(counts.pop(), 'device')}" if len(counts) == 1 else ""
-    unit = summary.unit.capitalize()
-    heads = {} if on else {"devices": "Devices"}
-    if summary.has_many_models:
-        heads |= _model_heads(f"Efficiency{on} (%)")
-    elif any(row.num_devices > 1 for row in rows):
-        heads |= {"speedup": f"Speedup{on}", "efficiency": f"Efficiency{on} (%)", "rate": f"{unit}/s{on}"}
-    heads |= {"runs": "Runs"} if summary.has_many_models else {"base_rate": f"{unit}/s on 1 device", "runs": "Runs"}
-    heads |= {"certificate": certificates.HEAD} if summary.is_certified else {}
-    return [_section(summary, name, _grid("Series", heads, series)) for name, series in summary.tables]
+    made = []
+    for title, series in summary.tables:
+        heads = _heads(summary, series if is_brief else summary.series, is_brief)
+        lines = [[cells.get(name, "n/a") for name in heads] for cells in map(_cells, series)]
+        made.append(Section(title if len(summary.tables) > 1 else "", (Grid("", [*heads.values()], lines),)))
+    return made
 
 
-def brief_sections(summary: Summary) -> list[Section]:
-    """The same in fewer columns, for a terminal."""
-    return [_section(summary, name, _brief_grid(series, summary.has_many_models)) for name, series in summary.tables]
-
-
-def _section(summary: Summary, name: str, grid: Grid) -> Section:
-    return Section(name if len(summary.tables) > 1 else "", (grid,))
-
-
-def _model_heads(efficiency: str) -> dict[str, str]:
-    return {"efficiency": efficiency, **{metric.name: metric.column for metric in OF_MODELS}}
-
-
-def _brief_grid(series: Sequence[SeriesSummary], of_models: bool) -> Grid:
-    largest = [member.largest for member in series if member.largest]
-    counts = {row.row.num_devices for row in largest}
-    is_scaled = any(count > 1 for count in counts)
-    heads = {"devices": "Devices"} if len(counts) > 1 else {}
+def _heads(summary: Summary, series: Sequence[SeriesSummary], is_brief: bool) -> dict[str, str]:
+    """Name of a cell -> title of its column."""
+    rows = [member.largest for member in series if member.largest]
+    counts, places = {row.row.num_devices for row in rows}, {row.devices for row in rows}
+    is_scaled, of_models = max(counts, default=1) > 1, summary.has_many_models
+    place = places.pop().removesuffix(" of one device each") if len(places) == 1 else ""
+    on = f" on {place or counted(max(counts), 'device')}" if len(counts) == 1 else ""
+    first = "Model" if of_models else "Series"
+    if is_brief:
+        first, on = on.strip().capitalize() if is_scaled and on else first, ""
+    heads = {"model" if of_models else "title": first, **({} if len(counts) == 1 else {"devices": "Devices"})}
+    unit = common_unit(member.unit for member in series).capitalize()
+    rate, scaled = {"rate": f"{unit}/s{on}"}, {"speedup": f"Speedup{on}", "efficiency": f"Efficiency{on} (%)"}
     if of_models:
-        heads |= _model_heads("Efficiency (%)")
+        heads |= {"efficiency": scaled["efficiency"], **{metric.name: metric.column for metric in OF_MODELS}}
+    elif is_brief:
+        heads |= {**rate, **(scaled if is_scaled else {})}
     else:
-        heads["rate"] = f"{common_unit(member.unit for member in series).capitalize()}/s"
-    if is_scaled and not of_models:
-        heads |= {"speedup": SPEEDUP.title.capitalize(), "efficiency": "Efficiency (%)"}
-    if certificates.is_any([row.row for row in largest]):
-        heads["certificate"] = certificates.HEAD
-    return _grid(f"On {largest[0].devices}" if len(counts) == 1 and is_scaled else "Series", heads, series)
-
-
-def _grid(first: str, heads: Mapping[str, str], series: Sequence[SeriesSummary]) -> Grid:
-    """A line for each series; `heads`: name of a cell -> title of its column."""
-    of_models = OF_MODELS[0].name in heads
-    titles = [member.model if of_models else member.title for member in series]
-    lines = [[title, *(_cells(member).get(name, "n/a") for name in heads)] for title, member in zip(titles, series)]
-    return Grid("", ["Model" if of_models and first == "Series" else first, *heads.values()], lines)
+        heads |= {**(scaled | rate if is_scaled else {}), "base_rate": f"{unit}/s on 1 device"}
+    heads |= {} if is_brief else {"runs": "Runs"}
+    return {**heads, **({"certificate": certificates.HEAD} if summary.is_certified else {})}
 
 
 def _cells(series: SeriesSummary) -> dict[str, str]:
     """Cells by name; what is not known is left out."""
     row, certificate = series.largest, certificates.of_rows([row.row for row in series.rows])
+    names = {"title": series.title, "model": series.model}
     if row is None:
-        return {"rate": "failed", "runs": "none succeeded", "certificate": certificate}
+        return {**names, "rate": "failed", "runs": "none succeeded", "certificate": certificate}
     base = row.row.baseline
     good = dict.fromkeys(len(measured.good) for measured in (base, row.row) if measured is not None)
     return {
+        **names,
         "devices": str(row.row.num_devices),
         "speedup": plus_minus(row.row.metric(SPEEDUP), SPEEDUP.digits),
         "efficiency": plus_minus(row.efficiency, EFFICIENCY.digits),

@@ -3,8 +3,8 @@
 from typing import Any
 
 from rnn_scaling.analysis.steps.parts import Spread, StepParts, statements
-from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
-from rnn_scaling.records.step_parts import TimedStep, Trace
+from rnn_scaling.records.step_names import EXPOSED, IDLE, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
+from rnn_scaling.records.step_parts import Trace
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 TITLES = {
@@ -30,7 +30,6 @@ MEANING = {
 }
 EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")  # seconds of a tower's exchange, in JSON
 WIDEST = 4  # towers beside each other in a table
-BAR = 60  # characters of a tower's time line
 
 
 def title(part: str) -> str:
@@ -99,22 +98,6 @@ def section(parts: StepParts, heading: str) -> Section:
     return Section(heading, (*parts_grids(parts), exchange_grid(parts)), tuple(statements(parts)))
 
 
-def bars(step: TimedStep, width: int = BAR) -> list[str]:
-    """One line a tower: a letter for each stretch of one step's time, by the part that most of it is."""
-    timeline = step.timeline
-    rows = [(f"tower {i}", bar) for i, bar in enumerate(timeline.towers)]
-    if "x" in timeline.exchange:
-        rows.append(("exchange", timeline.exchange))
-    margin = max(len(name) for name, _ in rows)
-    return [f"{name.rjust(margin)} |{_narrowed(bar, width)}|" for name, bar in rows]
-
-
-def letters(step: TimedStep) -> list[str]:
-    """What the letters of a step's time lines mean, those that occur: "f forward"."""
-    used = {*"".join(step.timeline.towers), *step.timeline.exchange}
-    return [f"{letter} {drawn_title(part)}" for letter, part in zip(LETTERS, PARTS) if letter in used]
-
-
 def as_json(parts: StepParts) -> dict[str, Any]:
     """The same as numbers, in seconds; docs/phases.md has the fields."""
     tower, why = parts.straggler
@@ -142,10 +125,3 @@ def as_json(parts: StepParts) -> dict[str, Any]:
 
 def _pair(value: Spread | None) -> dict[str, float] | None:
     return None if value is None else {"mean": round(value.mean, 12), "scatter": round(value.scatter, 12)}
-
-
-def _narrowed(bar: str, width: int) -> str:
-    """The bar in `width` letters: of each stretch the letter that is most frequent, the earliest of equals."""
-    edges = [i * len(bar) // width for i in range(width + 1)]
-    stretches = [bar[a:b] or bar[min(a, len(bar) - 1)] for a, b in zip(edges, edges[1:])]
-    return "".join(max(dict.fromkeys(stretch), key=stretch.count) for stretch in stretches)

@@ -6,19 +6,22 @@ from collections.abc import Iterable, Sequence
 from rnn_scaling.analysis.attribution import REST
 from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, ENERGY, STEP_TIME, STEP_TIMES, Metric, is_inference
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.own_files import MARK
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import cautions, certificates, cluster, learning, padding, series_table, start_up, steps
+from rnn_scaling.reports import cautions, certificates, cluster, learning, series_table, start_up, steps
 from rnn_scaling.reports.environment import skipped_updates
-from rnn_scaling.reports.loss_statements import noise_of, unmeasured
 from rnn_scaling.reports.numbers import has_ends, has_interval, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
+from rnn_scaling.reports.series_statements import noise_of, unmeasured
 from rnn_scaling.reports.summary import SeriesSummary, Summary, seconds
 from rnn_scaling.reports.wording import sentence, sentences
 
 SEEDS_DIGITS = 3  # of seconds
 IN_THE_REST = "in the rest"
+ROUNDING = 1e-9  # shares of imbalance below it are the error of floating point
+PADDING = "Padding and imbalance"
 
 
 def render(summary: Summary) -> bytes:
@@ -37,7 +40,7 @@ def text(summary: Summary) -> str:
     sections = []
     for series in summary.series:
         sections += [markdown([rates_of(series), parts_section(series)], level=3), markdown(inside(series), level=4)]
-    if padded := padding.section(summary):
+    if padded := padding_section(summary):
         sections.append(markdown([padded], level=3))
     if summary.learning:
         sections.append(markdown([learning.section(summary.learning, summary.row_titles)], level=3))
@@ -88,6 +91,21 @@ def parts_section(series: SeriesSummary) -> Section:
     head = ["Devices", "Whole loss", *names, REST.capitalize()]
     grids = (Grid("Points of efficiency lost, and to what", head, lines),) if lines else ()
     return Section("", grids, tuple(_parts_notes(series)))
+
+
+def padding_section(summary: Summary) -> Section | None:
+    """A line for each row with padding or uneven towers; None if there is none."""
+    rows = [row for series in summary.measured for row in series.rows if row.padding or row.imbalance > ROUNDING]
+    columns: Columns = {
+        "Series": lambda row: summary.row_titles[row.row],
+        "Devices": lambda row: str(row.row.num_devices),
+        f"{summary.unit.capitalize()}/s": lambda row: plus_minus(row.row.rate, 1),
+        "Padding (% of positions)": lambda row: "n/a" if row.padding is None else f"{100 * row.padding:.1f}",
+        "Waiting for the longest (% of time)": lambda row: f"{100 * row.imbalance / (1 + row.imbalance):.1f}",
+    }
+    grid = grid_of("Padding, and waiting for the tower with the longest sentences", columns, rows)
+    note = Statement("reading-of-padding", values={"unit": summary.unit})
+    return Section(PADDING, (grid,), (note,)) if rows else None
 
 
 def render_runs(records: Sequence[RunRecord]) -> str:

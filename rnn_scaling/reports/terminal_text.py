@@ -19,7 +19,7 @@ def brief(summary: Summary, folder: Path) -> str:
     tables = [
         # A single series: on each number of devices.
         section if len(series) > 1 else Section(section.title, table.rates_of(series[0]).grids[:1])
-        for section, (_, series) in zip(series_table.brief_sections(summary), summary.tables)
+        for section, (_, series) in zip(series_table.sections(summary, is_brief=True), summary.tables)
     ]
     lines = [conclusions.lead(summary), *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)])]
     lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_LEARNED] if summary.learning else []

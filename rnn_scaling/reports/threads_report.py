@@ -1,11 +1,8 @@
-"""Runs with several numbers of threads as a table, statements, data and a picture; `report` prints and writes them."""
+"""Runs with several numbers of threads as a table, statements and data; `report` prints and writes them."""
 
-from __future__ import annotations
-
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE, common_unit
@@ -13,16 +10,11 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
+from rnn_scaling.reports import report_files
 from rnn_scaling.reports.numbers import has_interval, interval_data, plus_minus
-from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Grid, Section, markdown
-from rnn_scaling.reports.wording import counted
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SCHEMA = "rnn_scaling.threads/1"
 
@@ -34,14 +26,12 @@ def report(out: Path, records: Sequence[RunRecord], defaults: Mapping[int, int])
     if all(probe.best is None for probe in probes):
         entry.fail("no run measured anything")
         return False
-    try:
-        write_text(f"# Threads that dispatch operators\n\n{markdown(sections(probes))}", out / "threads.md")
-        write_text(input_files.json_text(content(probes)), out / "threads.json")
-        write_bytes(picture(probes), out / "threads.png")
-    except OSError as e:
-        entry.fail(f"--out={out}: {e.strerror or e}")
-        return False
-    print(f"\nwrote {out / 'threads.md'}, threads.json and threads.png", file=sys.stderr)
+    files = {
+        "threads.md": f"# Threads that dispatch operators\n\n{markdown(sections(probes))}".encode,
+        "threads.json": input_files.json_text(content(probes)).encode,
+    }
+    report_files.write(files, out, force=True, flag="--out")
+    entry.note(f"wrote {out / 'threads.md'} and threads.json")
     return True
 
 
@@ -99,48 +89,3 @@ def _probe_data(probe: Probe) -> dict[str, Any]:
     ]
     fields = ("title", "num_devices", "default", "best", "enough")
     return {**{field: getattr(probe, field) for field in fields}, "settings": settings}
-
-
-def picture(probes: Sequence[Probe]) -> bytes:
-    """PNG: items/s in % of each number of devices' fastest, and towers at once, over threads."""
-    from matplotlib.figure import Figure
-
-    shown = [probe for probe in probes if probe.best is not None][: figures.MOST_LINES]
-    if not shown:
-        raise ValueError("expected at least one successful run")
-    several = len({probe.title for probe in shown}) > 1
-    unit = common_unit(probe.unit for probe in probes).capitalize()
-    with figures.style(is_fixed=True):
-        figure = Figure(figsize=(9, 3.6 + 0.16 * len(shown)), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        for k, probe in enumerate(shown):
-            label = counted(probe.num_devices, "device") + (f", {probe.title}" if several else "")
-            colours, markers = figures.COLOURS, figures.MARKERS
-            look = {"color": colours[k % len(colours)], "marker": markers[k % len(markers)]}
-            _draw(left, right, probe, label, look, 0.04 * (k - (len(shown) - 1) / 2))
-        title = f"{unit}/s, % of the fastest (ring: the trainer's default)"
-        left.set(title=title, xlabel="Inter-op threads", ylim=(0, None))
-        right.set(title="Towers that compute at once", xlabel="Inter-op threads", ylim=(0, None))
-        tried = sorted({setting.threads for probe in shown for setting in probe.settings})
-        for axes in (left, right):
-            axes.set_xticks(tried)
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", frameon=False)
-        return figures.as_file(figure, schema=SCHEMA)
-
-
-def _draw(left: Axes, right: Axes, probe: Probe, label: str, look: dict[str, Any], shift: float) -> None:
-    """One number of devices in both panels; the trainer's default has a ring."""
-    points = []
-    for setting in probe.settings:
-        at = setting.threads + shift
-        if setting.rate and (setting.of_best or setting.threads == probe.best):
-            points.append((at, 100 * setting.of_best.value if setting.of_best else 100.0))
-            if setting.threads == probe.default:
-                left.plot(*points[-1], marker="o", markersize=11, markerfacecolor="none", markeredgecolor=look["color"])
-        if setting.rate and setting.of_best and setting.of_best.ends:
-            sides = [[100 * abs(end - setting.of_best.value)] for end in setting.of_best.ends]
-            left.errorbar(at, points[-1][1], sides, fmt="none", ecolor=look["color"], capsize=2)
-    traced = [(setting.threads + shift, setting.concurrency) for setting in probe.settings if setting.concurrency]
-    left.plot(*zip(*points), linewidth=1.4, markersize=4.5, label=label, **look)
-    if traced:
-        right.plot(*zip(*traced), linewidth=1.4, markersize=4.5, **look)

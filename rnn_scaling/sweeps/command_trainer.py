@@ -19,7 +19,7 @@ from rnn_scaling.importers.log_formats import LogReading, Timing
 from rnn_scaling.machine import gpus, load
 from rnn_scaling.machine.cores import available_cores, first_cores
 from rnn_scaling.machine.environment import read_environment
-from rnn_scaling.processes import leftovers, process
+from rnn_scaling.processes import alive, process
 from rnn_scaling.processes.process import Ended, OnLine, Task
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
@@ -88,7 +88,7 @@ class CommandTrainer(Trainer[CommandRun]):
 
             is_alive = bool if limit.is_rough else None
             ended = process.run_together([task], limit.seconds, keep, is_alive, output.arrivals)
-        for process_id in leftovers.find(f"{RESULT_VARIABLE}={result_file.absolute()}"):
+        for process_id in alive.leftovers(f"{RESULT_VARIABLE}={result_file.absolute()}"):
             entry.warn(f"{run.label}: process {process_id} of this run still runs and slows later runs; end it")
         output.load = meter.read()
         return ended

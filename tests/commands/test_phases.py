@@ -18,7 +18,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import TimedStep, Trace
 from rnn_scaling.reports import steps
-from rnn_scaling.reports.page import inside
+from rnn_scaling.reports.page import drawings
 from tests.support.paths import ROOT
 from tests.support.records import changed, fields_of
 from tests.support.scaling_runs import cluster
@@ -91,18 +91,6 @@ def test_traced_steps_that_are_shorter_are_no_cost():
     assert not kinds(1.1, 1.2) & {"tracing-faster", "tracing-no-cost"}
 
 
-def test_one_step_is_drawn_from_left_to_right(run_file, capsys):
-    out = told(capsys, run_file)[1]
-    assert "(of 0 to 2), 100.00" in out
-    drawn = dict(re.findall(r"^ *(tower 0|tower 1|exchange) \|(.*)\|$", out, re.MULTILINE))
-    assert drawn["tower 0"] == "f" * 12 + "b" * 18 + "x" * 15 + "u" * 6 + "w" * 3 + "." * 6
-    assert drawn["tower 1"] == "f" * 15 + "b" * 27 + "x" * 3 + "u" * 9 + "." * 6
-    assert drawn["exchange"] == "." * 24 + "x" * 21 + "." * 15
-    letters = ["f forward", "b backward", "u update", "x exchange (a tower's: exposed)", "w waits for other towers"]
-    assert steps.letters(TIMED[1]) == [*letters, ". idle"] and letters[-1] in out
-    assert "Step 2 (of 0 to 2), 110.00 ms" in told(capsys, run_file, "--step=2")[1]
-
-
 def test_the_seconds_of_a_run_stand_below_its_steps(tmp_path, capsys):
     phases = {"start": 2.0, "build": 1.0, "first_batch": 0.5, "measured": 0.16, "teardown": 0.04, "total": 3.7}
     out = told(capsys, write(changed(traced(*THREE), phases=phases), tmp_path / "run.json"))[1]
@@ -151,10 +139,6 @@ def test_a_busy_machine_is_said(tmp_path, capsys):
     assert "(50.0% of the cores): words/s" in told(capsys, write(found, tmp_path / "run.json"))[1]
 
 
-def test_a_narrow_time_line_has_the_most_frequent_part_of_each_stretch():
-    assert steps.bars(TIMED[1], width=3)[0].endswith("tower 0 |fbu|")
-
-
 def test_many_towers_are_some_tables_beside_each_other():
     base = step()
     towers = [{**copy.deepcopy(base["towers"][0]), "tower": i} for i in range(9)]
@@ -166,9 +150,9 @@ def test_many_towers_are_some_tables_beside_each_other():
 
 def test_a_picture_of_some_towers_says_so():
     many = step_parts.StepParts((build(Trace, trace(phases.split(TracedStep(0, 100, []), 17))),), synchronous=True)
-    assert inside._step_pictures(many, 0, "a run")[1].title.startswith("a run, the first 16 of 17 towers:")
+    assert drawings._step_pictures(many, 0, "a run")[1].title.startswith("a run, the first 16 of 17 towers:")
     few = step_parts.StepParts((build(Trace, trace(step())),), synchronous=True)
-    assert inside._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
+    assert drawings._step_pictures(few, 0, "a run")[1].title == "a run: traced step 0"
 
 
 def test_json_has_the_same_numbers(run_file, capsys):
@@ -236,7 +220,7 @@ def test_everything_that_cannot_be_used_is_named_and_the_rest_shown(run_file, tm
     assert lines[0].startswith(f"error: {untraced}: ") and "./run.sh train --trace_batches=5" in lines[0]
     for name, line in zip(names, lines[1:]):
         assert str(tmp_path / name) in line
-    assert "the 1 runs was traced" in lines[-1] and "no run records" in lines[-2]
+    assert "no traced run" in lines[-1] and "no run records" in lines[-2]
 
 
 def test_a_step_that_does_not_say_how_many_computed_at_once_is_no_crash(tmp_path, capsys):

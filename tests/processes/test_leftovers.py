@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.processes import leftovers
+from rnn_scaling.processes import alive
 from tests.support.faults import wait_until
 
 
 def test_it_is_those_that_have_the_variable_and_still_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers, "DYING_S", 0.0)
+    monkeypatch.setattr(alive, "DYING_S", 0.0)
     for name, environ in (("12", b"A=1\0FILE=x\0"), ("13", b"FILE=xy\0"), ("14", b""), (str(os.getpid()), b"FILE=x\0")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "environ").write_bytes(environ)
         (tmp_path / name / "cmdline").write_bytes(b"python\0a b.py\0")
     (tmp_path / "15").mkdir()
-    assert leftovers.find("FILE=x", tmp_path) == ["12 (python 'a b.py')"]
+    assert alive.leftovers("FILE=x", tmp_path) == ["12 (python 'a b.py')"]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="not Linux")
@@ -28,8 +28,8 @@ def test_a_process_in_a_session_of_its_own_is_found():
     try:
         environ = Path(f"/proc/{daemon.pid}/environ")
         wait_until(environ.read_bytes, "the environment of the process")  # Popen may return before the kernel sets it
-        assert leftovers.find(f"LEFT_BY={os.getpid()}") == [f"{daemon.pid} (sleep 60)"]
+        assert alive.leftovers(f"LEFT_BY={os.getpid()}") == [f"{daemon.pid} (sleep 60)"]
     finally:
         daemon.kill()
         daemon.wait()
-    assert leftovers.find(f"LEFT_BY={os.getpid()}") == []
+    assert alive.leftovers(f"LEFT_BY={os.getpid()}") == []

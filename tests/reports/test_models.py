@@ -72,7 +72,7 @@ def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
         "Parameters (million)": "1.75",
         "Runs": "2",
     }
-    (brief,) = series_table.brief_sections(of(runs_of(MODELS)))
+    (brief,) = series_table.sections(of(runs_of(MODELS)), is_brief=True)
     assert brief.grids[0].head[:2] == ["On 2 devices", "Efficiency (%)"]
     assert lines_of(brief)["resnet110"]["Exchanged per step (MB)"] == "2.00"
 

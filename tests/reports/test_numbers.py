@@ -8,7 +8,7 @@ import re
 import pytest
 
 from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
-from rnn_scaling.reports import loss_statements, numbers
+from rnn_scaling.reports import numbers, series_statements
 
 
 def interval(value, low, high):
@@ -87,4 +87,4 @@ def test_a_number_and_its_complement_are_printed_alike():
 
 
 def test_points_are_rounded_up_to_what_can_be_remembered():
-    assert [loss_statements.rounded_up(points) for points in (3.2, 0.31, 12.01, 2.0)] == ["4", "0.4", "13", "2"]
+    assert [series_statements.rounded_up(points) for points in (3.2, 0.31, 12.01, 2.0)] == ["4", "0.4", "13", "2"]

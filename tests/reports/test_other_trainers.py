@@ -22,8 +22,8 @@ from rnn_scaling.reports import (
     conclusions,
     csv_table,
     json_report,
-    loss_statements,
     report_files,
+    series_statements,
     table,
 )
 from rnn_scaling.reports.page import scaling
@@ -311,9 +311,9 @@ def test_a_rate_of_few_digits_is_no_surer_than_its_log():
     assert sentence(mine).endswith("within the noise."), "more repeats would not tell"
     alone = [changed(run, config={**run.config, "variable_update": "independent"}) for run in rates]
     split = next(each for each in of([*rates, *alone]).series if "independent" not in each.title)
-    assert loss_statements.unmeasured(split.rows[1].loss)[-1].kind == "few-digits"
+    assert series_statements.unmeasured(split.rows[1].loss)[-1].kind == "few-digits"
     (once,) = of([alone[0], alone[-1]]).series
-    assert loss_statements.unmeasured(once.rows[1].loss)[-1].kind == "repeats-would-show-spread"
+    assert series_statements.unmeasured(once.rows[1].loss)[-1].kind == "repeats-would-show-spread"
     fine = of([changed(run, log_rounding=1e-4) for run in printed(2.0, 1)])
     assert "known to" not in table.text(fine) and 0 < fine.series[0].largest.row.rate.half_width < 1e-3
 

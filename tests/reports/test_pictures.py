@@ -37,7 +37,7 @@ def test_an_interval_much_wider_than_its_number_is_cut_and_the_picture_says_so()
     runs = [timed(n, rate, variable_update="replicated") for n, rate in ((1, 100), (1, 240), (2, 100), (2, 400))]
     made = of(runs)
     narrow = of(attributed()).measured
-    said = [texts(curves.lines(each, RATE.named_after("words"), legend=True)) for each in (made.measured, narrow)]
+    said = [texts(curves.lines(each, RATE.named_after("words"))) for each in (made.measured, narrow)]
     assert [any("beyond the frame" in text for text in each) for each in said] == [True, False]
 
 
@@ -115,6 +115,6 @@ def test_a_name_is_a_name_whatever_letters_it_has():
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = texts(curves.lines(made.measured, SPEEDUP, legend=True))
+        drawn = texts(curves.lines(made.measured, SPEEDUP))
         curves.render(made)
     assert {each.strip() for each in drawn} >= set(names)

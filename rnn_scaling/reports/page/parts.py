@@ -51,23 +51,12 @@ class Live:
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """An entry of a legend: a line with its marker, or a filled shape; `meaning`: what the entry is."""
+    """A term and its meaning, with its colour in a picture."""
 
     text: str
+    meaning: str
     colour: str = ""
-    dash: str = ""
-    shape: str = ""
-    has_line: bool = False
     opacity: float = 1.0
-    meaning: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Legend:
-    """Keys in one row; `about`: the text for screen readers."""
-
-    about: str
-    keys: Sequence[Key]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +104,7 @@ class Folded:
     id: str = ""
 
 
-Block = Text | Items | Figure | Live | Legend | Terms | Command | Body | Group | Folded
+Block = Text | Items | Figure | Live | Terms | Command | Body | Group | Folded
 
 
 @dataclasses.dataclass(frozen=True)

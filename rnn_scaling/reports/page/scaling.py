@@ -9,12 +9,11 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.attribution import MEANING, Attribution
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports import cautions, conclusions, loss_statements, padding, repeat_commands, series_table, table
-from rnn_scaling.reports.page import document, drawings, inside, parts, scaling_data
+from rnn_scaling.reports import cautions, conclusions, repeat_commands, series_statements, series_table, table
+from rnn_scaling.reports.page import document, drawings, parts, scaling_data
 from rnn_scaling.reports.page.parts import Block, Body, Folded, Group, Items, Key, Live, PageSection, Terms, Text
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.series_statements import sentence as sentence_of
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.summary_builder import MOST as MOST_JUDGED
 from rnn_scaling.reports.wording import counted, sentence, sentences
@@ -81,14 +80,14 @@ def _sections(summary: Summary, shown: str) -> list[PageSection]:
         PageSection("cautions", f"Limitations ({len(limitations)})", [Items(limitations)] if limitations else []),
         PageSection("runs", f"All runs ({summary.runs})", [Live("runs")], "live"),
         PageSection("curves", "Over the number of devices", _curves(summary, shown), "static"),
-        inside.learning_section(summary),
+        drawings.learning_section(summary),
         PageSection("loss", "Where efficiency is lost", _losses(measured)),
-        inside.steps_section(measured),
-        inside.counts_section(summary),
+        drawings.steps_section(measured),
+        drawings.counts_section(summary),
         PageSection("rates", "Every row", _rates(summary)),
         PageSection("steady", "Steady state", [Text(steady)] if steady else []),
         PageSection("workers", "Start-up and workers", _workers(measured)),
-        PageSection("padding", padding.TITLE, _padding(summary)),
+        PageSection("padding", table.PADDING, _padding(summary)),
         PageSection("failures", "Failed runs", _failures(summary)),
         PageSection("again", "Measure again", _again(summary)),
         PageSection("environment", "Environment", _environment(summary)),
@@ -97,16 +96,14 @@ def _sections(summary: Summary, shown: str) -> list[PageSection]:
 
 
 def _curves(summary: Summary, shown: str) -> list[Block]:
-    """A static picture of every metric but `shown`, with separate pictures and legends for weak and strong scaling."""
+    """A static picture of every metric but `shown`, with separate pictures for weak and strong scaling."""
     groups, blocks = figures.groups(summary), list[Block]()
     for k, (name, series) in enumerate(groups):
         suffix, group = f"-{k}" if k else "", name if len(groups) > 1 else ""
         drawn = [metric for metric in figures.drawn(series) if metric.name != shown]
         pictures = [drawings.curve(series, metric, f"fig-{metric.name}{suffix}", group) for metric in drawn]
-        about = ", ".join(filter(None, ["Each metric over the number of devices", group]))
         blocks += [Text(group, "h3")] if group else []
-        blocks += [Group("figures", pictures), parts.Legend(about, drawings.swatches(series))]
-        blocks += drawings.undrawn(len(series), "series")
+        blocks += [Group("figures", pictures), *drawings.undrawn(len(series), "series")]
     return blocks
 
 
@@ -116,15 +113,15 @@ def _losses(measured: Sequence[SeriesSummary]) -> list[Block]:
     split = [(series, loss) for series, loss in known if loss.is_told]
     blocks: list[Block] = []
     if split:
-        noise = loss_statements.noise_of([loss for _, loss in split])
-        picture, *legend = drawings.bars([(series.title, loss) for series, loss in split])
+        noise = series_statements.noise_of([loss for _, loss in split])
+        picture, *more = drawings.bars([(series.title, loss) for series, loss in split])
         tables = [(series.title, table.parts_section(series)) for series in measured]
         bodies = [Body(dataclasses.replace(made, title=title), title, True) for title, made in tables if made.grids]
         unit, names = split[0][0].unit, {part.name for _, loss in split for part in loss.told}
-        meaning = [Key(name, meaning=text.replace(ITEMS, unit)) for name, text in MEANING.items() if name in names]
+        meaning = [Key(name, text.replace(ITEMS, unit)) for name, text in MEANING.items() if name in names]
         reading = Text(sentence(Statement("reading-of-losses", values={"noise": noise})))
         points = Folded("Points of efficiency lost, by number of devices", bodies, is_printed=False)
-        blocks = [reading, Live("bars", [picture]), *legend, points, Terms(meaning, "meaning")]
+        blocks = [reading, Live("bars", [picture]), *more, points, Terms(meaning, "meaning")]
     return [*blocks, *_untold(known)]
 
 
@@ -132,7 +129,7 @@ def _untold(losses: Sequence[tuple[SeriesSummary, Attribution]]) -> list[Block]:
     """Why a loss has no parts, and what would show them; one paragraph for series with the same reason."""
     titles: dict[str, list[str]] = {}
     for series, loss in losses:
-        if text := sentences(loss_statements.unmeasured(loss)):
+        if text := sentences(series_statements.unmeasured(loss)):
             titles.setdefault(text, []).append(series.title)
     if len(losses) == 1:
         return [Text(text) for text in titles]
@@ -148,7 +145,7 @@ def _rates(summary: Summary) -> list[Block]:
     shared = [note for note in details[0].notes if all(note in detail.notes for detail in details)] if details else []
     blocks: list[Block] = [Text(str(note), "note") for note in shared]
     if len(details) > 1:
-        lines = [sentence_of(series) for series in summary.series]
+        lines = [series_statements.sentence(series) for series in summary.series]
         blocks.append(Folded("Each series in a sentence", [Items(lines)]))
     for series, detail in zip(summary.series, details):
         kept = dataclasses.replace(detail, notes=tuple(note for note in detail.notes if note not in shared))
@@ -195,7 +192,7 @@ def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
 
 
 def _padding(summary: Summary) -> list[Block]:
-    section = padding.section(summary)
+    section = table.padding_section(summary)
     return [*map(Text, section.sentences), *map(_table, section.grids)] if section else []
 
 
@@ -235,7 +232,7 @@ def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Bl
 def _environment(summary: Summary) -> list[Block]:
     head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
     lines = [[found.what, found.a, found.b, found.effect, found.severity] for found in summary.differences]
-    terms = Terms([Key(fact.name, meaning=fact.text) for fact in summary.facts], "facts")
+    terms = Terms([Key(fact.name, fact.text) for fact in summary.facts], "facts")
     facts = Folded("Machine, versions and settings", [terms])
     if lines:
         grid = Grid("Differences between the runs", head, lines, (1, 2, 3, 4))

@@ -20,7 +20,6 @@ NEAR = 0.5  # lowest / highest from which on an axis from 0 would leave half of 
 NEAR_GROWING = 0.8  # the same of what grows with the devices: how much it grows is seen on an axis from 0
 BESIDE = 3  # panels
 FEW = 2  # up to this many device counts, points have no line between them
-LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,22 +28,12 @@ class Frame:
 
     low: float
     high: float
-    has_intervals: bool
     cuts: bool
 
     @property
     def start(self) -> str:
         """What must be said of an axis that does not begin at 0; empty for one that does."""
         return f"axis from {self.low:,.12g}, not from 0" if self.low else ""
-
-    @property
-    def sentence(self) -> str:
-        """The same as a sentence of its own."""
-        return f"{self.start.capitalize()}." if self.start else ""
-
-    def inside(self, ends: Sequence[float]) -> list[float]:
-        """The ends of an interval as far as the axis goes."""
-        return [min(max(end, self.low), self.high) for end in ends]
 
 
 def frame(values: Sequence[Interval], factor: float, also: Sequence[float] = (), near: float = NEAR) -> Frame:
@@ -63,7 +52,7 @@ def frame(values: Sequence[Interval], factor: float, also: Sequence[float] = (),
     else:
         low, high = 0.0, 1.08 * high or 1.0
     cuts = any(factor * end[0] < low or factor * end[1] > high for end in ends)
-    return Frame(low, high, any(value.half_width for value in values), cuts)
+    return Frame(low, high, cuts)
 
 
 def _round_ends(low: float, high: float) -> tuple[float, float]:
@@ -83,16 +72,13 @@ def frame_of(series: Sequence[SeriesSummary], metric: Metric) -> Frame:
     return frame(values, metric.factor, ideal, NEAR if len(set(ideal)) == 1 else NEAR_GROWING)
 
 
-def lines(series: Sequence[SeriesSummary], metric: Metric, legend: bool = False, name: str = "") -> str:
+def lines(series: Sequence[SeriesSummary], metric: Metric, name: str = "") -> str:
     """One metric over the number of devices, a line for each series, with 95 % intervals; the ideal dashed."""
     few = series[: figures.MOST_LINES]
-    below = 0.45 + (0.17 * (len(few) + 2) + 0.1 if legend else 0)
     with figures.style():
-        figure, axes = figures.blank(4.2, 2.55 + below)
+        figure, axes = figures.blank(4.2, 3.0, entries=len(few) + 2)
         _draw_lines(axes, few, metric)
-        figures.set_margins(figure, left=0.62, right=0.12, top=0.32, bottom=below)
-        if legend:
-            figure.legend(*axes.get_legend_handles_labels(), loc="lower left", **LEGEND)
+        figures.add_legend(figure)
         return figures.as_svg(figure, name or metric.name)
 
 
@@ -119,7 +105,7 @@ def render(summary: Summary) -> bytes:
             for axes in places:
                 axes.remove()
             handles, labels = part.axes[:2][-1].get_legend_handles_labels()
-            part.legend(handles, labels, loc="outside lower left", ncols=2, **LEGEND)
+            part.legend(handles, labels, loc="outside lower left", ncols=2, **figures.LEGEND)
         return figures.as_file(figure)
 
 
@@ -137,7 +123,11 @@ def _draw_lines(axes: Axes, series: Sequence[SeriesSummary], metric: Metric, ide
         axes.plot(counts, _ideal(metric, counts), color=ideal, linewidth=1, linestyle=(0, (2, 2)), label="ideal")
     step = 0.05 if len(counts) <= FEW else 0.02
     for k, (member, look) in enumerate(zip(series, looks(series))):
-        _draw_line(axes, member, metric, look, step * (k - (len(series) - 1) / 2), edges)
+        shift = step * (k - (len(series) - 1) / 2)  # aside, so that intervals of neighbours do not cover each other
+        known = [(row.row.num_devices, value) for row in member.rows if (value := row.row.metric(metric))]
+        points = [(count + shift, value.scaled(metric.factor)) for count, value in known]
+        figures.draw_line(axes, points, member.title, look)
+        _draw_cuts(axes, points, edges, look["color"])
     if edges.cuts:
         style: dict[str, Any] = {"linestyle": "none", "marker": "^", "markersize": 4}
         axes.plot([], [], color=ideal, label="interval goes on beyond the frame", **style)
@@ -160,9 +150,7 @@ def _draw_work(axes: Axes, series: Sequence[SeriesSummary], ideal: str = figures
     edges = frame([efficiency for *_, efficiency in points], 1, [100.0])
     axes.axhline(100, color=ideal, linewidth=1, linestyle=(0, (2, 2)))
     for member, ratio, efficiency in points:
-        colour = looks[member]["color"]
-        axes.plot([ratio], [efficiency.value], color=colour, marker=looks[member]["marker"], markersize=5)
-        axes.plot([ratio, ratio], edges.inside(efficiency.ends or (efficiency.value,) * 2), color=colour, linewidth=1)
+        figures.draw_line(axes, [(ratio, efficiency)], member.title, looks[member])
     x_label = f"{WORK_PER_EXCHANGE.unit} per exchanged MB" + (f" (vertical {edges.start})" if edges.start else "")
     axes.set(title=EFFICIENCY.caption, xscale="log", xlabel=x_label, ylim=(edges.low, edges.high))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -178,22 +166,13 @@ def _ideal(metric: Metric, counts: Sequence[int]) -> list[float]:
     return [metric.factor * metric.ideal(count) for count in counts] if metric.ideal else []
 
 
-def _draw_line(
-    axes: Axes, series: SeriesSummary, metric: Metric, look: dict[str, Any], shift: float, edges: Frame
-) -> None:
-    """Draws one series, moved aside so that intervals of neighbours do not cover each other."""
-    factor = metric.factor
-    points = [(row.row.num_devices, value) for row in series.rows if (value := row.row.metric(metric))]
-    x, y = [n + shift for n, _ in points], [factor * value.value for _, value in points]
-    axes.plot(x, y, markersize=4.5, linewidth=1.4, label=figures.in_legend(series.title), **look)
-    style: dict[str, Any] = {"color": look["color"], "linestyle": "none", "markersize": 4}
-    for at, (_, value) in zip(x, points):
-        if value.half_width and value.ends:
-            ends = [factor * end for end in value.ends]
-            drawn = edges.inside(ends)
-            axes.plot([at, at], drawn, color=look["color"], linewidth=1)
-            for end, height, cut in zip(ends, drawn, "v^"):
-                axes.plot([at], [height], marker="_" if end == height else cut, clip_on=False, **style)
+def _draw_cuts(axes: Axes, points: Sequence[tuple[float, Interval]], edges: Frame, colour: str) -> None:
+    """An arrow at each edge of the frame beyond which an interval goes on."""
+    for at, value in points:
+        low, high = value.ends or (edges.low, edges.high)
+        for edge, marker, is_cut in ((edges.low, "v", low < edges.low), (edges.high, "^", high > edges.high)):
+            if is_cut:
+                axes.plot([at], [edge], color=colour, marker=marker, markersize=4, clip_on=False)
 
 
 def _ticks(axes: Axes, counts: Sequence[int]) -> None:

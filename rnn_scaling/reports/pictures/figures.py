@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import RATE, Metric
 from rnn_scaling.analysis.rows import has_many_models, shown
 from rnn_scaling.records.own_files import REPORT_SCHEMA
@@ -36,6 +37,7 @@ THEME = {  # sentinel -> (CSS variable of the page, colour of a file that stands
     **{colour.lower(): (f"s{i}", colour) for i, colour in enumerate(COLOURS)},
 }
 MOST_LINES = 12
+LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 3}
 
 
 def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
@@ -118,21 +120,38 @@ def in_legend(title: str) -> str:
     return f" {title}" if title.startswith("_") else title
 
 
-def blank(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of so many inches with one pair of axes, and nothing behind them."""
+def blank(
+    width: float, height: float, entries: int = 0, left: float = 0.62, top: float = 0.32, bottom: float = 0.45
+) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes, room below for a legend of so many entries, and nothing behind them.
+
+    Lengths are in inches, `height` without the legend. The margins are fixed, because a layout that is worked out from
+    text widths would draw everything twice.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height))
+    below = 0.19 * entries + 0.1 if entries else 0.0
+    figure = Figure(figsize=(width, height + below))
     figure.patch.set_visible(False)
     axes = figure.add_subplot()
     axes.patch.set_visible(False)
+    whole = height + below
+    figure.subplots_adjust(left / width, (bottom + below) / whole, 1 - 0.2 / width, 1 - top / whole)
     return figure, axes
 
 
-def set_margins(figure: Figure, left: float, right: float, top: float, bottom: float) -> None:
-    """Sets fixed margins in inches: a layout that is worked out from text widths would draw everything twice."""
-    width, height = figure.get_size_inches()
-    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
+def add_legend(figure: Figure, **place: Any) -> None:
+    """The names of everything that the first axes show, below them."""
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), **{"loc": "lower left", **LEGEND, **place})
+
+
+def draw_line(axes: Axes, points: Sequence[tuple[float, Interval]], title: str, look: dict[str, Any]) -> None:
+    """Draws (position, number) points in their order, with the intervals that they have."""
+    x, values = zip(*points) if points else ((), ())
+    ends = [value.ends or (value.value, value.value) for value in values]
+    sides = [[abs(value.value - end[side]) for value, end in zip(values, ends)] for side in (0, 1)]
+    style = {"capsize": 2, "elinewidth": 1, "linewidth": 1.4, "markersize": 4.5, **look}
+    axes.errorbar(x, [value.value for value in values], sides, label=in_legend(title), **style)
 
 
 def as_file(figure: Figure, kind: str = "png", schema: str = REPORT_SCHEMA) -> bytes:

@@ -36,17 +36,14 @@ def points(learned: Learned, learning: Learning, kind: str, over: str) -> list[t
     return line[:: max(1, len(line) // MOST_POINTS)]
 
 
-def draw(
-    learning: Learning, names: Mapping[Row, str], kind: str, over: str, name: str = "", legend: bool = False
-) -> str:
+def draw(learning: Learning, names: Mapping[Row, str], kind: str, over: str, name: str = "") -> str:
     """A line for each configuration, the target dashed."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     few = learning.learned[: figures.MOST_LINES]
-    below = 0.45 + (0.17 * (len(few) + 1) + 0.1 if legend else 0)
     lines = [points(member, learning, kind, over) for member in few]
     with figures.style():
-        figure, axes = figures.blank(4.2, 2.55 + below)
+        figure, axes = figures.blank(4.2, 3.0, entries=len(few) + 1)
         for k, (member, line) in enumerate(zip(few, lines)):
             x, y = zip(*line) if line else ((), ())
             axes.plot(x, y, linewidth=1.4, label=figures.in_legend(names[member.row]), **figures.line_look(k))
@@ -63,7 +60,5 @@ def draw(
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
-        figures.set_margins(figure, left=0.62, right=0.2, top=0.32, bottom=below)
-        if legend:
-            figure.legend(*axes.get_legend_handles_labels(), loc="lower left", frameon=False, handlelength=3)
+        figures.add_legend(figure)
         return figures.as_svg(figure, name or f"{kind}-{over}")

@@ -1,22 +1,31 @@
 """Lost efficiency of all series on one axis: a bar for each, divided into the parts of its loss."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling.analysis.attribution import MEANING, REST, Attribution
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.series_statements import noise_of
 
 BAR = 0.42  # height of a bar, in rows
 OPACITY = 0.5  # so that text on a bar can be read in every colour
+BESIDE = 3  # names of the legend
 LETTER = 0.012  # width of a letter, as a share of the axis
 COLOURS = {**dict(zip(MEANING, figures.COLOURS)), REST: figures.REST}
 
 
 def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
     """The bars of (title, loss) pairs in points of efficiency. Gains are left of 0; a mark shows the total loss."""
+    from matplotlib.patches import Patch
+
+    look: dict[str, Any] = {"alpha": OPACITY, "edgecolor": figures.INK, "linewidth": 0.4}
+    names = {REST: f"{REST}: within {noise_of([loss for _, loss in split])}"}
+    names = {part.name: names.get(part.name, part.name) for _, loss in split for part in loss.shown}
     with figures.style():
-        figure, axes = figures.blank(7.2, 0.5 + 0.42 * len(split))
+        size = 7.2, 0.5 + 0.42 * len(split)
+        figure, axes = figures.blank(*size, entries=math.ceil(len(names) / BESIDE), left=0.06, top=0.04)
         reach = [0.0, 0.0]
         bars = []
         for y, (_, loss) in enumerate(split):
@@ -31,9 +40,7 @@ def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
         span = 1.12 * (reach[1] - reach[0])
         for y, left, width, part_name in bars:
             colour = COLOURS.get(part_name, figures.MUTED)
-            axes.barh(
-                y, width, left=left, height=BAR, color=colour, alpha=OPACITY, edgecolor=figures.INK, linewidth=0.4
-            )
+            axes.barh(y, width, left=left, height=BAR, facecolor=colour, **look)
             texts = (f"{part_name} {width:.1f}", f"{width:.1f}")
             text = next((text for text in texts if LETTER * len(text) * span < abs(width)), "")
             axes.text(left + width / 2, y, text, ha="center", va="center", fontsize=8)
@@ -44,7 +51,8 @@ def losses(split: Sequence[tuple[str, Attribution]], name: str) -> str:
         axes.set_xlabel("points of efficiency lost")
         axes.spines["left"].set_visible(False)
         axes.grid(axis="y", visible=False)
-        figures.set_margins(figure, left=0.06, right=0.1, top=0.04, bottom=0.42)
+        patches = [Patch(label=names[name], facecolor=COLOURS[name], **look) for name in COLOURS if name in names]
+        figure.legend(handles=patches, loc="lower left", ncols=BESIDE, **figures.LEGEND)
         return figures.as_svg(figure, name)
 
 

@@ -43,7 +43,7 @@ def parts(split: StepParts, name: str) -> str:
                 width = 1000 * split.part(part, tower).mean
                 axes.barh(tower, width, left=left, height=HEIGHT, **look(part))
                 left += width
-        _finish(figure, axes, [f"tower {i}" for i in range(count)], 1000 * split.seconds.mean, "ms, mean step")
+        _scale(axes, [f"tower {i}" for i in range(count)], 1000 * split.seconds.mean, "ms, mean step")
         return figures.as_svg(figure, name)
 
 
@@ -53,7 +53,7 @@ def timeline(step: TimedStep, name: str) -> str:
         rows = _rows(step)
         figure, axes = _axes(len(rows))
         _draw(axes, step, rows)
-        _finish(figure, axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
+        _scale(axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
         return figures.as_svg(figure, name)
 
 
@@ -114,12 +114,7 @@ def _draw(axes: Axes, step: TimedStep, rows: Sequence[tuple[str, str]], fixed: b
 
 
 def _axes(count: int) -> tuple[Figure, Axes]:
-    return figures.blank(4.2, ROW * count + 0.52)
-
-
-def _finish(figure: Figure, axes: Axes, labels: Sequence[str], most: float, unit: str) -> None:
-    _scale(axes, labels, most, unit)
-    figures.set_margins(figure, left=0.75, right=0.12, top=0.08, bottom=0.42)
+    return figures.blank(4.2, ROW * count + 0.52, left=0.75, top=0.08)
 
 
 def _scale(axes: Axes, labels: Sequence[str], most: float, unit: str) -> None:

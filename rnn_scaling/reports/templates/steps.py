@@ -27,7 +27,6 @@ TEMPLATES = {
         "XLA's clusters (--xla) hold operators of several phases. Their time is in \"other, all towers'\". On a CPU, a "
         "cluster counts as the kernels _XlaCompile and _XlaRun."
     ),
-    "step-drawing": "Step {step} (of 0 to {last}), {milliseconds:.2f} ms from left to right: {letters}.",
     # The tower that others wait for.
     "straggler": (
         "Straggler: tower {tower} is last in every step, by {late} ms ({late_share:share} of a step). It computes "

@@ -4,16 +4,13 @@ import time
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
-from tensorboard.plugins.hparams import summary_v2 as hparams  # its api module loads Keras
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports.tensorboard import graph_view, run_text
-from rnn_scaling.settings.conditions import unread_options
 
 INTERVAL_S = 5.0  # between two times that batches are written
-COMPARED = ("model", "batch_size", "encoder_type", "num_devices", "variable_update")  # few: the rate is in sight
 
 
 class Scalars:
@@ -69,15 +66,4 @@ def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
         if run.throughput:
             tf.summary.scalar(f"measured/{rate}", run.throughput.items_per_second, step=0)
         tf.summary.text("run", run_text.markdown(run), step=0)
-        _write_options(run)
     writer.close()
-
-
-def _write_options(run: RunRecord) -> None:
-    """What the tab HParams compares runs by: one row a run, its options and its rate."""
-    ignored = unread_options(run.config)
-    values = {name: run.config[name] for name in COMPARED if name in run.config and name not in ignored}
-    rate = RATE.named_after(run.unit)
-    metric = hparams.Metric(f"measured/{rate.name}", display_name=rate.title)
-    hparams.hparams_config(hparams=[hparams.HParam(name) for name in COMPARED], metrics=[metric])
-    hparams.hparams(values, trial_id=str(run.environment.started))  # a row for each run

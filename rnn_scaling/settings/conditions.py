@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ _OF_TRAINING = (
     *("lr_warmup_batches", "loss_scale", "max_gradient_norm", "gradient_accumulation_steps"),
     *("stop_at_loss", "stop_at_accuracy", "save_every", "mlperf_log"),
 )
+_OF_SUMS = ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,8 +40,19 @@ def _chosen(option: str, *choices: Any) -> Condition:
         named = [*named[:FEW_CHOICES], f"any of {len(choices) - FEW_CHOICES} others (--help={option} names them)"]
     few = len(choices) <= FEW_CHOICES
     remedy = " or ".join(f"--{option}={choice}" for choice in named) if few else f"--{option}={either(named)}"
+    return _where(option, lambda value: value in choices, remedy)
+
+
+def _where(option: str, holds: Callable[[Any], bool], remedy: str) -> Condition:
+    """Read where something holds for the value of `option`."""
     group = GROUP_OF[option]
-    return Condition(lambda config: getattr(getattr(config, group), option) in choices, remedy, (option,))
+    return Condition(lambda config: holds(getattr(getattr(config, group), option)), remedy, (option,))
+
+
+def _either(a: Condition, b: Condition) -> Condition:
+    """Read where one of the two holds."""
+    remedy = f"{a.remedy}{',' if ',' in a.remedy else ''} or {b.remedy}"
+    return Condition(lambda config: a.read(config) or b.read(config), remedy, (*a.by, *b.by))
 
 
 def _rules() -> Iterator[tuple[str, Condition]]:
@@ -52,7 +65,14 @@ def _rules() -> Iterator[tuple[str, Condition]]:
     ):
         for name, choices in registry.readers(table).items():
             yield name, _chosen(option, *choices)
-    modes = registry.VARIABLE_UPDATES
+    modes, sources = registry.VARIABLE_UPDATES, registry.DATA_SOURCES
+    together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
+    independent = [name for name, mode in modes.items() if not mode.trains_one_model]
+    varying = [name for name, source in sources.items() if source.varies]
+    prefetching = f"--data_source={' or '.join(registry.readers(sources)['prefetch_data_to_device'])}"
+    training = Condition(
+        lambda c: c.model.trains, "training, without --forward_only and --decode", ("forward_only", "decode")
+    )
     for names, condition in (
         (("cpu_cores_per_device",), _chosen("device", "cpu")),
         (_OF_SEVERAL, _chosen("variable_update", *filter(registry.is_distributed, modes))),
@@ -63,53 +83,21 @@ def _rules() -> Iterator[tuple[str, Condition]]:
         (("accuracy", "label_smoothing", "decoder_type"), _chosen("decode", False)),
         (("beam_size", "length_penalty"), _chosen("decode", True)),
         (("target_ci", "max_batches"), _chosen("until_steady", True)),
+        (_OF_SUMS, _where("compress_gradients", lambda kind: kind != "int8", "a --compress_gradients other than int8")),
+        (("save_every",), _where("checkpoint_dir", bool, "--checkpoint_dir")),
+        (("lr_scaling",), _chosen("variable_update", *together)),
+        (("lr_scaling",), _where("global_batch_size", operator.not_, "--batch_size instead of --global_batch_size")),
+        (("lr_warmup_batches",), _either(_chosen("lr_scaling", "linear"), _chosen("lr_schedule", "inverse_sqrt"))),
+        (_OF_TRAINING, training),
+        (("variable_update",), _either(training, _chosen("variable_update", *independent))),
+        (("pad_to",), _either(_chosen("data_source", *varying), _chosen("random_lengths", True))),
+        (
+            ("prefetch_buffer_size",),
+            _where("prefetch_data_to_device", bool, f"{prefetching} and --prefetch_data_to_device=true"),
+        ),
     ):
         for name in names:
             yield name, condition
-    reduced = Condition(
-        lambda c: c.update.compress_gradients != "int8",
-        "a --compress_gradients other than int8",
-        ("compress_gradients",),
-    )
-    for name in ("all_reduce_spec", "gradient_repacking", "agg_small_grads_max_bytes", "agg_small_grads_max_group"):
-        yield name, reduced
-    together = [name for name, mode in modes.items() if mode.trains_one_model and not mode.has_coordinator]
-    yield "save_every", Condition(lambda c: bool(c.output.checkpoint_dir), "--checkpoint_dir", ("checkpoint_dir",))
-    yield "lr_scaling", _chosen("variable_update", *together)
-    multiplied = "--batch_size instead of --global_batch_size"
-    yield "lr_scaling", Condition(lambda c: not c.training.global_batch_size, multiplied, ("global_batch_size",))
-    warming = Condition(
-        lambda c: c.training.lr_scaling == "linear" or c.training.lr_schedule == "inverse_sqrt",
-        "--lr_scaling=linear or --lr_schedule=inverse_sqrt",
-        ("lr_scaling", "lr_schedule"),
-    )
-    yield "lr_warmup_batches", warming
-    training = Condition(
-        lambda c: c.model.trains, "training, without --forward_only and --decode", ("forward_only", "decode")
-    )
-    for name in _OF_TRAINING:
-        yield name, training
-    independent = [name for name, mode in modes.items() if not mode.trains_one_model]
-    exchanging = Condition(
-        lambda c: c.model.trains or not modes[c.update.variable_update].trains_one_model,
-        f"{training.remedy}, or --variable_update={either(independent)}",
-        ("variable_update", *training.by),
-    )
-    yield "variable_update", exchanging
-    varying = [name for name, source in registry.DATA_SOURCES.items() if source.varies]
-    unequal = Condition(
-        lambda c: c.data.data_source in varying or c.data.random_lengths,
-        f"--data_source={either(varying)} or --random_lengths=true",
-        ("data_source", "random_lengths"),
-    )
-    yield "pad_to", unequal
-    prefetching = registry.readers(registry.DATA_SOURCES)["prefetch_data_to_device"]
-    prefetched = Condition(
-        lambda c: bool(c.data.prefetch_data_to_device),
-        f"--data_source={' or '.join(prefetching)} and --prefetch_data_to_device=true",
-        ("prefetch_data_to_device",),
-    )
-    yield "prefetch_buffer_size", prefetched
 
 
 CONDITIONS: dict[str, list[Condition]] = {}  # an option is read where all of its rules say so

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,8 +72,11 @@ def start(*words: str, fake: str = FAKE_TRAINER) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def namespaces_of(process: subprocess.Popen[str]) -> list[str]:
-    return [name for name in network.present() if name.startswith(f"rnn_scaling-{process.pid}-")]
+def namespaces_of(process: subprocess.Popen[str]) -> list[network.Namespace]:
+    """Those that netlab holds: the switch's and the nodes', in rank order."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    holders = [number for number in children if b"infinity" in Path(f"/proc/{number}/cmdline").read_bytes()]
+    return [network.Namespace(int(number), os.readlink(f"/proc/{number}/ns/net")) for number in holders]
 
 
 def test_every_mistake_of_both_halves_is_named_at_once(capsys):
@@ -110,7 +114,6 @@ def test_ranks_meet_in_their_network_and_leave_nothing():
     ), err
     assert out.startswith("link: 200 Mbit/s asked; ")
     assert {"said by 0", "[worker 1] said by 1", "[worker 2] said by 2"} <= set(err.splitlines())
-    assert namespaces_of(process) == []
 
 
 @real
@@ -118,27 +121,22 @@ def test_a_rank_that_is_killed_ends_the_run_by_its_name():
     process = start("--workers=3", "--", MODE, "--seed=9")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1 and "worker 1" in err and "was killed by SIGKILL" in err
-    assert namespaces_of(process) == []
 
 
 @real
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_nothing_is_left_whatever_ends_it(number, status):
-    """After kill -9 the ranks die at once, by their tether; the next start removes their namespaces."""
+    """After kill -9 the ranks die at once, by their tether, and with them the namespaces."""
     process = start("--workers=2", "--", MODE, "--seed=8")
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     assert process.stdout.readline(), "the ranks have met"
-    inside = [pid for name in namespaces_of(process) for pid in network.processes(name)]
-    assert len(inside) == 2
+    switch, *nodes = namespaces_of(process)
+    assert [len(space.processes()) for space in (switch, *nodes)] == [1, 2, 2]
     os.kill(process.pid, number)
     process.wait(60)
     assert process.returncode == status
-    wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in inside), "no rank is left")
-    if number == signal.SIGKILL:
-        left = namespaces_of(process)
-        assert len(left) == 3 and set(left) <= set(network.remove_leftovers())
-    assert namespaces_of(process) == []
+    wait_until(lambda: not any(space.processes() for space in (switch, *nodes)), "no rank is left")
     for stream in (process.stdout, process.stderr):
         stream.close()
 
@@ -152,10 +150,10 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     process = start("--rate=1gbit", "--", MODE, *tiny, *endless, f"--result_file={result}", fake="")
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("measuring: "))
-    (worker_1,) = (name for name in namespaces_of(process) if name.endswith("worker1"))
-    network.call("ip", "-n", worker_1, "link", "set", network.DEVICE, "down")
+    _, _, worker_1 = namespaces_of(process)
+    worker_1.call("ip", "link", "set", network.DEVICE, "down")
     _, err = process.communicate(timeout=120)
-    assert process.returncode == 1 and namespaces_of(process) == []
+    assert process.returncode == 1
     (line,) = (line for line in err.splitlines() if line.startswith("error: "))
     assert line.startswith("error: rank 1 (host 10.200.0.2, process ")
     assert line.endswith("network to it is down")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,7 +16,6 @@ from rnn_scaling import entry
 from rnn_scaling.sweeps.netlab import calibrate, network
 from rnn_scaling.sweeps.netlab.network import NetworkLink
 from rnn_scaling.sweeps.netlab.run import parse_delay, parse_rate
-from tests.support.faults import alive as runs
 from tests.support.faults import wait_until
 from tests.support.paths import ROOT
 
@@ -68,26 +67,6 @@ def test_a_bucket_holds_8_ms_and_a_packet_at_least():
     ]
 
 
-def test_nodes_have_addresses_in_rank_order():
-    made = network.nodes_of("17 4711 boot", ["coordinator", "worker0", "worker1", "ps0"])
-    assert [node.address for node in made] == [f"10.200.0.{number}" for number in (1, 2, 3, 4)]
-    assert made[2].namespace == "rnn_scaling-17-4711-worker1"
-
-
-def test_only_namespaces_of_this_program_have_a_maker():
-    there = [
-        "rnn_scaling-17-4711-ps0",
-        "rnn_scaling-17-4711-switch",
-        "rnn_scaling-18-1-worker0",
-        "blue",
-        "rnn_scaling-x",
-    ]
-    assert network.makers(there, "boot") == {
-        "17 4711 boot": ["rnn_scaling-17-4711-ps0", "rnn_scaling-17-4711-switch"],
-        "18 1 boot": ["rnn_scaling-18-1-worker0"],
-    }
-
-
 def test_what_iperf3_says_is_read():
     streams = [{"sender": {"min_rtt": 250}}]
     text = json.dumps({"end": {"sum_received": {"bits_per_second": 1.9e8}, "streams": streams}})
@@ -114,7 +93,7 @@ def test_programs_that_are_not_there_are_named_with_their_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda program: None)
     root, packages = network.refusals(False)
-    assert "root" in root and packages.endswith("; apt install iperf3 iproute2")
+    assert "root" in root and packages.endswith("; apt install iperf3 iproute2 util-linux")
 
 
 def test_a_kernel_that_lacks_something_and_a_process_without_rights():
@@ -127,14 +106,18 @@ def test_a_kernel_that_lacks_something_and_a_process_without_rights():
         assert refused.value.lines[0].startswith(told) and said in refused.value.lines[0]
 
 
-def own_namespaces() -> list[str]:
-    return [name for name in network.present() if name.startswith(f"rnn_scaling-{os.getpid()}-")]
+def are_empty(nodes: Sequence[network.Namespace]) -> bool:
+    return not any(node.processes() for node in nodes)
 
 
 @real
 def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
     with network.network(["worker0", "worker1", "ps0"], LINK) as nodes:
-        assert len(own_namespaces()) == 4  # and the switch's
+        assert [(node.name, node.address) for node in nodes] == [
+            ("worker0", "10.200.0.1"),
+            ("worker1", "10.200.0.2"),
+            ("ps0", "10.200.0.3"),
+        ]
         server = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); s.accept()"
         listener = subprocess.Popen(nodes[2].command([sys.executable, "-c", server]), stdout=subprocess.PIPE, text=True)
         assert listener.stdout is not None and listener.stdout.readline() == "up\n"
@@ -142,48 +125,35 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
         for node in (nodes[0], nodes[2]):  # another node, and itself
             assert subprocess.run(node.command([sys.executable, "-c", client])).returncode == 0 or node == nodes[2]
         for node in nodes:
-            shown = network.call("tc", "-n", node.namespace, "qdisc", "show", "dev", network.DEVICE)
+            shown = network.call(*node.command(["tc", "qdisc", "show", "dev", network.DEVICE]))
             assert "tbf" in shown and "rate 200Mbit" in shown
         # What still runs in a node at the end, in whatever session, ends with it.
         sleeper = subprocess.Popen(nodes[1].command(["setsid", "sleep", "1000"]))
-        wait_until(lambda: network.processes(nodes[1].namespace), "the sleeper is in its namespace")
-    assert own_namespaces() == []
+        wait_until(lambda: len(nodes[1].processes()) == 2, "the sleeper is in its namespace")
+    assert are_empty(nodes)
     assert sleeper.wait(10) == -signal.SIGKILL
     listener.wait(10)
     listener.stdout.close()
 
 
 @real
-def test_what_a_killed_run_left_is_removed_by_the_next_and_nothing_else():
+def test_nothing_of_a_killed_run_is_left():
     code = (
-        "import subprocess, time\nfrom rnn_scaling.sweeps.netlab import network\n"
+        "import time\nfrom rnn_scaling.sweeps.netlab import network\n"
         "with network.network(['worker0', 'worker1'], network.NetworkLink(1e8)) as nodes:\n"
-        "    child = subprocess.Popen(nodes[0].command(['setsid', 'sleep', '1000']))\n"
-        "    while not network.processes(nodes[0].namespace): time.sleep(0.01)\n"
-        "    print(child.pid, flush=True); time.sleep(1000)"
+        "    with network.running(nodes[0].command(['sleep', '1000'])):\n"
+        "        while len(nodes[0].processes()) < 2: time.sleep(0.01)\n"
+        "        print(*(f'{node.holder} {node.identity}' for node in nodes), flush=True); time.sleep(1000)"
     )
-    foreign = f"rnn_scaling_test-{os.getpid()}"
     killed = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    try:
-        assert killed.stdout is not None
-        sleeper = int(killed.stdout.readline())
-        network.call("ip", "netns", "add", foreign)
-        mine = [f"rnn_scaling-{killed.pid}-"]
-        left = lambda: [name for name in network.present() if name.startswith(tuple(mine))]  # noqa: E731
-        assert len(left()) == 3 and network.remove_leftovers() == [] and len(left()) == 3, "it lives"
-        killed.kill()
-        killed.wait()
-        assert runs(sleeper) and len(left()) == 3
-        with network.network(["worker0"], LINK):
-            assert len(network.remove_leftovers()) >= 3
-            assert left() == [] and foreign in network.present() and len(own_namespaces()) == 2
-        wait_until(lambda: not runs(sleeper), "the process in the namespace ended")
-    finally:
-        killed.kill()
-        killed.wait()
-        network.remove_leftovers()
-        with contextlib.suppress(network.CallFailed):
-            network.call("ip", "netns", "delete", foreign)
+    assert killed.stdout is not None
+    words = killed.stdout.readline().split()
+    nodes = [network.Namespace(int(holder), identity) for holder, identity in zip(words[::2], words[1::2])]
+    assert [len(node.processes()) for node in nodes] == [2, 1]
+    killed.kill()
+    killed.wait()
+    wait_until(lambda: are_empty(nodes), "the processes in the namespaces ended")
+    killed.stdout.close()
 
 
 @real
@@ -196,8 +166,6 @@ def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
         pytest.skip("needs vde2")
     with network.network(["worker0", "worker1"], NetworkLink(5e6, delay_s)) as nodes:
         found = calibrate.measure(nodes)
-        switch = nodes[0].namespace.replace("worker0", "switch")
-        assert network.delay_folder(switch).exists() == bool(delay_s)
     assert len(found.bits_per_s) == 2 and all(0 < rate < 7e6 for rate in found.bits_per_s), found
     assert found.round_trip_s > 2 * delay_s * 0.9
-    assert own_namespaces() == [] and not network.delay_folder(switch).exists()
+    assert are_empty(nodes)

@@ -30,13 +30,13 @@ def _recorded(*fields: str) -> Callable[[Read], Read]:
     return decorate
 
 
-def environment(name: str, convert: Callable[[Any], Any] = str) -> Read:
-    """A field of `environment`; null in the record: the system did not tell."""
+def environment(name: str, convert: Callable[[Any], Any] = str, null: str | None = NOT_TOLD) -> Read:
+    """A field of `environment`; `null`: what null in the record means, by default that the system did not tell."""
 
     @_recorded(name)
     def read(record: RunRecord) -> Any:
         value = getattr(record.environment, name)
-        return NOT_TOLD if value is None else convert(value)
+        return null if value is None else convert(value)
 
     return read
 
@@ -88,6 +88,13 @@ cores = resolved("cpu_affinity", lambda bound: str(len(bound)))  # how many the 
 core_numbers = resolved("cpu_affinity", lambda bound: ",".join(map(str, bound)))
 
 
+cpu_limit = environment("cpu_limit", "{:g} cores".format, "none")  # what control groups grant
+# The fastest core's, in MHz: the one that the program runs on while the others idle.
+highest_clock = environment("cpu_mhz", lambda mhz: max(mhz, default=NOT_TOLD))
+# When the kernel backs memory with huge pages: always, madvise or never.
+huge_pages = environment("huge_pages", lambda text: re.sub(r"(?s).*\[(\w+)\].*", r"\1", text))
+
+
 def cpu_topology(record: RunRecord) -> str | None:
     topology = record.environment.cpu_topology
     if topology is None:
@@ -97,13 +104,6 @@ def cpu_topology(record: RunRecord) -> str | None:
     return ", ".join([*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not known"])
 
 
-@_recorded("cpu_limit")
-def cpu_limit(record: RunRecord) -> str:
-    """What control groups grant."""
-    limit = record.environment.cpu_limit
-    return "none" if limit is None else f"{limit:g} cores"
-
-
 @_recorded("cpu_no_turbo", "cpu_boost")
 def turbo(record: RunRecord) -> str:
     """Whether the clock may rise above its nominal value."""
@@ -111,19 +111,6 @@ def turbo(record: RunRecord) -> str:
     if machine.cpu_no_turbo is None and machine.cpu_boost is None:
         return NOT_TOLD
     return "off" if machine.cpu_no_turbo == "1" or machine.cpu_boost == "0" else "on"
-
-
-@_recorded("cpu_mhz")
-def highest_clock(record: RunRecord) -> float | str:
-    """The fastest core's, in MHz: the one that the program runs on while the others idle."""
-    return max(record.environment.cpu_mhz, default=NOT_TOLD)
-
-
-def huge_pages(record: RunRecord) -> str | None:
-    """When the kernel backs memory with huge pages: always, madvise or never."""
-    value = environment("huge_pages")(record)
-    match = re.search(r"\[(\w+)\]", value or "")
-    return match[1] if match else value
 
 
 def oversubscribed(record: RunRecord) -> str | None:

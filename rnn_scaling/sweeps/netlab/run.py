@@ -1,8 +1,7 @@
-"""One run in a network made for it: leftovers are removed, the links are measured, each rank gets a node."""
+"""One run in a network made for it: the links are measured, each rank gets a node."""
 
 import dataclasses
 import re
-import sys
 from collections.abc import Sequence
 
 from rnn_scaling import entry
@@ -73,8 +72,6 @@ def run(words: Sequence[str], trainer: Sequence[str]) -> int:
     link = NetworkLink(options.rate, options.delay)
     if lines := network.refusals(bool(link.delay_s)):
         raise entry.Refusal(*lines)
-    if removed := network.remove_leftovers():
-        print(f"removed {len(removed)} network namespaces of a run that was killed", file=sys.stderr)
     entry.warn(*early_checks.crowding([config], len(available_cores())))
     with network.network([name.replace(" ", "") for name in ranks.names(config)], link) as nodes:
         try:

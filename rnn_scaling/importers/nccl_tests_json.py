@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import input_files
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
 from rnn_scaling.importers.json_stream import JsonFault, items
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
-from rnn_scaling.importers.points import Cell
 
 FORMAT = "nccl_tests_json"
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
@@ -108,6 +108,6 @@ def _add(result: Mapping[str, Any], line: int, file: _File, problems: Problems) 
             check(measurement, problems)
 
 
-def _cell(value: Any, what: str) -> Cell:
+def _cell(value: Any, what: str) -> Printed:
     number = not_negative(value, what)
-    return Cell(number, STEP, f"{number:g}")
+    return Printed(number, STEP, f"{number:g}")

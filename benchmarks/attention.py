@@ -66,7 +66,8 @@ def make_step(config: ModelConfig, batch_size: int, length: int) -> tuple[Callab
         gradients = tf.gradients(loss, [*weights.values(), *rows.values()])
         return loss, [tf.reshape(gradient, [-1])[0] for gradient in gradients]
 
-    return step, network.flops_per_item([length, length]) * 2 * batch_size * length / 1e9
+    lengths = {"src_max_len": length, "tgt_max_len": length}
+    return step, batch_size * workloads.WORKLOADS[config.model].flops_a_sample({**vars(config), **lengths}) / 1e9
 
 
 def main(argv: Sequence[str]) -> None:

@@ -53,9 +53,10 @@ TimeSteps = Callable[[int], Times]
 
 def step_gflop(config: ModelConfig, batch_size: int, length: int) -> float:
     """Multiplications and additions of the matrix products of one step, forward and backward, in GFLOP."""
-    from rnn_scaling.models import seq2seq
+    from rnn_scaling.models.workloads import WORKLOADS
 
-    return seq2seq.build(config, "CPU").flops_per_item([length, length]) * 2 * batch_size * length / 1e9
+    lengths = {"src_max_len": length, "tgt_max_len": length}
+    return batch_size * WORKLOADS["nmt"].flops_a_sample({**vars(config), **lengths}) / 1e9
 
 
 def make_arrays(config: ModelConfig, batch_size: int, length: int) -> dict[str, np.ndarray]:

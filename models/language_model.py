@@ -4,7 +4,7 @@ Items are tokens. The sentences are the target side of the text. A token is a po
 words of a sentence and its end-of-sentence word.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -13,7 +13,7 @@ from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
-from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, gemm_flops, total
+from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, total
 
 _INPUT_STREAM, _LAYERS_STREAM = range(2)
 
@@ -49,10 +49,6 @@ class _LanguageModel(NextWords):
     def counts(self, batch: TargetBatch) -> Counts:
         tokens = total(batch.target_length, tf.float64)
         return Counts(tokens, tokens, tf.size(batch.target_output, tf.int64))
-
-    def flops_per_item(self, lengths: Sequence[int]) -> float:
-        """Every token passes every matrix, whatever the lengths."""
-        return gemm_flops(self.variables)
 
 
 def stack_of(config: ModelConfig) -> stacks.RecurrentStack:

@@ -7,20 +7,17 @@ S, T: words of the longest sentences, B: sentence pairs, E: embedding, U: units,
 target vocabulary.
 """
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from rnn_scaling.models import stacks
 from rnn_scaling.models.attention.gnmt import Gnmt
-from rnn_scaling.models.attention.scores import MEMORY
 from rnn_scaling.models.attention.step_wise import StepWise
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.next_words import PROJECTION, PROJECTION_BIAS
 from rnn_scaling.models.seq2seq import TranslationWorkload, embedding_specs
-from rnn_scaling.models.workload import Tensors, VariableSpec, Workload, gemm_flops
+from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
 _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
 
@@ -55,19 +52,6 @@ class _AttentionTranslation(TranslationWorkload):
             return logits(output), state
 
         return Start(first, step)
-
-    def flops_per_item(self, lengths: Sequence[int]) -> float:
-        """Of S and T words each passes its side's matrices, and each of S*T pairs costs a score and a weighing.
-
-        A score is a product of U numbers (luong: of state and key; bahdanau: of v and the tanh), a weighing adds D
-        numbers of the memory: 2*(U+D) FLOPs forward and twice as many back.
-        """
-        source, target = lengths
-        of_source = gemm_flops(s for s in self.variables if s.name.startswith("encoder/") or s.name == MEMORY)
-        of_target = gemm_flops(self.variables) - of_source
-        (memory,) = (spec for spec in self.variables if spec.name == MEMORY)
-        of_pair = 6.0 * sum(memory.shape)
-        return (source * of_source + target * of_target + source * target * of_pair) / (source + target)
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

@@ -4,7 +4,7 @@ T: words of the longest sentence, B: sentence pairs, E: embedding, U: units, V: 
 one cell for each of the encoder's: its cell k starts from the final state of the encoder's cell k.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import tensorflow as tf
 
@@ -14,7 +14,7 @@ from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.layout import TextLayout
 from rnn_scaling.models.next_words import NextWords
-from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, gemm_flops, total
+from rnn_scaling.models.workload import Counts, Tensors, VariableSpec, Workload, total
 
 _SOURCE_STREAM, _TARGET_STREAM, _ENCODER_STREAM, _DECODER_STREAM = range(4)
 
@@ -112,13 +112,6 @@ class _EncoderDecoder(TranslationWorkload):
             return logits(states[-1][-1]), states
 
         return Start(self._decoder.states_of(state, dtype), step)
-
-    def flops_per_item(self, lengths: Sequence[int]) -> float:
-        """A source word passes the encoder's matrices, a target word the decoder's and the projection."""
-        encoder = gemm_flops(spec for spec in self.variables if spec.name.startswith("encoder/"))
-        decoder = gemm_flops(self.variables) - encoder
-        source, target = lengths
-        return (source * encoder + target * decoder) / (source + target)
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

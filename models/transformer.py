@@ -8,12 +8,12 @@ T, S: words of the longest target and source sentence, B: sentence pairs, N = B 
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.models import stacks, workloads
+from rnn_scaling.models import stacks
 from rnn_scaling.models.attention import multi_head, scores
 from rnn_scaling.models.attention.multi_head import Weights, Words
 from rnn_scaling.models.batch import Batch, Side
@@ -135,10 +135,6 @@ class _Transformer(NextWords):
 
     def counts(self, batch: Batch) -> Counts:
         return counts_of_pairs(batch)
-
-    def flops_per_item(self, lengths: Sequence[int]) -> float:
-        options = {**vars(self._config), **dict(zip(("src_max_len", "tgt_max_len"), lengths))}
-        return workloads.WORKLOADS[self._config.model].flops_a_sample(options) / sum(lengths)
 
 
 def _part(weights: Weights, prefix: str) -> Weights:

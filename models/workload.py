@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -92,22 +92,9 @@ class Workload(Protocol):
     def counts(self, batch: Any) -> Counts:
         """What the batch holds."""
 
-    def flops_per_item(self, lengths: Sequence[int]) -> float:
-        """FLOPs of forward and backward for the mean item of sentences with so many words on each side."""
-
 
 def total(lengths: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.reduce_sum(tf.cast(lengths, dtype))
-
-
-def gemm_flops(variables: Iterable[VariableSpec]) -> float:
-    """FLOPs of forward and backward of the matrix products at one position that all of these weights take part in.
-
-    A product of a row with a matrix [K, N] is K*N multiply-adds of 2 FLOPs. Backward is twice the forward: the gradient
-    of the row and that of the matrix. So 6*K*N for each matrix; an LSTM's [D+U, 4U] is its input product and its
-    recurrent one. Left out is what is no matrix product: looking up embeddings, biases, gates, softmax, the update.
-    """
-    return 6.0 * sum(s.shape[0] * s.shape[1] for s in variables if s.kind == "dense" and len(s.shape) == 2)
 
 
 def _fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:

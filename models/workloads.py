@@ -5,7 +5,7 @@ A new workload is one file, whose `build(config, device_type)` returns a `models
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -19,8 +19,8 @@ class Entry:
     unit: str  # what is counted, as in words/s
     items: str  # which these are
     samples: str  # what a batch holds, as in "32 sentence pairs a step"
-    # Flat options -> FLOPs of forward and backward of the longest sample; as `Workload.flops_per_item` says of its
-    # items, but without TensorFlow.
+    # Flat options -> FLOPs of the longest sample's matrix products, forward and backward: 6 for each weight at each
+    # position, 4 for those that meet an image, whose gradient is not computed. Nothing else is counted.
     flops_a_sample: Callable[[Mapping[str, Any]], float]
     reads: tuple[str, ...] = ()  # options that not every workload reads
     # Height and width in pixels by the dataset of images, the default one first; empty: its data are text.
@@ -115,7 +115,7 @@ def _image_entry(
 
     Args:
       help: the family; names of one family are listed together.
-      imagenet: pixels of a side of these images, and the FLOPs of one as `models.images.network.flops` counts them.
+      imagenet: pixels of a side of these images, and the FLOPs of one.
       cifar10: FLOPs of one of these images. None: the network does not have such images.
     """
     sized = {"imagenet": imagenet} if imagenet else {}
@@ -233,6 +233,11 @@ TRANSLATED = "words of the best translations, including each end-of-sentence wor
 def unit_of(options: Mapping[str, Any]) -> str:
     """What a run of these flat options counts: what its workload does, and tokens where it decodes."""
     return "tokens" if options.get("decode") else WORKLOADS[options["model"]].unit
+
+
+def flops_per_item(options: Mapping[str, Any], lengths: Sequence[int]) -> float:
+    """FLOPs of forward and backward for the mean item of samples with so many words on each side; none: of an image."""
+    return WORKLOADS[options["model"]].flops_a_sample(options) / (sum(lengths) or 1)
 
 
 def load(name: str) -> ModuleType:

@@ -3,8 +3,7 @@
 The models are built without a value for any weight: a step gives the layers its tensors, and no second copy exists.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,7 +11,7 @@ import tensorflow as tf
 
 from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier, LayerProduct
+from rnn_scaling.models.images.network import ImageClassifier
 from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
 _APPLICATIONS: dict[str, Callable[..., Any]] = {
@@ -36,7 +35,6 @@ class KerasNetwork:
         self._model = _build(config, image_size, num_classes)
         self.variables = tuple(_spec(weight, "dense") for weight in self._model.trainable_variables)
         self.moving = tuple(_spec(weight, "moving") for weight in self._model.non_trainable_variables)
-        self.products = tuple(_products(self._model))
 
     def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         values = [(variable, weights[variable.path]) for variable in self._model.variables]
@@ -68,17 +66,6 @@ def _build(config: ModelConfig, image_size: int, num_classes: int) -> Any:
 def _spec(variable: Any, kind: str) -> VariableSpec:
     initial = {"GlorotUniform": "glorot_uniform", "Zeros": "zeros", "Ones": "ones"}
     return VariableSpec(variable.path, tuple(variable.shape), kind, initial[type(variable._initializer).__name__])
-
-
-def _products(model: Any) -> Iterator[LayerProduct]:
-    """The model's convolutions and matrix products, the first of which is of the images."""
-    of_images = True
-    for layer in model.layers:
-        if isinstance(layer, (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)):
-            is_channels_first = getattr(layer, "data_format", "") == "channels_first"
-            positions = layer.output.shape[2:] if is_channels_first else layer.output.shape[1:-1]
-            yield LayerProduct(math.prod(positions), tuple(layer.kernel.shape), of_images)
-            of_images = False
 
 
 class FusedBatchNormalization(keras.layers.BatchNormalization):

@@ -1,7 +1,7 @@
 """Layers of the project's own convolutional networks.
 
-A network is one function of `Layers` and the images. It runs once on shapes alone, which declares its variables and
-counts its FLOPs, and then in each tower's forward pass: what is declared, counted and computed cannot disagree.
+A network is one function of `Layers` and the images. It runs once on shapes alone, which declares its variables, and
+then in each tower's forward pass: what is declared and computed cannot disagree.
 
 B images, H rows, W columns, C channels, F features. Activations are [B, H, W, C] under NHWC and [B, C, H, W] under
 NCHW; a kernel is [h, w, in, out] under both.
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier, LayerProduct
+from rnn_scaling.models.images.network import ImageClassifier
 from rnn_scaling.models.stacks import drop
 from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
@@ -25,21 +25,18 @@ Window = int | tuple[int, int]  # rows and columns; a number for both
 
 
 class Layers:
-    """Computes layers of a network on values, and counts what it computes."""
+    """Computes layers of a network on values."""
 
-    def __init__(
-        self, data_format: str, images: tf.Tensor, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None
-    ) -> None:
+    def __init__(self, data_format: str, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None) -> None:
         """data_format: "NHWC" or "NCHW".
         value_of: a variable -> its float32 value.
         seed: [2] int; draws the dropout. None: nothing is dropped.
         """
-        self._data_format, self._images, self._value_of, self._seed = data_format, images, value_of, seed
+        self._data_format, self._value_of, self._seed = data_format, value_of, seed
         self._channel_axis = data_format.index("C")
         self._scope = ""
         self._dropped = 0
         self.moving: dict[str, tf.Tensor] = {}  # next values of the moving averages, by name
-        self.products: list[LayerProduct] = []  # of all layers so far
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -60,8 +57,6 @@ class Layers:
         window = window if isinstance(window, tuple) else (window, window)
         kernel = self._variable("kernel", (*window, self.channels(x), channels), "he_normal")
         y = tf.nn.conv2d(x, tf.cast(kernel, x.dtype), stride, padding, self._data_format)
-        positions = math.prod(y.shape[1:]) // channels
-        self.products.append(LayerProduct(positions, tuple(kernel.shape), x is self._images))
         if biased:
             bias = self._variable("bias", (channels,), "zeros")
             y = tf.nn.bias_add(y, tf.cast(bias, x.dtype), self._data_format)
@@ -109,7 +104,7 @@ class Layers:
     def pad(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """`x` with so many rows and columns of zeros on each side."""
         paddings = [[0, 0] if axis in "NC" else [size, size] for axis in self._data_format]
-        return self._made_of(x, tf.pad(x, paddings))
+        return tf.pad(x, paddings)
 
     def every_second(self, x: tf.Tensor) -> tf.Tensor:
         return x[:, :, ::2, ::2] if self._data_format == "NCHW" else x[:, ::2, ::2]
@@ -130,25 +125,18 @@ class Layers:
 
     def flatten(self, x: tf.Tensor) -> tf.Tensor:
         """[B, H * W * C], in this order in both layouts, so that they share weights."""
-        return self._made_of(x, tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])]))
+        return tf.reshape(self._channels_last(x), [-1, math.prod(x.shape[1:])])
 
     def dense(self, x: tf.Tensor, features: int, initial: str = "he_normal") -> tf.Tensor:
         """[B, features]: x [B, F] times a matrix, plus a bias; `initial`: of the matrix, a name of `INITIAL`."""
         kernel = self._variable("kernel", (int(x.shape[-1]), features), initial)
         bias = self._variable("bias", (features,), "zeros")
-        self.products.append(LayerProduct(1, tuple(kernel.shape), x is self._images))
         return tf.nn.bias_add(tf.matmul(x, tf.cast(kernel, x.dtype)), tf.cast(bias, x.dtype))
 
     def dropout(self, x: tf.Tensor, rate: float) -> tf.Tensor:
         """A share of `x` set to zero and the rest divided by 1 - rate; other zeros at each call."""
         self._dropped += 1
         return x if self._seed is None else drop(x, rate, self._seed, self._dropped)
-
-    def _made_of(self, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-        """`y`, which is the images if `x` is: their gradient is not computed."""
-        if x is self._images:
-            self._images = y
-        return y
 
     def _channels_last(self, x: tf.Tensor) -> tf.Tensor:
         return tf.transpose(x, [0, 2, 3, 1]) if self._data_format == "NCHW" else x
@@ -176,10 +164,9 @@ class LayeredNetwork:
         sizes = {"N": None, "C": 3, "H": image_size, "W": image_size}
         with tf.Graph().as_default():
             images = tf.compat.v1.placeholder(self._dtype, [sizes[letter] for letter in data_format])
-            layers, _ = self._run(images, declare, None)
+            self._run(images, declare, None)
         self.variables = tuple(spec for spec in specs if spec.kind != "moving")
         self.moving = tuple(spec for spec in specs if spec.kind == "moving")
-        self.products = tuple(layers.products)
 
     def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """See `Network`; the logits are float32."""
@@ -189,7 +176,7 @@ class LayeredNetwork:
     def _run(
         self, images: tf.Tensor, value_of: Callable[[VariableSpec], tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[Layers, tf.Tensor]:
-        layers = Layers(self._data_format, images, value_of, seed)
+        layers = Layers(self._data_format, value_of, seed)
         features = self._body(layers, images)
         with layers.scope("logits"):
             logits = layers.dense(features, self.num_classes, "glorot_uniform")

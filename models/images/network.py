@@ -4,9 +4,8 @@ B: images of a batch, H = W: their size, C: their 3 channels. Images are [B, H, 
 [B, C, H, W] with NCHW.
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -24,7 +23,6 @@ class Network(Protocol):
     num_classes: int  # labels are below it
     variables: tuple[VariableSpec, ...]  # as of a `Workload`, and so `moving`
     moving: tuple[VariableSpec, ...]
-    products: tuple["LayerProduct", ...]  # of all layers
 
     def logits(self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         """The forward pass of a training step.
@@ -38,27 +36,6 @@ class Network(Protocol):
           The logits [B, num_classes] in any floating type, and the next values of all moving averages, float32, by
           name. Batch statistics are computed in float32 and are those of this batch alone.
         """
-
-
-class LayerProduct(NamedTuple):
-    """A convolution or a matrix product of a network."""
-
-    positions: int  # of its output, height x width; 1 of a matrix
-    # [height, width, inputs, outputs] or [inputs, outputs] of its weights, each of which is a multiply-add a position;
-    # [height, width, channels, 1] where each channel has a window of its own.
-    shape: tuple[int, ...]
-    of_images: bool = False  # whether images are its input
-
-
-def flops(products: Iterable[LayerProduct]) -> float:
-    """FLOPs of forward and backward for one image.
-
-    A product does a multiply-add of 2 FLOPs for each of its weights at each position, and backward is the same for the
-    gradient of the weights and again for that of the input: 6 in all; 4 where the input is the images, whose gradient
-    nobody needs. A convolution's padding counts as its pixels do. Left out is what is no product: normalisation,
-    activations, pooling, softmax, the update.
-    """
-    return sum((4.0 if p.of_images else 6.0) * p.positions * math.prod(p.shape) for p in products)
 
 
 class ImageClassifier:
@@ -95,7 +72,3 @@ class ImageClassifier:
     def counts(self, batch: ImageBatch) -> Counts:
         images = tf.size(batch.labels, tf.int64)
         return Counts(tf.cast(images, tf.float64), tf.cast(images, tf.float64), images)
-
-    def flops_per_item(self, lengths: Sequence[int]) -> float:
-        """Every image passes the whole network."""
-        return flops(self._network.products)

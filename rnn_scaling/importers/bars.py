@@ -10,10 +10,11 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import line_clock, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, numbered, untag
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.importers.points import Cell, ScalingRow, exact
+from rnn_scaling.importers.points import ScalingRow, exact
 
 UNIT = "steps/s"
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"  # as bars show it; short, so that no line takes long
@@ -62,7 +63,7 @@ class Bar:
             seconds = math.fsum(step * step_s for _, step, step_s, _ in counted)
             off = math.fsum(step * half for _, step, _, half in counted) / seconds
             mean, unit = steps / seconds, 2 * off * steps / seconds
-            rate = Cell(mean, unit, f"{mean:.{max(0, math.ceil(-math.log10(unit)))}f}")
+            rate = Printed(mean, unit, f"{mean:.{max(0, math.ceil(-math.log10(unit)))}f}")
             rows.append(ScalingRow(source, counted[-1][0], rate=rate, rate_unit=UNIT, extra={"steps": exact(steps)}))
         start = f"The first of {len(lasts)} bars is left out." if lasts[1:] else "Its start counts in the rate."
         return finish(self.format, source, rows, (), [*self.notes, start], Problems(), "no progress bar with a rate")

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from rnn_scaling.audit import numbers
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
+from rnn_scaling.importers.points import ScalingRow
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -158,10 +159,10 @@ def not_negative(text: str, what: str) -> float:
     return _number(text, what, 0.0, "of 0 or more")
 
 
-def printed(text: str, what: str, check: Callable[[str, str], float] = positive) -> Cell:
+def printed(text: str, what: str, check: Callable[[str, str], float] = positive) -> numbers.Printed:
     """A number as it was printed; `check`: `positive` or `not_negative`."""
     check(text, what)
-    cell = parse_cell(text)
+    cell = numbers.parse(text)
     if cell is None:
         raise ValueError(f"expected {what}, got {text!r}")
     return cell

@@ -9,10 +9,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from rnn_scaling.audit import numbers
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, detector, finish, positive
-from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
+from rnn_scaling.importers.points import ScalingRow, exact
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
@@ -130,7 +131,7 @@ def _row(run: _GnmtRun, source: str, problems: Problems) -> tuple[ScalingRow | N
         problems.add(first.line, "the log does not say how many ranks there were: the rate is one rank's", "ranks")
     steps = [step for rank_steps in kept.values() for step in rank_steps]
     shown = sum(map(len, run.steps.values()))
-    extra: dict[str, Cell | None] = {
+    extra: dict[str, numbers.Printed | None] = {
         "steps shown": exact(len(steps)),
         "left out as warm-up": exact(shown - len(steps)),
         "tokens/s a rank": _rounded(rate / (devices or 1)),
@@ -166,7 +167,7 @@ def _devices(run: _GnmtRun, num_printing: int) -> int | None:
     steps = next(iter(run.steps.values()))
     for epoch, total in reversed(run.totals.items()):
         last = next((step for step in reversed(steps) if step.epoch == epoch), None)
-        mean = parse_cell(last.mean_rate) if last else None
+        mean = numbers.parse(last.mean_rate) if last else None
         if mean is not None and mean.value > 0 and total / mean.value <= MAX_RANKS:
             ratio = total / mean.value
             if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
@@ -192,16 +193,16 @@ def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:
     for rank, steps in run.steps.items():
         for epoch in dict.fromkeys(step.epoch for step in steps):
             epoch_steps = [step for step in steps if step.epoch == epoch]
-            means = [parse_cell(text) for text in (epoch_steps[-1].mean_s, epoch_steps[-1].mean_rate)]
+            means = [numbers.parse(text) for text in (epoch_steps[-1].mean_s, epoch_steps[-1].mean_rate)]
             shown = [cell.value if cell else None for cell in means]
             rows.append((epoch, rank, epoch_steps[-1].of, len(epoch_steps), *shown, run.totals.get(epoch)))
     return rows
 
 
-def _size(text: str | None) -> Cell | None:
-    return parse_cell(text) if text and text.isdecimal() and int(text[:13]) > 0 else None
+def _size(text: str | None) -> numbers.Printed | None:
+    return numbers.parse(text) if text and text.isdecimal() and int(text[:13]) > 0 else None
 
 
-def _rounded(value: float) -> Cell:
+def _rounded(value: float) -> numbers.Printed:
     """A mean of steps that were printed to about four digits, as a number to be read."""
-    return Cell(value, 1.0, f"{value:.0f}")
+    return numbers.Printed(value, 1.0, f"{value:.0f}")

@@ -9,9 +9,10 @@ import re
 import statistics
 from collections.abc import Iterable
 
+from rnn_scaling.audit import numbers
 from rnn_scaling.importers import outliers, rank_totals
 from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, detector, not_negative, positive, printed
-from rnn_scaling.importers.points import Cell, ScalingRow, exact, parse_cell
+from rnn_scaling.importers.points import ScalingRow, exact
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"
@@ -97,14 +98,14 @@ class _HorovodReader(RankReader[_HorovodStream]):
         rate = printed(match[3], "Total img/sec")
         stream.is_on_cpus |= match[2] == "CPU"
         not_negative(match[4], "a spread")
-        per_device = parse_cell(stream.per_device) if stream.per_device else None
+        per_device = numbers.parse(stream.per_device) if stream.per_device else None
         if per_device and (rate.low > devices * per_device.high or rate.high < devices * per_device.low):
             text = f"the total {rate.text} is not {devices} * {per_device.text} = {devices * per_device.value:.1f}"
             self.problems.add(line, text, "total")
         listed = stream.settings.get("Number")
         if listed and listed != str(devices):
             self.problems.add(line, f"the total is for {devices} devices, but the settings say {listed}", "devices")
-        row = _row(self.source, line, stream, devices, rate, parse_cell(match[4]))
+        row = _row(self.source, line, stream, devices, rate, numbers.parse(match[4]))
         # Without tags a new heading is a new run: of the published scripts rank 0 alone prints.
         run = self.num_runs if rank is None else 0
         return Total(line, rank, (row.series, devices, str(row.batch_size), run), devices, rate.value, row)
@@ -124,17 +125,22 @@ class _HorovodReader(RankReader[_HorovodStream]):
         text += f"its rate is {devices} * the mean of {count} iterations"
         self.problems.add(line, text, "cut short")
         # The iterations were printed to 0.1; so is their mean.
-        rate = Cell(mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{mean:.1f}")
+        rate = numbers.Printed(mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{mean:.1f}")
         spread = 1.96 * devices * statistics.pstdev(stream.rates)
-        self.cut.append(_row(self.source, line, stream, devices, rate, Cell(spread, 0.1, f"{spread:.1f}")))
+        self.cut.append(_row(self.source, line, stream, devices, rate, numbers.Printed(spread, 0.1, f"{spread:.1f}")))
 
 
 def _row(
-    source: str, line: int, stream: _HorovodStream, devices: int | None, rate: Cell, spread: Cell | None
+    source: str,
+    line: int,
+    stream: _HorovodStream,
+    devices: int | None,
+    rate: numbers.Printed,
+    spread: numbers.Printed | None,
 ) -> ScalingRow:
-    extra: dict[str, Cell | None] = {"1.96 std of iterations (images/s)": spread}
+    extra: dict[str, numbers.Printed | None] = {"1.96 std of iterations (images/s)": spread}
     if stream.per_device:
-        extra["images/s of rank 0"] = parse_cell(stream.per_device)
+        extra["images/s of rank 0"] = numbers.parse(stream.per_device)
     if stream.rates:
         extra["iterations"] = exact(len(stream.rates))
     return ScalingRow(
@@ -142,7 +148,7 @@ def _row(
         line,
         series=", ".join(filter(None, (stream.settings.get("Model"), "on CPUs" if stream.is_on_cpus else ""))),
         devices=devices,
-        batch_size=parse_cell(stream.settings.get("Batch size", "")),
+        batch_size=numbers.parse(stream.settings.get("Batch size", "")),
         rate=rate,
         rate_unit=UNIT,
         extra={name: cell for name, cell in extra.items() if cell is not None},

@@ -12,7 +12,7 @@ from typing import Any
 
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite
-from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items
+from rnn_scaling.importers.json_stream import JsonFault, items
 
 FORMAT = "horovod_timeline"
 MAX_TENSORS = 100_000
@@ -67,10 +67,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Sums the events in one pass. Raises LogError if no activity ended."""
     problems = Problems()
     trace = _Trace(problems)
-    reader = JsonReader(lines)
-    notes = list(NOTES)
+    text, notes = "".join(lines), list(NOTES)
     try:
-        for line, event in items(reader):
+        for line, event in items(text, text.find("[") + 1):
             trace.add(event, line)
     except JsonFault as e:
         if e.between:

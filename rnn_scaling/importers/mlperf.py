@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, detector, finish, finite, numbered
-from rnn_scaling.importers.points import Cell, ScalingRow, exact
+from rnn_scaling.importers.points import ScalingRow, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
@@ -251,7 +252,7 @@ def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.
         rate=exact(run.rate[1]) if run.reports else None,
         rate_unit="samples/s",
-        extra={"time to target (s)": Cell(run.seconds or 0.0, 1e-3, f"{run.seconds:.3f}"), **extra},
+        extra={"time to target (s)": Printed(run.seconds or 0.0, 1e-3, f"{run.seconds:.3f}"), **extra},
     )
 
 

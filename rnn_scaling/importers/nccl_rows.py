@@ -4,9 +4,9 @@ import dataclasses
 import re
 from typing import Any
 
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import Problems, not_negative
-from rnn_scaling.importers.points import Cell
 
 COLUMNS = (
     "Operation", "Ranks", "Size (B)", "Count", "Type", "Redop", "Root", "Place",
@@ -37,9 +37,9 @@ class Measurement:
     redop: str
     root: str
     place: str
-    time: Cell
-    algbw: Cell
-    busbw: Cell
+    time: Printed
+    algbw: Printed
+    busbw: Printed
     wrong: int | None
     is_cpu_time: bool = False
 

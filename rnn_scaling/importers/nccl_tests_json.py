@@ -4,18 +4,21 @@ Format: NVIDIA/nccl-tests, src/util.cu, JSON_FILE_VERSION 1 to 3. The file also 
 which is read over and never shown.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rnn_scaling.audit.numbers import Printed
+from rnn_scaling.files import input_files
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
-from rnn_scaling.importers.json_stream import JsonFault, JsonReader, items, members
+from rnn_scaling.importers.json_stream import JsonFault, items
 from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
-from rnn_scaling.importers.points import Cell
 
 FORMAT = "nccl_tests_json"
+_RESULTS = re.compile(r'"results"\s*:\s*\[')
 STEP = 1e-6  # of printf's "%lf"
 _DETECT = re.compile(r'\A\s*\{\s*"version"\s*:\s*\d+\s*,.*?"(nccl_version|args)"\s*:', re.S)
 
@@ -36,45 +39,41 @@ def detect(head: str) -> bool:
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
-    """Reads the results one by one; of a truncated file, those that are whole."""
-    problems = Problems()
-    file = _File()
-    reader = JsonReader(lines)
+    """Reads the results one by one; of a truncated file, those that are whole, and what stands before them."""
+    text, problems, file = "".join(lines), Problems(), _File()
+    results = _RESULTS.search(text)
+    for document in (text, f"{text[: results.end()]}]}}" if results else "{}"):
+        with contextlib.suppress(input_files.JsonError):
+            members = input_files.parse_json(document)
+            for key, value in members.items() if isinstance(members, dict) else ():
+                _member(key, value, file, problems)
+            break
     try:
-        for key in members(reader):
-            _member(key, reader, file, problems)
+        for line, result in items(text, results.end()) if results else ():
+            try:
+                _add(result, line, file, problems)
+            except (ValueError, KeyError, TypeError, AttributeError) as e:
+                reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
+                problems.add(line, f"result {len(file.measurements)}: {reason}; left out", "bad result")
     except JsonFault as e:
         problems.add(e.line, str(e))
     nothing = "no result in this JSON file of nccl-tests"
     return finish(FORMAT, source, (), [table(file.measurements)], [*notes(), *file.notes], problems, nothing)
 
 
-def _member(key: str, reader: JsonReader, file: _File, problems: Problems) -> None:
-    line = reader.line
-    if key == "results":
-        _results(reader, file, problems)
-        return
-    match key, reader.value():
+def _member(key: str, value: Any, file: _File, problems: Problems) -> None:
+    match key, value:
         case "args", [program, *_]:
             file.operation = operation_of(str(program))
         case "config", dict(config):
             file.ranks = _num_ranks(config)
         case "out_of_bounds", {"okay": "false", **bounds}:
-            problems.add(line, f"{bounds.get('count')} out of bounds values: the operation's results are wrong")
+            problems.add(1, f"{bounds.get('count')} out of bounds values: the operation's results are wrong")
         case "average_bus_bandwidth", dict(average) if average:
             bandwidth = average.get("bandwidth")
             file.notes.append(f"Average bus bandwidth as printed: {bandwidth} GB/s, the mean over all sizes.")
         case "errors", [*errors] if any(errors):
-            problems.add(line, f"NCCL reported: {json.dumps([error for error in errors if error])[:200]}")
-
-
-def _results(reader: JsonReader, file: _File, problems: Problems) -> None:
-    for line, result in items(reader):
-        try:
-            _add(result, line, file, problems)
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            reason = f"{e.args[0]} is missing" if isinstance(e, KeyError) else str(e)
-            problems.add(line, f"result {len(file.measurements)}: {reason}; left out", "bad result")
+            problems.add(1, f"NCCL reported: {json.dumps([error for error in errors if error])[:200]}")
 
 
 def _num_ranks(config: Mapping[str, Any]) -> int | None:
@@ -109,6 +108,6 @@ def _add(result: Mapping[str, Any], line: int, file: _File, problems: Problems) 
             check(measurement, problems)
 
 
-def _cell(value: Any, what: str) -> Cell:
+def _cell(value: Any, what: str) -> Printed:
     number = not_negative(value, what)
-    return Cell(number, STEP, f"{number:g}")
+    return Printed(number, STEP, f"{number:g}")

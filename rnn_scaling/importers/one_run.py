@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rnn_scaling import registry
+from rnn_scaling.audit import numbers
 from rnn_scaling.importers import any_format, line_clock, log_formats, pattern, printed_numbers
 from rnn_scaling.importers.common import ImportedLog, LogError, numbered, read_lines
 from rnn_scaling.importers.log_formats import LogReading, Seen, Terms
-from rnn_scaling.importers.points import Cell, ScalingRow
+from rnn_scaling.importers.points import ScalingRow
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
 LOWEST = 1e-6  # rate that is shown while the run goes on
@@ -144,7 +145,7 @@ def _reading(log: ImportedLog) -> LogReading:
         unit=row.rate_unit.removesuffix("/s"),
         devices=row.devices,
         batch_size=_batch_size(row),
-        rounding=min(row.rate.half_ulp / row.rate.value, MOST_ROUNDING),
+        rounding=min(0.5 * row.rate.step / row.rate.value + numbers.SLACK, MOST_ROUNDING),
         notes=(*(f"{log.format}: {note}" for note in log.notes), *notes),
     )
 
@@ -157,5 +158,5 @@ def _batch_size(row: ScalingRow) -> int | None:
     return per_device
 
 
-def _whole(cell: Cell | None) -> int | None:
+def _whole(cell: numbers.Printed | None) -> int | None:
     return int(cell.value) if cell and cell.value.is_integer() and cell.value >= 1 else None

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import csv_cells, input_files
 from rnn_scaling.files.markdown import Table, markdown_table
 from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.points import Cell
 from rnn_scaling.importers.tables import Audited, by_unit, tables_of
 
 MARKDOWN_ROWS = 100
@@ -96,7 +96,7 @@ def _table_json(table: Table) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Cell):
+    if isinstance(value, Printed):
         return value.value
     if isinstance(value, Mapping):
         return {name: _plain(item) for name, item in value.items()}

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from rnn_scaling.audit.finding import Finding
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files.markdown import Table, Value
 from rnn_scaling.importers import baselines, checked, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.points import Cell, ScalingRow
+from rnn_scaling.importers.points import ScalingRow
 
 Audited = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
 
@@ -57,5 +58,5 @@ def _rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
     return Table("Rates", tuple(kept), tuple(zip(*kept.values())))
 
 
-def _text(cell: Cell | None) -> str | None:
+def _text(cell: Printed | None) -> str | None:
     return None if cell is None else cell.text

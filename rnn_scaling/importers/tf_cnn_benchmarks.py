@@ -8,9 +8,11 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
+from rnn_scaling.audit import numbers
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import outliers, rank_totals, tf_cnn_settings
 from rnn_scaling.importers.common import ImportedLog, detector, positive
-from rnn_scaling.importers.points import Cell, ScalingRow, parse_cell
+from rnn_scaling.importers.points import ScalingRow
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "tf_cnn_benchmarks"
@@ -96,7 +98,7 @@ class _Reader(RankReader[_Stream]):
             rate = positive(match[1], "total images/sec")
             devices, workers = _devices(stream.settings)
             key = (tuple(sorted(stream.settings.items())), tuple(sorted(stream.command.items())))
-            row = _row(self.source, line, stream, devices, parse_cell(match[1]))
+            row = _row(self.source, line, stream, devices, numbers.parse(match[1]))
             self.totals.append(Total(line, rank, key, workers, rate, row))
             self.remarks += _slow_pieces(self.source, stream)
             stream.is_done, stream.step, stream.pieces = True, None, []
@@ -111,7 +113,7 @@ class _Reader(RankReader[_Stream]):
         stream = self.streams[rank]
         if stream.step is None or stream.is_done:
             return
-        line, step, rate = stream.step_line, stream.step[0], parse_cell(stream.step[1])
+        line, step, rate = stream.step_line, stream.step[0], numbers.parse(stream.step[1])
         try:
             devices, workers = _devices(stream.settings)
         except ValueError as e:
@@ -141,7 +143,7 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
     return devices, max(workers, 1)
 
 
-def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cell | None) -> ScalingRow:
+def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Printed | None) -> ScalingRow:
     settings = stream.settings
     series, base = tf_cnn_settings.series(tf_cnn_settings.parting(settings, stream.command))
     return ScalingRow(
@@ -150,20 +152,20 @@ def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Cel
         series=series,
         base=base,
         devices=devices,
-        batch_size=parse_cell(settings.get("per device", "")),
-        global_batch_size=parse_cell(settings.get("Batch size", "").partition(" ")[0]),
+        batch_size=numbers.parse(settings.get("per device", "")),
+        global_batch_size=numbers.parse(settings.get("Batch size", "").partition(" ")[0]),
         rate=rate,
         rate_unit=UNIT,
         extra=_spread(stream.step),
     )
 
 
-def _spread(step: tuple[str, ...] | None) -> dict[str, Cell]:
+def _spread(step: tuple[str, ...] | None) -> dict[str, Printed]:
     """The last step line's figures, by name."""
     if step is None:
         return {}
     names = ("steps", "images/s of step lines", "standard error (images/s)", "jitter (images/s)")
-    cells = {name: parse_cell(text) for name, text in zip(names, step) if text is not None}
+    cells = {name: numbers.parse(text) for name, text in zip(names, step) if text is not None}
     return {name: cell for name, cell in cells.items() if cell is not None}
 
 

@@ -1,6 +1,5 @@
 """What is wrong with numbers of a record that are right in type: options, lengths, sums. In words, with their paths."""
 
-import itertools
 import math
 import operator
 import sys
@@ -8,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.models.workloads import WORKLOADS, unit_of
+from rnn_scaling.records import common_window
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
@@ -274,35 +274,16 @@ def _missing_entries(path: str, rank: Rank, count: int) -> Iterator[str]:
 
 def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[str]:
     """Where the cluster's batches are not those of its ranks."""
-    for part in (slice(0, batches.warmup), slice(batches.warmup, None)):  # each begins with a barrier
-        ends = [max(at) for at in zip(*(itertools.accumulate(rank.seconds[part]) for rank in timed))]
-        cluster_ends = itertools.accumulate(batches.seconds[part])
-        pairs = enumerate(zip(cluster_ends, ends), part.start)
-        if wrong := next(((i, *pair) for i, pair in pairs if not math.isclose(*pair, rel_tol=ROUNDING)), None):
-            yield (
-                f"batches.seconds[{part.start}] to [{wrong[0]}] make {wrong[1]:.9g} s, and the last rank had ended "
-                f"these after {wrong[2]:.9g}"
-            )
-            break
-    items = [sum(shares) for shares in zip(*(rank.items for rank in timed))]
-    if unlike := _first_unlike(batches.items, items):
-        yield f"batches.{noun}[{unlike[0]}] is {unlike[1]}, and those of the ranks sum to {unlike[2]}"
-    for name in ("tower_items", "tower_positions"):
-        towers = [getattr(rank, name) for rank in timed]
-        of_ranks = [tuple(itertools.chain(*shares)) for shares in zip(*towers)] if all(towers) else []
-        if of_ranks and (unlike := _first_unlike(getattr(batches, name), of_ranks)):
-            written = name.replace("items", noun)
-            yield (
-                f"batches.{written}[{unlike[0]}] is {spelled([*unlike[1]])}, and the towers of all ranks, in their "
-                f"order, have {spelled([*unlike[2]])}"
-            )
-
-
-def _first_unlike(stands: Sequence, expected: Sequence) -> tuple | None:
-    """(place, what stands there, what is expected) of the first that differ."""
-    if tuple(stands) == tuple(expected):
-        return None
-    return next(((i, *pair) for i, pair in enumerate(zip(stands, expected)) if pair[0] != pair[1]), None)
+    count, rounding = len(batches.seconds), ROUNDING * math.fsum(batches.seconds)
+    lists: dict[str, Sequence] = {"seconds": common_window.seconds(timed, batches.warmup, count)}
+    lists["items"] = [sum(shares) for shares in zip(*(rank.items for rank in timed))]
+    lists |= {name: common_window.towers(timed, name, count) for name in ("tower_items", "tower_positions")}
+    for name, expected in lists.items():
+        for k, (stands, made) in enumerate(zip(getattr(batches, name), expected)):
+            if stands != made and not (name == "seconds" and abs(stands - made) <= rounding):
+                shown = [spelled([*part] if isinstance(part, tuple) else part) for part in (stands, made)]
+                yield f"batches.{name.replace('items', noun)}[{k}] is {shown[0]}, and the ranks make it {shown[1]}"
+                break
 
 
 def _length_faults(window_s: float, batches: Batches) -> Iterator[str]:

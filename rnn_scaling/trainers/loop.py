@@ -66,7 +66,7 @@ class NotFiniteError(Exception):
 def start(framework: FrameworkTrainer) -> NoReturn:
     """The whole process of a framework's file: trains the work that the command line names, and ends."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+        signal.signal(number, _interrupt)
     entry.leave(lambda: run(framework, handoff.read(sys.argv[1])), at_once=True)
 
 
@@ -213,6 +213,6 @@ def _tell(result: RunRecord) -> None:
     tell(table.render_runs([result]))
 
 
-def interrupt(number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     """A handler of signals: ends what runs as Ctrl-C does."""
     raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")

@@ -57,7 +57,7 @@ def on(engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: 
         loss_items=tuple(int(number) for number in results[0].loss_items),
         reference_losses=tuple(tuple((r.loss_sum / r.loss_items).tolist()) for r in results),
         sgd_learning_rate=learning_rate,
-        flops_per_item=workload.flops_per_item(feed.max_lengths),
+        flops_per_item=workloads.flops_per_item(config.flat(), feed.max_lengths),
         parameters={"trainable": trainable, "bytes": 4 * trainable, "moving": 0, "optimizer": num_slots * trainable},
         result_file=config.output.result_file,
         threads=share if on_cpus else max(1, len(cores) // devices.num_devices),

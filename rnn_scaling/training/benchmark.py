@@ -147,7 +147,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     if state is not None:
         state.parameters.update(_parameters(workload, step.variable_states()))
         # Backward is twice the forward; a search computes hypotheses that it drops.
-        flops = workload.flops_per_item(feed.max_lengths)
+        flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
         state.flops_per_item = None if model.decode else flops if trains else flops / 3
         state.resolved.update(
             **_kernels(config, workload),

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling import entry, registry
-from rnn_scaling.analysis import common_window
 from rnn_scaling.cluster import connections, ports
 from rnn_scaling.cluster.launch import NETWORK, ClusterError, Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
+from rnn_scaling.records import common_window
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.workers import Rank, Workers, users_of_cores, without_each_other
 from rnn_scaling.settings.config import GROUP_OF, RunConfig

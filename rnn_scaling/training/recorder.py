@@ -12,13 +12,13 @@ from types import TracebackType
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis import common_window, stalls
+from rnn_scaling.analysis import stalls
 from rnn_scaling.cluster import launch
 from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.machine import load
 from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.records import record
+from rnn_scaling.records import common_window, record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.parts import RunError

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling import entry
-from rnn_scaling.analysis import common_window
 from rnn_scaling.analysis.clocks import clock_cautions
 from rnn_scaling.machine import clock_sampler, peaks
 from rnn_scaling.machine.clock_sampler import ClockSampler
@@ -17,6 +16,7 @@ from rnn_scaling.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.processes import alive
+from rnn_scaling.records import common_window
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad

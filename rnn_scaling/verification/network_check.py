@@ -269,7 +269,7 @@ def _normalization(random: np.random.Generator) -> Iterator[NetworkComparison]:
 
         values = {"gamma": np.ones(3), "beta": np.zeros(3)}
         values |= {f"moving_{name}": average for name, average in first.items()}
-        layers = Layers("NHWC", tensor, lambda spec: tf.constant(values[spec.name].astype(np.float32)), None)
+        layers = Layers("NHWC", lambda spec: tf.constant(values[spec.name].astype(np.float32)), None)
         num = x[..., 0].size
         y, decay, epsilon, unbiased = layers.batch_normalization(tensor), 0.9, EPSILON, num / (num - 1)
         following = {name: layers.moving[f"moving_{name}"] for name in first}

@@ -7,9 +7,10 @@ import math
 
 import pytest
 
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import horovod_synthetic, mlperf, rank_totals, seed_trainer, tf_cnn_benchmarks
 from rnn_scaling.importers.common import LogError
-from rnn_scaling.importers.points import Cell, ScalingRow
+from rnn_scaling.importers.points import ScalingRow
 from rnn_scaling.importers.rank_totals import Total
 from tests.support import log_samples
 
@@ -27,7 +28,7 @@ def values(row):
     cells = {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     cells |= cells.pop("extra")
     return {
-        name: (cell.value, round(-math.log10(cell.step))) if isinstance(cell, Cell) else cell
+        name: (cell.value, round(-math.log10(cell.step))) if isinstance(cell, Printed) else cell
         for name, cell in cells.items()
         if cell not in (None, "")
     }

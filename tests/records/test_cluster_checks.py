@@ -26,13 +26,13 @@ FAULTS = {
         "ranks"
     ][1]["ready"].pop(),
     "workers.ranks[0].phases sum to ": lambda f: f["workers"]["ranks"][0]["phases"].update(total=99.0),
-    "batches.seconds[10] to [10] make ": lambda f: f["workers"]["ranks"][1]["seconds"].__setitem__(10, 9.0),
-    "batches.items[3] is 3000, and those of the ranks sum to 3001": lambda f: f["workers"]["ranks"][1][
-        "items"
-    ].__setitem__(3, 1001),
-    "batches.tower_positions[4] is [1000, 1000, 1001], and the towers of all ranks, in their order, have ": lambda f: f[
-        "batches"
-    ]["tower_positions"].__setitem__(4, [1000, 1000, 1001]),
+    "batches.seconds[10] is ": lambda f: f["workers"]["ranks"][1]["seconds"].__setitem__(10, 9.0),
+    "batches.items[3] is 3000, and the ranks make it 3001": lambda f: f["workers"]["ranks"][1]["items"].__setitem__(
+        3, 1001
+    ),
+    "batches.tower_positions[4] is [1000, 1000, 1001], and the ranks make it ": lambda f: f["batches"][
+        "tower_positions"
+    ].__setitem__(4, [1000, 1000, 1001]),
     "workers.window_seconds is 99, and the measured batches make ": lambda f: f["workers"].update(window_seconds=99.0),
     "workers.staleness.many: expected a number of updates": lambda f: f["workers"].update(staleness={"many": 1}),
     "batches.tower_items[0] is [1000, 1000, 1000]; expected a number for each of the 4 towers": lambda f: f[

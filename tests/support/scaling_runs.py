@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from rnn_scaling.analysis.common_window import WINDOW, join
 from rnn_scaling.records import folder, record
+from rnn_scaling.records.common_window import WINDOW, join
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.workers import Workers
 from rnn_scaling.reports import summary_builder

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.images.network import ImageClassifier, LayerProduct
+from rnn_scaling.models.images.network import ImageClassifier
 from rnn_scaling.models.workload import VariableSpec
 
 SIZE, NUM_CLASSES, CHANNELS = 6, 5, 4
@@ -27,7 +27,6 @@ class TinyNetwork:
         VariableSpec("norm/moving_mean", (CHANNELS,), "moving", "zeros"),
         VariableSpec("norm/moving_variance", (CHANNELS,), "moving", "ones"),
     )
-    products = (LayerProduct(16, (3, 3, 3, CHANNELS), of_images=True), LayerProduct(1, (CHANNELS, NUM_CLASSES)))
 
     def logits(self, weights: Mapping[str, Any], images: Any, seed: Any) -> tuple[Any, Mapping[str, Any]]:
         import tensorflow as tf

@@ -12,6 +12,8 @@ from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 SCHEMA = "rnn_scaling.trace_db/2"
 Row = dict[str, Any]
 _DEVICE_WORK = (KERNEL, COPY, MEMSET)
+_NAMED = ("name", "calls", "ns", "longest_ns")
+_COPIED = ("device", "kind", "source", "target", "calls", "bytes", "ns", "whole_ns")
 
 
 class _Event(NamedTuple):
@@ -54,17 +56,13 @@ def summarize(
       span, window: the complete trace, and the part that is read, in ns.
       largest_gaps: how many gaps of each device are listed.
     """
-    names: dict[str, dict[tuple[object, str], Row]] = {KERNEL: {}, API: {}, RANGE: {}}
-    copies: dict[tuple[object, ...], Row] = {}
+    totals: dict[str, dict[tuple[object, ...], Row]] = {kind: {} for kind in (KERNEL, COPY, API, RANGE, MEMSET)}
     sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
     # An instant at the very end of the trace belongs to the window.
     limits = {"lo": window[0], "hi": window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)}
     for event in _events(db, layout, limits):
         kind, text = event.table.kind, event.table.name_of(event.name)
-        if kind == COPY:
-            _add_copy(copies, layout, event, text)
-        elif kind in names:
-            _add_name(names[kind], event, text)
+        _add(totals[kind], layout, event, text)
         if kind in _DEVICE_WORK:
             is_peer_copy = kind == COPY and event.name == cupti.PEER_TO_PEER
             communicates = cupti.is_communication(text) if kind == KERNEL else is_peer_copy
@@ -73,7 +71,7 @@ def summarize(
                 sweeps[event.device] = DeviceSweep(largest_gaps)
             sweeps[event.device].add(kind, event.start, event.end, label, communicates)
     tables = {table: _count(db, table) for table in db.columns}
-    api = _of_host(names[API])
+    api = _rows(totals[API], *_NAMED)
     return {
         "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
         "versions": dict(layout.versions), "span_ns": list(span), "window_ns": list(window),
@@ -82,9 +80,9 @@ def summarize(
             {"device": device, "model": layout.models.get(device)} | sweep.numbers(window[1] - window[0])
             for device, sweep in sweeps.items()
         ],
-        "kernels": _longest_first(names[KERNEL]),
-        "copies": sorted((row | {"gb_per_s": _gb_per_s(row)} for row in copies.values()), key=lambda row: -row["ns"]),
-        "api": api, "ranges": _of_host(names[RANGE]),
+        "kernels": _rows(totals[KERNEL], *_NAMED, "device"),
+        "copies": [row | {"gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], *_COPIED)],
+        "api": api, "ranges": _rows(totals[RANGE], *_NAMED),
         "tables": tables, "notes": layout.notes, "problems": list(db.problems),
     }  # fmt: skip
 
@@ -122,30 +120,18 @@ def _clipped(
         yield _Event(start, end, whole_ns, gpu, name, size, source, target, table)
 
 
-def _add_name(totals: dict[tuple[object, str], Row], event: _Event, text: str) -> None:
-    total = totals.get((event.device, text))
+def _add(totals: dict[tuple[object, ...], Row], layout: Layout, event: _Event, text: str) -> None:
+    """Adds an event to the others of its name; `bytes` and `whole_ns` count complete copies, also at the edges."""
+    key = (event.device, text, event.source, event.target)
+    total = totals.get(key)
     if total is None:
-        total = {"name": text, "device": event.device, "calls": 0, "ns": 0, "longest_ns": 0}
-        totals[event.device, text] = total
+        source, target = ("" if m is None else layout.memory_kinds.get(m, f"kind {m}") for m in key[2:])
+        total = totals[key] = {"device": event.device, "name": text, "kind": text, "source": source, "target": target}
+        total |= {"calls": 0, "ns": 0, "longest_ns": 0, "bytes": None, "whole_ns": 0}
+    spent = event.end - event.start
     total["calls"] += 1
-    total["ns"] += event.end - event.start
-    total["longest_ns"] = max(total["longest_ns"], event.end - event.start)
-
-
-def _add_copy(totals: dict[tuple[object, ...], Row], layout: Layout, event: _Event, kind: str) -> None:
-    """`bytes` and `whole_ns` count complete copies, at the edges of the window too."""
-    source, target = (
-        "" if memory is None else layout.memory_kinds.get(memory, f"kind {memory}")
-        for memory in (event.source, event.target)
-    )
-    total = totals.get((event.device, kind, source, target))
-    if total is None:
-        total = totals[event.device, kind, source, target] = {
-            "device": event.device, "kind": kind, "source": source, "target": target,
-            "calls": 0, "bytes": None, "ns": 0, "whole_ns": 0,
-        }  # fmt: skip
-    total["calls"] += 1
-    total["ns"] += event.end - event.start
+    total["ns"] += spent
+    total["longest_ns"] = max(total["longest_ns"], spent)
     total["whole_ns"] += event.whole_ns
     if event.bytes is not None:
         total["bytes"] = event.bytes + (total["bytes"] or 0)
@@ -156,12 +142,10 @@ def _gb_per_s(copy: Row) -> float | None:
     return copy["bytes"] / copy["whole_ns"] if copy["bytes"] is not None and copy["whole_ns"] > 0 else None
 
 
-def _longest_first(totals: Mapping[tuple[object, str], Row]) -> list[Row]:
-    return sorted(totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"])))
-
-
-def _of_host(totals: Mapping[tuple[object, str], Row]) -> list[Row]:
-    return [{name: row[name] for name in row if name != "device"} for row in _longest_first(totals)]
+def _rows(totals: Mapping[tuple[object, ...], Row], *fields: str) -> list[Row]:
+    """These fields of all totals, the longest first."""
+    ordered = sorted(totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"])))
+    return [{name: row[name] for name in fields} for row in ordered]
 
 
 def _count(db: TraceDatabase, table: str) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rnn_scaling.models.workloads import WORKLOADS
 from tests.models.images.test_zoo import network_of
 from tests.models.test_images import traced_flops
 
@@ -25,7 +26,6 @@ def test_depths_that_do_not_exist_are_errors(tf):
     [("resnet20", 0.1), ("resnet20_v2", 0.1), ("densenet40_k12", 0.1), ("alexnet", 0.02), ("lenet", 0.02)],
 )
 def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf, name, learning_rate):
-    from rnn_scaling.models.images.network import flops
     from rnn_scaling.models.workload import first_values
 
     batch_size = 4
@@ -49,7 +49,7 @@ def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf,
         return loss
 
     graph = step.get_concrete_function().graph
-    assert traced_flops(graph) == flops(network.products) * batch_size
+    assert traced_flops(graph) == WORKLOADS[name].flops_a_sample({"dataset": "cifar10"}) * batch_size
     losses = [float(step()) for _ in range(6)]
     assert losses[-1] < 0.8 * losses[0], losses
 
@@ -63,8 +63,6 @@ def test_the_loss_of_a_batch_falls_and_the_graph_has_the_flops_that_are_told(tf,
 )
 def test_every_variable_has_a_gradient_and_the_graph_has_the_flops_that_are_told(tf, name, dataset):
     """Of networks that are too large to run here: no variable has a value."""
-    from rnn_scaling.models.images.network import flops
-
     network = network_of(name, dataset)
 
     @tf.function(autograph=False)
@@ -78,4 +76,4 @@ def test_every_variable_has_a_gradient_and_the_graph_has_the_flops_that_are_told
     images = tf.TensorSpec([2, network.image_size, network.image_size, 3])
     traced = step.get_concrete_function(weights, images, tf.TensorSpec([2], tf.int64))
     assert [gradient.shape for gradient in traced.structured_outputs] == [spec.shape for spec in network.variables]
-    assert traced_flops(traced.graph) == 2 * flops(network.products)
+    assert traced_flops(traced.graph) == 2 * WORKLOADS[name].flops_a_sample({"dataset": dataset})

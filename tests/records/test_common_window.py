@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rnn_scaling.analysis import common_window
+from rnn_scaling.records import common_window
 from rnn_scaling.records.workers import Rank
 
 

@@ -19,19 +19,29 @@ def join(ranks: Sequence[Rank], warmup: int) -> Batches:
     """The batches that all of these ranks have ended, `warmup` of them before the second barrier."""
     steps = min((len(rank.seconds) for rank in ranks), default=0)
     correct = [rank.correct for rank in ranks if rank.correct is not None]
-    towers = steps if all(rank.tower_items for rank in ranks) else 0
     counts_right = bool(ranks) and len(correct) == len(ranks)
     return Batches(
         warmup=min(steps, warmup),
         measured=max(0, steps - warmup),
-        seconds=(*_ends(ranks, 0, min(steps, warmup)), *_ends(ranks, warmup, steps)),
+        seconds=tuple(seconds(ranks, warmup, steps)),
         items=tuple(sum(rank.items[k] for rank in ranks) for k in range(steps)),
         loss=tuple(_loss(ranks, k) for k in range(steps)),
-        tower_items=tuple(tuple(n for rank in ranks for n in rank.tower_items[k]) for k in range(towers)),
-        tower_positions=tuple(tuple(n for rank in ranks for n in rank.tower_positions[k]) for k in range(towers)),
+        tower_items=towers(ranks, "tower_items", steps),
+        tower_positions=towers(ranks, "tower_positions", steps),
         loss_items=tuple(sum(rank.loss_items[k] for rank in ranks) for k in range(steps)) if counts_right else None,
         correct=tuple(sum(counts[k] for counts in correct) for k in range(steps)) if counts_right else None,
     )
+
+
+def seconds(ranks: Sequence[Rank], warmup: int, steps: int) -> list[float]:
+    """Seconds of the batches, whose ranks all have as many."""
+    return [*_ends(ranks, 0, min(steps, warmup)), *_ends(ranks, warmup, steps)]
+
+
+def towers(ranks: Sequence[Rank], name: str, steps: int) -> tuple[tuple[int, ...], ...]:
+    """A number of each tower of all ranks, in their order, for each batch; empty where a rank does not tell it."""
+    of_ranks = [getattr(rank, name) for rank in ranks]
+    return tuple(tuple(n for shares in of_ranks for n in shares[k]) for k in range(steps if all(of_ranks) else 0))
 
 
 def _ends(ranks: Sequence[Rank], first: int, stop: int) -> list[float]:

@@ -1,0 +1,98 @@
+"""The flags that `predict`, `whatif` and `simulate` share, and the curves that they ask for."""
+
+import dataclasses
+from pathlib import Path
+
+from rnn_scaling import entry
+from rnn_scaling.analysis.prediction.curves import Curve, Link
+from rnn_scaling.models.config import option
+
+BITS = 8
+LARGEST = 1_000_000  # devices
+
+
+def device_counts(text: str) -> tuple[int, ...]:
+    """ "8,64" -> (8, 64), in rising order; a ValueError says what the text must be."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and len(word) <= 7 and 1 <= int(word) <= LARGEST for word in words):
+        raise ValueError(f"whole numbers from 1 to {LARGEST}, separated by commas, as 8,64,512")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _checked(text: str) -> str:
+    device_counts(text)
+    return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictionOptions:
+    """Prediction."""
+
+    num_devices: str = option("", "predict for these numbers of devices", parse=_checked, shown="N,...")
+    series: str = option("", "only series whose names contain this text (default: all)")
+    links: Path | None = option(None, "links.json of ./run.sh links: measured links of one machine", shown="FILE")
+    link_gbit: float | None = option(
+        None, "rate of the links between devices, or between machines, in Gbit/s", minimum=1e-6, maximum=1e9
+    )
+    latency_us: float | None = option(
+        None, "latency of a message on those links, in microseconds (default: 0)", minimum=0, maximum=1e9
+    )
+    devices_per_machine: int | None = option(
+        None, "devices in a machine; beyond it the exchange uses the links between machines", minimum=1, maximum=LARGEST
+    )
+    output: Path | None = option(None, "folder for the files (default: no files)", shown="DIR")
+    format: str = option("text", "what is printed", choices=("text", "json"))
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The numbers of devices in rising order; empty if the flag is not given."""
+        return device_counts(self.num_devices) if self.num_devices else ()
+
+    @property
+    def stated_link(self) -> Link | None:
+        """The link that the user states. Raises Refusal for a latency without a rate."""
+        if self.link_gbit is None:
+            if self.latency_us is not None:
+                raise entry.Refusal("--latency_us needs the rate of the same link; add --link_gbit=...")
+            return None
+        return Link(1e-6 * (self.latency_us or 0.0), 1e9 * self.link_gbit / BITS)
+
+
+def folder_curves(folder: Path, options: PredictionOptions) -> list[Curve]:
+    """The curves of a folder's runs, those that --series keeps; warns about files that are left out.
+
+    Raises Refusal if there are none.
+    """
+    from rnn_scaling.analysis.machines import by_machine
+    from rnn_scaling.analysis.prediction import from_rows
+    from rnn_scaling.analysis.rows import with_baselines
+    from rnn_scaling.links import stored
+    from rnn_scaling.records import folder as folders
+
+    if not folder.is_dir():
+        raise entry.Refusal(f"{folder}: no such folder")
+    links = from_rows.Links(
+        stored.read(options.links) if options.links else {}, options.stated_link, options.devices_per_machine
+    )
+    content = folders.read(folder)
+    entry.warn(*(f"{line}; left out" for line in content.left_out))
+    machines = by_machine([file.record for file in content.runs])
+    made = [
+        dataclasses.replace(
+            curve, name=f"{curve.name}, {name}" if len(machines) > 1 else curve.name, source=str(folder)
+        )
+        for name, records in machines.items()
+        for curve in from_rows.curves(with_baselines(records), links)
+    ]
+    if not made:
+        raise entry.Refusal(f"{folder}: {'no run measured a rate' if content.runs else content.nothing}")
+    return chosen(made, options.series)
+
+
+def chosen(curves: list[Curve], series: str) -> list[Curve]:
+    """The curves whose names contain a text. Raises Refusal if there are none."""
+    kept = [curve for curve in curves if series.lower() in curve.name.lower()]
+    if not kept:
+        names = "; ".join(curve.name for curve in curves[:5])
+        raise entry.Refusal(f"--series={series} is in no name of a series; there are: {names}")
+    return kept

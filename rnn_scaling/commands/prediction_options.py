@@ -1,11 +1,18 @@
 """The flags that `predict`, `whatif` and `simulate` share, and the curves that they ask for."""
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.prediction.curves import Curve, Link
 from rnn_scaling.models.config import option
+
+if TYPE_CHECKING:  # help and wrong flags do not wait for them
+    from rnn_scaling.analysis.prediction.curves import Curve, Link
+    from rnn_scaling.analysis.rows import Row
 
 BITS = 8
 LARGEST = 1_000_000  # devices
@@ -51,6 +58,8 @@ class PredictionOptions:
     @property
     def stated_link(self) -> Link | None:
         """The link that the user states. Raises Refusal for a latency without a rate."""
+        from rnn_scaling.analysis.prediction.curves import Link
+
         if self.link_gbit is None:
             if self.latency_us is not None:
                 raise entry.Refusal("--latency_us needs the rate of the same link; add --link_gbit=...")
@@ -58,8 +67,22 @@ class PredictionOptions:
         return Link(1e-6 * (self.latency_us or 0.0), 1e9 * self.link_gbit / BITS)
 
 
+@dataclasses.dataclass(frozen=True)
+class FolderSeries:
+    """A series of a folder: its curve, the rows of the curve's points, and the files of each row."""
+
+    curve: Curve
+    rows: tuple[Row, ...]
+    files: tuple[tuple[str, ...], ...]
+
+
 def folder_curves(folder: Path, options: PredictionOptions) -> list[Curve]:
-    """The curves of a folder's runs, those that --series keeps; warns about files that are left out.
+    """The curves of `folder_series`."""
+    return [series.curve for series in folder_series(folder, options)]
+
+
+def folder_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]:
+    """The series of a folder's runs, those that --series keeps; warns about files that are left out.
 
     Raises Refusal if there are none.
     """
@@ -71,28 +94,28 @@ def folder_curves(folder: Path, options: PredictionOptions) -> list[Curve]:
 
     if not folder.is_dir():
         raise entry.Refusal(f"{folder}: no such folder")
-    links = from_rows.Links(
-        stored.read(options.links) if options.links else {}, options.stated_link, options.devices_per_machine
-    )
+    stated = options.stated_link  # wrong flags are reported before thousands of files are read
+    links = from_rows.Links(stored.read(options.links) if options.links else {}, stated, options.devices_per_machine)
     content = folders.read(folder)
     entry.warn(*(f"{line}; left out" for line in content.left_out))
     machines = by_machine([file.record for file in content.runs])
-    made = [
-        dataclasses.replace(
-            curve, name=f"{curve.name}, {name}" if len(machines) > 1 else curve.name, source=str(folder)
-        )
-        for name, records in machines.items()
-        for curve in from_rows.curves(with_baselines(records), links)
-    ]
+    names = {id(file.record): file.name for file in content.runs}
+    made = []
+    for machine, records in machines.items():
+        for curve, rows in from_rows.series(with_baselines(records), links):
+            name = f"{curve.name}, {machine}" if len(machines) > 1 else curve.name
+            files = tuple(tuple(names[id(run)] for run in row.good) for row in rows)
+            made.append(FolderSeries(dataclasses.replace(curve, name=name, source=str(folder)), rows, files))
     if not made:
-        raise entry.Refusal(f"{folder}: {'no run measured a rate' if content.runs else content.nothing}")
-    return chosen(made, options.series)
+        reason = "no run measured a rate" if content.runs else f"{content.nothing}{folders.elsewhere(folder)}"
+        raise entry.Refusal(f"{folder}: {reason}")
+    kept = chosen([series.curve.name for series in made], options.series)
+    return [series for series in made if series.curve.name in kept]
 
 
-def chosen(curves: list[Curve], series: str) -> list[Curve]:
-    """The curves whose names contain a text. Raises Refusal if there are none."""
-    kept = [curve for curve in curves if series.lower() in curve.name.lower()]
+def chosen(names: Sequence[str], series: str) -> set[str]:
+    """The names that contain the text of --series. Raises Refusal if none does."""
+    kept = {name for name in names if series.lower() in name.lower()}
     if not kept:
-        names = "; ".join(curve.name for curve in curves[:5])
-        raise entry.Refusal(f"--series={series} is in no name of a series; there are: {names}")
+        raise entry.Refusal(f"--series={series} is in no name of a series; there are: {'; '.join(names[:5])}")
     return kept

@@ -1,11 +1,14 @@
 """The links.json of an earlier measurement -> the links of one machine, by all-reduce."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
+from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import Link
+from rnn_scaling.analysis.prediction.from_rows import ALGORITHM
 from rnn_scaling.files import input_files
 from rnn_scaling.links.series import ALL_REDUCE
 
@@ -40,9 +43,9 @@ def read(path: Path) -> dict[str, Link]:
 
 
 def _link(series: Mapping[str, Any], is_gpu: bool) -> Link | None:
-    """A link with which a ring over the same ranks takes as long; None where numbers are missing.
+    """The link with which the same algorithm over the same ranks takes alpha + bytes / beta, as the fit says.
 
-    The fit is alpha + bytes / beta of the tensor; a ring of n ranks sends 2 (n - 1) messages of bytes / n.
+    None where numbers are missing.
     """
     fit, ranks = series.get("fit"), series.get("ranks")
     if not isinstance(fit, dict) or type(ranks) is not int or ranks < 2:
@@ -50,5 +53,7 @@ def _link(series: Mapping[str, Any], is_gpu: bool) -> Link | None:
     alpha_us, beta = fit.get("alpha_us"), fit.get("beta_gb_per_s")
     if not isinstance(alpha_us, (int, float)) or not isinstance(beta, (int, float)) or not beta > 0:
         return None
-    messages = 2 * (ranks - 1)
-    return Link(max(0.0, 1e-6 * alpha_us / messages), 1e9 * beta * messages / ranks, ranks if is_gpu else None)
+    algorithm = ALGORITHM.get(str(series["name"]).partition("#")[0], "ring")
+    messages = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(1.0, math.inf)])
+    sent = exchange_s(algorithm, ranks, 1.0, 0.0, [Link(0.0, 1.0)])  # bytes one after the other, for each byte
+    return Link(max(0.0, 1e-6 * alpha_us / messages), 1e9 * beta * sent, ranks if is_gpu else None)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling import registry
@@ -20,6 +21,8 @@ ALGORITHM = {
     **{"rechd": "tree", "hierarchical": "hierarchical"},
     **dict.fromkeys(("pscpu", "psgpu"), "parameter_server"),
 }
+# What a record says of a network that was made for its run.
+_MADE = re.compile(r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,24 +37,30 @@ class Links:
     def used_by(self, row: Row) -> tuple[Link, ...]:
         """The links of a row's exchange, innermost first; empty where nothing is known."""
         size = self.devices_per_machine or _devices_per_machine(row)
-        if size is None and self.stated:
-            return (self.stated,)
+        outer = self.stated or _made_link(row)
+        if size is None and outer:
+            return (outer,)
         inside = None
         if row.num_workers == 1 or row.config["num_devices"] > 1:  # else the exchange never is inside of a process
             inside = self.measured.get(_all_reduce(row)) or self.measured.get("")
         if size is None:
             return (inside,) if inside else ()
         first = dataclasses.replace(inside or Link(0.0, math.inf), devices=size)
-        return (first, self.stated) if self.stated else (first,)
+        return (first, outer) if outer else (first,)
 
 
 NO_LINKS = Links()
 
 
 def curves(rows: Sequence[Row], links: Links = NO_LINKS) -> list[Curve]:
-    """A curve for each series of one machine's rows, those of a single number of devices included.
+    """The curves of `series`."""
+    return [curve for curve, _ in series(rows, links)]
 
-    Series without a good run are left out.
+
+def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[tuple[Curve, tuple[Row, ...]]]:
+    """A curve for each series of one machine's rows, and the rows of its points.
+
+    Series of a single number of devices are included; those without a good run are left out.
     """
     by_key = {row.key: row for row in rows if row.rate}
     made = [[row for row in members if row.rate] for members in by_series(rows)]
@@ -59,17 +68,20 @@ def curves(rows: Sequence[Row], links: Links = NO_LINKS) -> list[Curve]:
     return [_curve(members, title, by_key, links) for members, title in zip(kept, titles(kept))]
 
 
-def _curve(members: Sequence[Row], title: str, by_key: Mapping[tuple, Row], links: Links) -> Curve:
+def _curve(
+    members: Sequence[Row], title: str, by_key: Mapping[tuple, Row], links: Links
+) -> tuple[Curve, tuple[Row, ...]]:
     first = members[0]
     if first.one_device:  # which may have no fact of the others, as the network between workers
         members = [first.one_device, *members]
-    return Curve(
+    curve = Curve(
         name=title,
         unit=first.unit,
         scaling=STRONG if first.config["global_batch_size"] else WEAK,
         points=tuple(point(row) for row in members),
         knowledge=_knowledge(members, by_key, links),
     )
+    return curve, tuple(members)
 
 
 def point(row: Row) -> MeasuredPoint:
@@ -143,3 +155,13 @@ def _devices_per_machine(row: Row) -> int | None:
     machines = {nodes(run) for run in row.good}
     count = machines.pop() if len(machines) == 1 else 1
     return row.num_devices // count if count > 1 and row.num_devices % count == 0 else None
+
+
+def _made_link(row: Row) -> Link | None:
+    """The measured link between workers whose network was made for the run."""
+    texts = [run.workers.link for run in row.good if run.workers and run.workers.link]
+    found = _MADE.search(texts[-1]) if texts else None
+    if found is None:
+        return None
+    low, high, round_trip_ms = float(found[1]), float(found[2] or found[1]), float(found[3])
+    return Link(1e-3 * round_trip_ms / 2, 1e6 * math.sqrt(low * high) / 8)

@@ -1,0 +1,58 @@
+"""Small JSON files that are written once and never changed, for folders that several people or programs add to.
+
+The file name STEM-DIGEST.json follows from the content. Two writers therefore never collide, merges have no conflicts,
+and an edited file is detected.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rnn_scaling import entry
+from rnn_scaling.files import input_files
+from rnn_scaling.files.output_files import write_text
+from rnn_scaling.records.decoding import Part, decode, encode
+
+DIGITS = 12  # of a digest
+P = TypeVar("P", bound=Part)
+
+
+def write(part: Part, folder: Path, stem: str) -> Path:
+    """Writes a part completely or not at all. Raises OSError."""
+    fields = encode(part)
+    path = folder / f"{stem}-{digest(fields)}.json"
+    write_text(json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path)
+    return path
+
+
+def read(path: Path, kind: type[P], schema: str, expected: str) -> P:
+    """Reads a part.
+
+    Args:
+      expected: what the file is, as "an entry of a history".
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: with one line that says what is wrong with it.
+    """
+    try:
+        fields = input_files.parse_json(input_files.read_bytes(path).decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError(f"not UTF-8 text; expected {expected}") from None
+    if not isinstance(fields, dict) or (found := fields.get("schema")) != schema:
+        raise ValueError(f"expected schema {schema}, got {entry.plain(found)}; a newer version of this suite reads it")
+    if not path.stem.endswith(f"-{digest(fields)}"):
+        raise ValueError("edited or renamed after it was written; `git log` finds the original")
+    faults: list[str] = []
+    part: P | None = decode(kind, fields, "", faults)
+    if part is None:
+        raise ValueError(". ".join(faults[:3]))
+    return part
+
+
+def digest(fields: Mapping[str, Any]) -> str:
+    """A digest of the content, not of the bytes, because git may change line endings."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]

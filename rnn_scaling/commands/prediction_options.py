@@ -82,10 +82,14 @@ def folder_curves(folder: Path, options: PredictionOptions) -> list[Curve]:
 
 
 def folder_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]:
-    """The series of a folder's runs, those that --series keeps; warns about files that are left out.
+    """The series of a folder's runs that --series keeps. Raises Refusal if there are none."""
+    every = every_series(folder, options)
+    kept = chosen([series.curve.name for series in every], options.series)
+    return [series for series in every if series.curve.name in kept]
 
-    Raises Refusal if there are none.
-    """
+
+def every_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]:
+    """All series of a folder's runs; warns about files that are left out. Raises Refusal if there are none."""
     from rnn_scaling.analysis.machines import by_machine
     from rnn_scaling.analysis.prediction import from_rows
     from rnn_scaling.analysis.rows import with_baselines
@@ -96,7 +100,10 @@ def folder_series(folder: Path, options: PredictionOptions) -> list[FolderSeries
         raise entry.Refusal(f"{folder}: no such folder")
     stated = options.stated_link  # wrong flags are reported before thousands of files are read
     links = from_rows.Links(stored.read(options.links) if options.links else {}, stated, options.devices_per_machine)
-    content = folders.read(folder)
+    try:
+        content = folders.read(folder)
+    except OSError as e:
+        raise entry.Refusal(f"{folder}: {e.strerror or e}") from None
     entry.warn(*(f"{line}; left out" for line in content.left_out))
     machines = by_machine([file.record for file in content.runs])
     names = {id(file.record): file.name for file in content.runs}
@@ -109,13 +116,12 @@ def folder_series(folder: Path, options: PredictionOptions) -> list[FolderSeries
     if not made:
         reason = "no run measured a rate" if content.runs else f"{content.nothing}{folders.elsewhere(folder)}"
         raise entry.Refusal(f"{folder}: {reason}")
-    kept = chosen([series.curve.name for series in made], options.series)
-    return [series for series in made if series.curve.name in kept]
+    return made
 
 
-def chosen(names: Sequence[str], series: str) -> set[str]:
+def chosen(names: Sequence[str], text: str) -> set[str]:
     """The names that contain the text of --series. Raises Refusal if none does."""
-    kept = {name for name in names if series.lower() in name.lower()}
+    kept = {name for name in names if text.lower() in name.lower()}
     if not kept:
-        raise entry.Refusal(f"--series={series} is in no name of a series; there are: {'; '.join(names[:5])}")
+        raise entry.Refusal(f"--series={text} is in no name of a series; there are: {'; '.join(names[:5])}")
     return kept

@@ -10,8 +10,9 @@ from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.exchange import Gradient, gradient
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, Knowledge, Link, MeasuredPoint
-from rnn_scaling.analysis.rows import Row, measured_batches, row_key
+from rnn_scaling.analysis.rows import Row, measured_batches, row_key, series_key, without
 from rnn_scaling.analysis.series_titles import by_series, titles
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.settings import scale
 
@@ -82,6 +83,21 @@ def _curve(
         knowledge=_knowledge(members, by_key, links),
     )
     return curve, tuple(members)
+
+
+def mixed_scalings(made: Sequence[tuple[Curve, tuple[Row, ...]]]) -> list[Statement | None]:
+    """Of each series of `series` whether it has one number of devices because batch sizes of others follow no rule."""
+    groups: dict[tuple, set[int]] = {}
+    keys = [without(series_key(rows[-1]), ("batch_size", "global_batch_size")) for _, rows in made]
+    for key, (curve, _) in zip(keys, made):
+        if len(curve.points) == 1:
+            groups.setdefault(key, set()).add(curve.points[0].devices)
+    return [
+        Statement("predict-mixed-scaling", curve.name, {"devices": sorted(groups[key])})
+        if len(curve.points) == 1 and len(groups[key]) > 1
+        else None
+        for key, (curve, _) in zip(keys, made)
+    ]
 
 
 def point(row: Row) -> MeasuredPoint:

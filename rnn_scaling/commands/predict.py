@@ -132,11 +132,11 @@ def _tell(
     """Predicts, keeps, writes and prints; `cases`: of the folder in which predictions are kept."""
     from rnn_scaling.analysis.prediction import answers, predicting
     from rnn_scaling.analysis.prediction.curves import CannotPredict
+    from rnn_scaling.analysis.statements import Statement
     from rnn_scaling.commands import prediction_record
     from rnn_scaling.files import terminal
     from rnn_scaling.reports import prediction as report
     from rnn_scaling.reports import report_files
-    from rnn_scaling.analysis.statements import Statement
     from rnn_scaling.reports.wording import sentence
 
     predicted, refused = [], []

@@ -27,7 +27,7 @@ def answer(prediction: Prediction) -> list[Statement]:
 
 def _needed(name: str, point: PredictedPoint) -> Statement:
     assert point.efficiency is not None
-    values = {"devices": point.devices, "wanted": EFFICIENT}
+    values: dict[str, Any] = {"devices": point.devices, "wanted": EFFICIENT}
     missing = EFFICIENT - point.efficiency.value
     if missing <= 0:
         return Statement("predict-is-efficient", name, values)
@@ -67,7 +67,7 @@ def _known(name: str, known: Knowledge) -> list[Statement]:
         made.append(Statement("predict-bytes-gathered" if known.gathered_bytes else "predict-bytes", name, values))
     for link in known.links:
         speed = {"gbit": _number(8e-9 * link.bytes_per_s), "latency_us": _number(1e6 * link.alpha_s)}
-        values = {**speed, "devices": link.devices}
+        values: dict[str, Any] = {**speed, "devices": link.devices}
         if math.isfinite(link.bytes_per_s):
             made.append(Statement("predict-link-inside" if link.devices else "predict-link", name, values))
         elif link.devices:

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.exchange import Gradient, gradient
+from rnn_scaling.analysis.exchange import gradient
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, Knowledge, Link, MeasuredPoint
 from rnn_scaling.analysis.rows import Row, measured_batches, row_key, series_key, without
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
-from rnn_scaling.settings import scale
 
 # The algorithm of an exchange, by the all-reduce that ran, else by the mode.
 ALGORITHM = {

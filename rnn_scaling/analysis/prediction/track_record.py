@@ -97,13 +97,13 @@ def judge(kept: Iterable[KeptPrediction], measured: Sequence[MeasuredSeries]) ->
     """
     places: dict[tuple[int, str], MeasuredSeries] = {}
     for series in measured:
-        for n, found in series.items():
-            places.update(((n, rate), series) for rate in _keys(n, found))
+        for n in series:
+            places.update(((n, rate), series) for rate in _keys(series, n))
     cases: dict[tuple[object, ...], Case] = {}
     for prediction in kept:
         first = prediction.fitted[-1]
         series = places.get((first.devices, next(iter(first.key[1]))), {})
-        if not all(fitted.key[1] <= _keys_of(series, fitted.devices) for fitted in prediction.fitted):
+        if not all(fitted.key[1] <= _keys(series, fitted.devices) for fitted in prediction.fitted):
             continue
         used = {fitted.devices for fitted in prediction.fitted}
         for point in prediction.points:
@@ -114,12 +114,9 @@ def judge(kept: Iterable[KeptPrediction], measured: Sequence[MeasuredSeries]) ->
     return list(cases.values())
 
 
-def _keys_of(series: MeasuredSeries, devices: int) -> frozenset[str]:
-    return frozenset(rate for _, rate in _keys(devices, series[devices])) if devices in series else frozenset()
-
-
-def _keys(devices: int, found: Measured) -> set[tuple[int, str]]:
-    return {(devices, rate) for rate in Fitted(devices=devices, rates=found.rates).key[1]}
+def _keys(series: MeasuredSeries, devices: int) -> frozenset[str]:
+    """What identifies the rates of a series on some devices."""
+    return Fitted(devices=devices, rates=series[devices].rates).key[1] if devices in series else frozenset()
 
 
 def of_rows(rows: Sequence[Row]) -> list[MeasuredSeries]:

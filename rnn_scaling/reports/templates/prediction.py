@@ -17,7 +17,8 @@ TEMPLATES = {
     "predict-no-repeats": "No repeats are known, so the interval assumes typical noise.",
     "predict-bytes": "A device exchanges {summed_mb:interval 2} MB of gradients a step.",
     "predict-bytes-gathered": (
-        "A device exchanges {summed_mb:interval 2} MB of gradients a step, and sends {gathered_mb:interval 2} MB to every other one."
+        "A device exchanges {summed_mb:interval 2} MB of gradients a step, and sends {gathered_mb:interval 2} MB "
+        "to every other one."
     ),
     "predict-link": f"Links between devices: {_LINK}.",
     "predict-link-inside": f"Links between {{devices:,}} devices of a machine: {_LINK}.",
@@ -30,9 +31,11 @@ TEMPLATES = {
         "{subject}: the batch sizes on {devices:list} devices follow neither weak nor strong scaling; "
         "measure with one --batch_size or one --global_batch_size"
     ),
-    "predict-mixed-table": "{subject}: the batch sizes of the table follow neither weak nor strong scaling; name another series",
+    "predict-mixed-table": (
+        "{subject}: the batch sizes of the table follow neither weak nor strong scaling; choose another with --series"
+    ),
     "predict-unknown-bytes": (
-        "{subject}: --link_gbit needs the bytes of a step, which are not recorded; omit it, or measure with this version"
+        "{subject}: --link_gbit needs the bytes of a step, which are not recorded; omit it or measure again"
     ),
     "prediction-bad-rate": "{subject}: the rate on {devices:list} devices is not above 0",
     "prediction-few-points": "{subject}: only measured on {devices:list} devices; measure another number of devices",
@@ -40,10 +43,10 @@ TEMPLATES = {
         "{subject}: --num_devices={devices:list} is below the smallest measured number, {smallest}; name larger numbers"
     ),
     "prediction-stops-growing": (
-        "{subject}: growth stops at {devices:,} devices in a way that no model explains; measure more numbers of devices"
+        "{subject}: growth stops at {devices:,} devices as no model explains; measure more numbers of devices"
     ),
     "prediction-topology-unknown": (
-        "It is unknown where the exchange leaves a machine beyond {largest:,} devices; the interval includes a step there."
+        "Where the exchange leaves a machine beyond {largest:,} devices is unknown; the interval includes a step there."
     ),
     "prediction-far": "{devices:list} devices are more than 8 times the {largest:,} measured ones.",
     "prediction-falls": "From {devices:,} devices on, more devices are slower than the fastest measured ones.",

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
 import functools
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
-from rnn_scaling.commands.prediction_options import PredictionOptions
+from rnn_scaling.commands.prediction_options import PredictionOptions, chosen
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 if TYPE_CHECKING:
-    from rnn_scaling.analysis.prediction.curves import Curve
     from rnn_scaling.analysis.prediction.track_record import Case
-    from rnn_scaling.analysis.rows import Row
     from rnn_scaling.analysis.statements import Statement
+    from rnn_scaling.commands.prediction_options import FolderSeries
+    from rnn_scaling.records.predictions import KeptPrediction
+    from rnn_scaling.reports.prediction import PredictionReport
 
+DEFAULT = Path("results")  # whose subfolders hold predictions
 USAGE = """\
 Predicts the rate on more devices than were measured, with 95 % intervals: from a folder of run records, or from
 anybody's table of rates, speedups or seconds over numbers of devices (Markdown, HTML, CSV and what else audit reads).
@@ -64,124 +69,120 @@ def main(words: Sequence[str]) -> int:
         wrong.append("--num_devices is missing; name the numbers of devices to predict for, as --num_devices=8,64")
     if wrong:
         raise entry.Refusal(*wrong)
-    source = options.sources[0]
-    if not source.exists():
-        raise entry.Refusal(f"{source}: no such file or folder")
-    return _folder(source, options) if source.is_dir() else _table(source, options)
+    return _predict(options.sources[0], options)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Wanted:
-    """A series that is to be predicted; refusal: why it is not; assumed: by the reading of its table."""
-
-    curve: Curve
-    refusal: Statement | None = None
-    assumed: tuple[Statement, ...] = ()
-    rows: tuple[Row, ...] = ()
-    files: tuple[tuple[str, ...], ...] = ()
-
-
-def _folder(folder: Path, options: PredictOptions) -> int:
-    from rnn_scaling.analysis.prediction import from_rows, track_record
-    from rnn_scaling.commands import prediction_options, prediction_record
-
-    every = prediction_options.every_series(folder, options)
-    names = prediction_options.chosen([series.curve.name for series in every], options.series)
-    mixed = from_rows.mixed_scalings([(series.curve, series.rows) for series in every])
-    wanted = [
-        _Wanted(series.curve, wrong or _unknown_bytes(series.curve, options), (), series.rows, series.files)
-        for series, wrong in zip(every, mixed)
-        if series.curve.name in names
-    ]
-    kept = prediction_record.kept_in(folder)
-    measured = [found for series in every for found in track_record.of_rows(series.rows)]
-    return _tell(folder, wanted, track_record.judge(kept.predictions, measured), folder, options)
-
-
-def _unknown_bytes(curve: Curve, options: PredictOptions) -> Statement | None:
-    from rnn_scaling.analysis.statements import Statement
-
-    known = curve.knowledge
-    is_needed = options.link_gbit is not None and known.algorithm != "none" and known.summed_bytes is None
-    return Statement("predict-unknown-bytes", curve.name) if is_needed else None
-
-
-def _table(path: Path, options: PredictOptions) -> int:
-    from rnn_scaling.analysis.prediction import track_record
-    from rnn_scaling.analysis.statements import Statement
-    from rnn_scaling.commands import prediction_options, prediction_record, prediction_tables
-
-    if given := [name for name in ("links", "link_gbit", "latency_us") if getattr(options, name) is not None]:
-        raise entry.Refusal(f"--{given[0]} needs the bytes of a step, which a table does not contain; omit it")
-    every = prediction_tables.curves(path, options.devices_per_machine)
-    names = prediction_options.chosen([curve.name for curve, _ in every], options.series)
-    wanted = [
-        _Wanted(curve, None if curve.scaling else Statement("predict-mixed-table", curve.name), assumed)
-        for curve, assumed in every
-        if curve.name in names
-    ]
-    kept = prediction_record.kept_in(options.output) if options.output else None
-    measured = prediction_record.of_curves(curve for curve, _ in every)
-    cases = track_record.judge(kept.predictions, measured) if kept else []
-    return _tell(path, wanted, cases, options.output, options)
-
-
-def _tell(
-    source: Path, wanted: Sequence[_Wanted], cases: Sequence[Case], keep_in: Path | None, options: PredictOptions
-) -> int:
-    """Predicts, keeps, writes and prints; `cases`: of the folder in which predictions are kept."""
-    from rnn_scaling.analysis.prediction import answers, predicting
+def _predict(source: Path, options: PredictOptions) -> int:
+    from rnn_scaling.analysis.prediction import predicting, track_record
     from rnn_scaling.analysis.prediction.curves import CannotPredict
-    from rnn_scaling.analysis.statements import Statement
-    from rnn_scaling.commands import prediction_record
-    from rnn_scaling.files import terminal
     from rnn_scaling.reports import prediction as report
-    from rnn_scaling.reports import report_files
     from rnn_scaling.reports.wording import sentence
 
-    predicted, refused = [], []
-    for series in wanted:
+    every = _series(source, options)
+    names = chosen([series.curve.name for series in every], options.series)
+    measured = [track_record.of_curve(series.curve, series.rows) for series in every]
+    keep_in = source if source.is_dir() else options.output
+    kept = _kept(keep_in) if keep_in else ()
+    made, refused = [], []
+    for series, points in zip(every, measured):
+        if series.curve.name not in names:
+            continue
         try:
             if series.refusal:
                 raise CannotPredict(series.refusal)
-            made = predicting.predict(series.curve, options.devices)
+            prediction = predicting.predict(series.curve, options.devices)
         except CannotPredict as e:
             refused.append(e.statement)
             continue
-        predicted.append((series, dataclasses.replace(made, statements=(*series.assumed, *made.statements))))
+        assumed = (*series.assumed, *prediction.statements)
+        made.append((dataclasses.replace(prediction, statements=assumed), points))
     lines = [sentence(statement) for statement in refused]
-    if not predicted:
+    if not made:
         raise entry.Refusal(*lines)
     entry.warn(*lines)
-    lines = []
-    others = prediction_record.cases_below([prediction_record.DEFAULT], without=keep_in)
-    total = {case.key: case for case in (*cases, *others)}
-    record = (*answers.outcomes(cases), answers.track_record([*total.values()]))
-    found = report.PredictionReport(str(source), tuple(made for _, made in predicted), tuple(refused), record)
-    if options.output:
-        report_files.write({"prediction.json": functools.partial(report.to_json, found)}, options.output, force=False)
+    record = _record(track_record.judge(kept, measured), _cases([DEFAULT], without=keep_in))
+    _print(report.PredictionReport(str(source), tuple(p for p, _ in made), tuple(refused), record), options)
     if keep_in:
-        new = [prediction_record.to_keep(made, series.rows, series.files) for series, made in predicted]
-        count = prediction_record.keep(filter(None, new), keep_in)
-        lines = [sentence(Statement("predict-kept", values={"folder": str(keep_in), "count": count}))] if count else []
-    if options.format == "json":
-        print(report.to_json(found).decode(), end="")
-    else:
-        terminal.tell("\n".join([report.text(found), *lines, ""]))
+        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        _keep([track_record.kept(*pair, date, entry.VERSION) for pair in made], keep_in)
     return entry.EXIT_OK
 
 
-def _track_record(options: PredictOptions) -> int:
-    from rnn_scaling.commands import prediction_record
+def _series(source: Path, options: PredictionOptions) -> list[FolderSeries]:
+    """The series of a folder or of a table. Raises Refusal if there are none."""
+    from rnn_scaling.commands import prediction_options, prediction_tables
+
+    is_file = source.exists() and not source.is_dir()
+    return (prediction_tables.every_series if is_file else prediction_options.every_series)(source, options)
+
+
+def _print(found: PredictionReport, options: PredictOptions) -> None:
     from rnn_scaling.files import terminal
     from rnn_scaling.reports import prediction as report
+    from rnn_scaling.reports import report_files
 
-    folders = options.sources or (prediction_record.DEFAULT,)
+    content = functools.partial(report.to_json, found)
+    if options.output:
+        report_files.write({"prediction.json": content}, options.output, force=False)
+    print(content().decode(), end="") if options.format == "json" else terminal.tell(report.text(found))
+
+
+def _keep(made: Sequence[KeptPrediction], folder: Path) -> None:
+    """Adds predictions to those of a folder; a warning if it cannot be written."""
+    from rnn_scaling.records import predictions
+
+    kept = predictions.read(folder)  # again: another process may have added the same since
+    try:
+        for new in made:
+            predictions.keep(new, folder, kept)
+    except OSError as e:
+        entry.warn(f"{folder / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept")
+
+
+def _kept(folder: Path) -> Sequence[KeptPrediction]:
+    """The predictions that are kept in a folder; warns about files that are left out."""
+    from rnn_scaling.records import predictions
+
+    found = predictions.read(folder)
+    entry.warn(*(f"{line}; left out" for line in found.left_out))
+    return found.predictions
+
+
+def _cases(folders: Iterable[Path], without: Path | None = None) -> list[Case]:
+    """The predictions in folders and all their subfolders, but for one folder, that were measured since."""
+    from rnn_scaling.analysis.prediction import track_record
+    from rnn_scaling.records import predictions
+
+    cases: list[Case] = []
+    for place, below, _ in (found for folder in folders for found in os.walk(folder)):
+        below.sort()
+        if predictions.FOLDER in below and not (without and os.path.realpath(place) == os.path.realpath(without)):
+            kept, measured = _kept(Path(place)), []
+            tables = {Path(old.source.rpartition(":")[0]) for old in kept if ":" in old.source}
+            for source in (Path(place), *sorted(path for path in tables if path.is_file())):
+                with contextlib.suppress(entry.Refusal):  # it has no runs, or no tables any more
+                    measured += [track_record.of_curve(s.curve, s.rows) for s in _series(source, PredictionOptions())]
+            cases += track_record.judge(kept, measured)
+    return cases
+
+
+def _record(cases: Sequence[Case], others: Sequence[Case] = ()) -> tuple[Statement, ...]:
+    """How often intervals held in all cases, and hits and misses of the first ones."""
+    from rnn_scaling.analysis.prediction import track_record
+
+    every = [*{case.key: case for case in (*cases, *others)}.values()]
+    return track_record.tally(every), *(case.statement() for case in cases)
+
+
+def _track_record(options: PredictOptions) -> int:
+    from rnn_scaling.analysis.prediction import track_record
+    from rnn_scaling.reports import prediction as report
+
     if missing := [f"{folder}: no such folder" for folder in options.sources if not folder.is_dir()]:
         raise entry.Refusal(*missing)
-    cases = prediction_record.cases_below(folders)
-    if options.format == "json":
-        print(report.record_json(cases, [str(folder) for folder in folders]).decode(), end="")
-    else:
-        terminal.tell(report.record_text(cases))
+    folders = options.sources or (DEFAULT,)
+    cases = [*{case.key: case for case in _cases(folders)}.values()]
+    total, *single = _record(cases)
+    record = (total, *track_record.by_factor(cases), *single)
+    _print(report.PredictionReport(" ".join(map(str, folders)), record=record), options)
     return entry.EXIT_OK

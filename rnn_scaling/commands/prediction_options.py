@@ -13,6 +13,7 @@ from rnn_scaling.models.config import option
 if TYPE_CHECKING:  # help and wrong flags do not wait for them
     from rnn_scaling.analysis.prediction.curves import Curve, Link
     from rnn_scaling.analysis.rows import Row
+    from rnn_scaling.analysis.statements import Statement
 
 BITS = 8
 LARGEST = 1_000_000  # devices
@@ -69,23 +70,12 @@ class PredictionOptions:
 
 @dataclasses.dataclass(frozen=True)
 class FolderSeries:
-    """A series of a folder: its curve, the rows of the curve's points, and the files of each row."""
+    """A series of a folder or a table: its curve, and the rows of the curve's points, none for a table."""
 
     curve: Curve
-    rows: tuple[Row, ...]
-    files: tuple[tuple[str, ...], ...]
-
-
-def folder_curves(folder: Path, options: PredictionOptions) -> list[Curve]:
-    """The curves of `folder_series`."""
-    return [series.curve for series in folder_series(folder, options)]
-
-
-def folder_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]:
-    """The series of a folder's runs that --series keeps. Raises Refusal if there are none."""
-    every = every_series(folder, options)
-    kept = chosen([series.curve.name for series in every], options.series)
-    return [series for series in every if series.curve.name in kept]
+    rows: tuple[Row, ...] = ()
+    refusal: Statement | None = None  # why it cannot be predicted
+    assumed: tuple[Statement, ...] = ()  # by the reading of its table
 
 
 def every_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]:
@@ -96,8 +86,6 @@ def every_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]
     from rnn_scaling.links import stored
     from rnn_scaling.records import folder as folders
 
-    if not folder.is_dir():
-        raise entry.Refusal(f"{folder}: no such folder")
     stated = options.stated_link  # wrong flags are reported before thousands of files are read
     links = from_rows.Links(stored.read(options.links) if options.links else {}, stated, options.devices_per_machine)
     try:
@@ -105,14 +93,12 @@ def every_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]
     except OSError as e:
         raise entry.Refusal(f"{folder}: {e.strerror or e}") from None
     entry.warn(*(f"{line}; left out" for line in content.left_out))
-    machines = by_machine([file.record for file in content.runs])
-    names = {id(file.record): file.name for file in content.runs}
-    made = []
+    machines, made = by_machine([file.record for file in content.runs]), []
     for machine, records in machines.items():
-        for curve, rows in from_rows.series(with_baselines(records), links):
+        found = from_rows.series(with_baselines(records), links)
+        for (curve, rows), refusal in zip(found, from_rows.refusals(found, stated)):
             name = f"{curve.name}, {machine}" if len(machines) > 1 else curve.name
-            files = tuple(tuple(names[id(run)] for run in row.good) for row in rows)
-            made.append(FolderSeries(dataclasses.replace(curve, name=name, source=str(folder)), rows, files))
+            made.append(FolderSeries(dataclasses.replace(curve, name=name, source=str(folder)), rows, refusal))
     if not made:
         reason = "no run measured a rate" if content.runs else f"{content.nothing}{folders.elsewhere(folder)}"
         raise entry.Refusal(f"{folder}: {reason}")

@@ -14,21 +14,20 @@ from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCou
 
 SCHEMA = "rnn_scaling.prediction/1"
 FOLDER = "predictions"  # in the folder of the runs, whose files are run records
-SAME = 9  # significant digits of two equal numbers; platforms differ in the last ones
+DIGITS = 9  # of two numbers that are the same; platforms differ in the last ones
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted(Part):
-    """The measured rates on one number of devices: of each run, or as a table prints it."""
+    """The rates of the runs on some devices, or the one that a table prints. No two runs have the same rate."""
 
     devices: PositiveCount
     rates: tuple[Length, ...]
-    files: tuple[str, ...] = ()  # of the runs
 
     @property
-    def key(self) -> tuple[int, frozenset[str]]:
-        """What identifies it: no two processes have the same rate in all digits."""
-        return self.devices, frozenset(map(_same, self.rates))
+    def keys(self) -> frozenset[tuple[int, str]]:
+        """What identifies each run."""
+        return frozenset((self.devices, f"{rate:.{DIGITS}g}") for rate in self.rates)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class Predicted(Part):
 
     @property
     def key(self) -> tuple[int, str, str]:
-        return self.devices, _same(self.low), _same(self.high)
+        return self.devices, f"{self.low:.{DIGITS}g}", f"{self.high:.{DIGITS}g}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +54,15 @@ class KeptPrediction(Part):
     source: str  # folder of runs, or file and line of a table
     series: str
     unit: str
-    scaling: Name
-    fitted: tuple[Fitted, ...]
+    scaling: str
+    fitted: tuple[Fitted, ...]  # in rising order of devices
     points: tuple[Predicted, ...]
     weights: Mapping[str, Number]  # of the models
 
     @property
-    def key(self) -> tuple[object, ...]:
-        """The runs that it was made from."""
-        return self.unit, *(fitted.key for fitted in self.fitted)
+    def runs(self) -> frozenset[tuple[int, str]]:
+        """What identifies the runs that it was made from."""
+        return frozenset().union(*(fitted.keys for fitted in self.fitted))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +74,16 @@ class Kept:
 
 
 def read(folder: Path) -> Kept:
-    """The predictions that are kept with the runs of a folder; none if nothing is kept there. Raises OSError."""
+    """The predictions that are kept in a folder; none if it has no subfolder for them."""
     place = folder / FOLDER
-    if not place.is_dir():
+    try:
+        names = sorted(name for name in os.listdir(place) if name.endswith(".json"))
+    except FileNotFoundError:
         return Kept()
+    except OSError as e:
+        return Kept(left_out=(f"{place}: {e.strerror or e}",))
     found, left_out = [], []
-    for name in sorted(name for name in os.listdir(place) if name.endswith(".json")):
+    for name in names:
         try:
             found.append(_read_one(place / name))
         except (OSError, ValueError) as e:
@@ -88,17 +91,16 @@ def read(folder: Path) -> Kept:
     return Kept(tuple(found), tuple(left_out))
 
 
-def keep(new: KeptPrediction, folder: Path, kept: Kept) -> Path | None:
-    """Writes a prediction completely or not at all, without points that are kept already; None if all are.
+def keep(new: KeptPrediction, folder: Path, kept: Kept) -> bool:
+    """Writes a prediction completely or not at all, without points that are kept already; False if all are.
 
     Raises OSError.
     """
-    known = {point.key for old in kept.predictions if old.key == new.key for point in old.points}
+    known = {point.key for old in kept.predictions if old.runs == new.runs for point in old.points}
     points = tuple(point for point in new.points if point.key not in known)
-    if not points:
-        return None
-    stem = re.sub("[-:]", "", new.date)
-    return sealed_files.write(dataclasses.replace(new, points=points), folder / FOLDER, stem)
+    if points:
+        sealed_files.write(dataclasses.replace(new, points=points), folder / FOLDER, re.sub("[-:]", "", new.date))
+    return bool(points)
 
 
 def _read_one(path: Path) -> KeptPrediction:
@@ -109,7 +111,3 @@ def _read_one(path: Path) -> KeptPrediction:
     if wrong := [point.devices for point in found.points if not point.low <= point.rate <= point.high]:
         raise ValueError(f"points: the rate on {wrong[0]} devices is outside of its interval")
     return found
-
-
-def _same(number: float) -> str:
-    return f"{number:.{SAME}g}"

@@ -1,14 +1,12 @@
 """Renders predictions, their assumptions and their track record for the terminal and as JSON."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval
-from rnn_scaling.analysis.prediction import answers, track_record
-from rnn_scaling.analysis.prediction.curves import Curve, MeasuredPoint, Prediction
-from rnn_scaling.analysis.prediction.track_record import Case, Tally
+from rnn_scaling.analysis.prediction import answers
+from rnn_scaling.analysis.prediction.curves import MeasuredPoint, PredictedPoint, Prediction
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.files import input_files
@@ -18,19 +16,7 @@ from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdo
 from rnn_scaling.reports.wording import sentence, sentences
 
 SCHEMA = "rnn_scaling.prediction_report/1"
-DECIMALS = {answers.SPEEDUP: 2}  # of rates, by unit
 PERCENT = 100.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Shown:
-    """One line of the table of a series."""
-
-    devices: int
-    source: str  # "measured" or "predicted"
-    rate: Interval
-    efficiency: Interval | None
-    parts: Mapping[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +24,9 @@ class PredictionReport:
     """What a call of `predict` found. refused: why series were not predicted."""
 
     source: str
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Prediction, ...] = ()
     refused: tuple[Statement, ...] = ()
-    record: tuple[Statement, ...] = ()  # hits and misses here, and how often intervals held
+    record: tuple[Statement, ...] = ()  # how often intervals held, and hits and misses
 
 
 def measured_rate(point: MeasuredPoint) -> Interval:
@@ -48,40 +34,30 @@ def measured_rate(point: MeasuredPoint) -> Interval:
     if point.error is None:
         return Interval(point.rate)
     margin = t_quantile((1 + LEVEL) / 2, max(1.0, point.degrees)) * point.error + point.rounding
-    return Interval(point.rate, point.rate * math.exp(-margin), point.rate * math.exp(margin))
+    return Interval(point.rate).with_margin(margin, "repeats")
 
 
-def lines(prediction: Prediction) -> list[Shown]:
-    """The measured and the predicted numbers of devices, in rising order; a predicted one that was measured once."""
-    curve = prediction.curve
-    first = curve.points[0]
-    shown = []
-    for point in curve.points:
-        efficiency = Interval(point.rate / (point.devices * first.rate)) if first.devices == 1 else None
-        shown.append(Shown(point.devices, "measured", measured_rate(point), efficiency, {}))
-    known = {point.devices for point in curve.points}
-    shown += [Shown(p.devices, "predicted", p.rate, p.efficiency, p.parts) for p in new_points(prediction)]
-    return sorted(shown, key=lambda line: line.devices) if known else shown
-
-
-def new_points(prediction: Prediction) -> list[Any]:
-    """The predicted points that are not measured."""
-    known = {point.devices for point in prediction.curve.points}
-    return [point for point in prediction.points if point.devices not in known]
+def points(prediction: Prediction) -> list[PredictedPoint]:
+    """The measured numbers of devices, without parts, and the predicted ones that are not measured."""
+    first, *_ = measured = prediction.curve.points
+    efficiencies = [Interval(p.rate / p.devices / first.rate) if first.devices == 1 else None for p in measured]
+    known = {p.devices: PredictedPoint(p.devices, measured_rate(p), e, {}) for p, e in zip(measured, efficiencies)}
+    every = {**{point.devices: point for point in prediction.points}, **known}
+    return [every[n] for n in sorted(every)]
 
 
 def table(prediction: Prediction) -> Grid:
-    unit = prediction.curve.unit
+    """A line for each number of devices."""
+    unit, measured = prediction.curve.unit, {point.devices for point in prediction.curve.points}
+    is_speedup = unit == answers.SPEEDUP
     columns: Columns = {
-        "Devices": lambda line: f"{line.devices:,}",
-        "Source": lambda line: line.source,
-        "Speedup" if unit == answers.SPEEDUP else f"{unit.capitalize()}/s": lambda line: plus_minus(
-            line.rate, DECIMALS.get(unit, 1)
-        ),
-        "Efficiency (%)": lambda line: plus_minus(line.efficiency and line.efficiency.scaled(PERCENT), 1),
-        "Largest loss": lambda line: _loss(line.parts),
+        "Devices": lambda point: f"{point.devices:,}",
+        "Source": lambda point: "measured" if point.devices in measured else "predicted",
+        "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(point.rate, 1 + is_speedup),
+        "Efficiency (%)": lambda point: plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), 1),
+        "Largest loss": lambda point: _loss(point.parts),
     }
-    return grid_of("", columns, lines(prediction))
+    return grid_of("", columns, points(prediction))
 
 
 def _loss(parts: Mapping[str, float]) -> str:
@@ -96,8 +72,7 @@ def text(report: PredictionReport) -> str:
         parts.append(f"{prediction.curve.name}\n{sentences(answers.answer(prediction))}\n")
         parts.append(markdown([Section("", (table(prediction),))]))
         parts.append(f"{' '.join(map(sentence, answers.assumptions(prediction)))}\n")
-    parts.append("\n".join(map(sentence, report.record)))
-    return escaped("\n".join(parts))
+    return escaped("\n".join([*parts, *map(sentence, report.record), ""]))
 
 
 def to_json(report: PredictionReport) -> bytes:
@@ -105,20 +80,19 @@ def to_json(report: PredictionReport) -> bytes:
     content = {
         "schema": SCHEMA,
         "source": report.source,
-        "series": [_series(prediction) for prediction in report.predictions],
+        "series": [series_data(prediction) for prediction in report.predictions],
         "refused": [statement.data() for statement in report.refused],
         "track_record": [statement.data() for statement in report.record],
     }
     return input_files.json_text(content).encode()
 
 
-def _series(prediction: Prediction) -> dict[str, Any]:
-    curve: Curve = prediction.curve
+def series_data(prediction: Prediction) -> dict[str, Any]:
+    """A prediction as JSON data."""
+    curve = prediction.curve
+    statements: Sequence[Statement] = (*answers.answer(prediction), *answers.assumptions(prediction))
     return {
-        "name": curve.name,
-        "source": curve.source,
-        "unit": curve.unit,
-        "scaling": curve.scaling,
+        **{name: getattr(curve, name) for name in ("name", "source", "unit", "scaling")},
         "measured": [{"devices": p.devices, "rate": interval_data(measured_rate(p))} for p in curve.points],
         "predicted": [
             {
@@ -130,55 +104,5 @@ def _series(prediction: Prediction) -> dict[str, Any]:
             for point in prediction.points
         ],
         "models": {name: rounded(share) for name, share in prediction.weights.items()},
-        "statements": [s.data() for s in (*answers.answer(prediction), *answers.assumptions(prediction))],
+        "statements": [statement.data() for statement in statements],
     }
-
-
-def record_text(cases: Sequence[Case]) -> str:
-    """How often intervals held: in one sentence, by extrapolation, and each case."""
-    columns: Columns = {
-        "Predicted / measured devices": lambda row: row[0],
-        "Cases": lambda row: str(row[1].cases),
-        "Held": lambda row: str(row[1].held),
-        "Median error (%)": lambda row: f"{PERCENT * row[1].error:.1f}",
-    }
-    grid = grid_of("", columns, [(_class(end), total) for end, total in track_record.by_factor(cases).items()])
-    tables = [Section("", (grid,))] if cases else []
-    sections = [sentence(answers.track_record(cases)), "", markdown(tables), *map(sentence, answers.outcomes(cases))]
-    return escaped("\n".join(sections).rstrip() + "\n")
-
-
-def _class(end: float) -> str:
-    return f"up to {end:.0f}" if math.isfinite(end) else f"more than {track_record.FACTORS[-2]:.0f}"
-
-
-def record_json(cases: Sequence[Case], folders: Sequence[str]) -> bytes:
-    """The same as JSON."""
-    content = {
-        "schema": "rnn_scaling.track_record/1",
-        "folders": list(folders),
-        "total": _tally(track_record.tally(cases)),
-        "by_factor": [
-            {"up_to": end if math.isfinite(end) else None, **_tally(total)}
-            for end, total in track_record.by_factor(cases).items()
-        ],
-        "cases": [
-            {
-                "series": case.prediction.series,
-                "source": case.prediction.source,
-                "date": case.prediction.date,
-                "version": case.prediction.version,
-                "fitted": case.prediction.fitted[-1].devices,
-                "devices": case.devices,
-                "predicted": {"value": case.point.rate, "low": case.point.low, "high": case.point.high},
-                "measured": rounded(case.measured),
-                "hit": case.is_hit,
-            }
-            for case in cases
-        ],
-    }
-    return input_files.json_text(content).encode()
-
-
-def _tally(total: Tally) -> dict[str, Any]:
-    return {"cases": total.cases, "held": total.held, "median_error": total.error}

@@ -1,16 +1,15 @@
 """What a prediction answers: the rate on the most devices, and what would have to change for high efficiency."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.curves import Knowledge, PredictedPoint, Prediction
-from rnn_scaling.analysis.prediction.track_record import Case, tally
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 EFFICIENT = 0.9
-MOST_MODELS, LEAST_SHARE = 3, 0.05  # models that are named
+MOST_MODELS = 3  # that are named
 SPEEDUP = "x"  # the unit of a curve of speedups
 
 
@@ -21,24 +20,20 @@ def answer(prediction: Prediction) -> list[Statement]:
     made = [Statement("predict-speedup" if curve.unit == SPEEDUP else "predict-rate", curve.name, values)]
     if point.efficiency:
         percent = {"devices": point.devices, "efficiency": interval_values(point.efficiency.scaled(100))}
-        made += [Statement("predict-efficiency", curve.name, percent), _needed(curve.name, point)]
+        made += [Statement("predict-efficiency", curve.name, percent), _needed(point, point.efficiency.value)]
     return made
 
 
-def _needed(name: str, point: PredictedPoint) -> Statement:
-    assert point.efficiency is not None
-    values: dict[str, Any] = {"devices": point.devices, "wanted": EFFICIENT}
-    missing = EFFICIENT - point.efficiency.value
-    if missing <= 0:
-        return Statement("predict-is-efficient", name, values)
-    part = largest_part(point.parts)
-    if part is None:
-        return Statement("predict-needs-unknown", name, values)
+def _needed(point: PredictedPoint, efficiency: float) -> Statement:
+    """What would have to change on these devices for an efficiency of EFFICIENT."""
+    missing, part = EFFICIENT - efficiency, largest_part(point.parts)
+    values: dict[str, Any] = {"devices": point.devices, "wanted": EFFICIENT, "part": part}
+    if missing <= 0 or part is None:
+        return Statement("predict-is-efficient" if missing <= 0 else "predict-needs-unknown", values=values)
     lost = point.parts[part]
-    values |= {"part": part, "lost": lost}
     if lost <= missing * 1.0001:
-        return Statement("predict-needs-more", name, {**values, "without": point.efficiency.value + lost})
-    return Statement("predict-needs", name, {**values, "factor": lost / (lost - missing)})
+        return Statement("predict-needs-more", values={**values, "without": efficiency + lost})
+    return Statement("predict-needs", values={**values, "factor": lost / (lost - missing)})
 
 
 def largest_part(parts: Mapping[str, float]) -> str | None:
@@ -50,63 +45,22 @@ def largest_part(parts: Mapping[str, float]) -> str | None:
 def assumptions(prediction: Prediction) -> list[Statement]:
     """The models, what was known, and what the models could not know."""
     curve = prediction.curve
-    shares = [*prediction.weights.items()][:MOST_MODELS]
-    models = [f"{name} {100 * share:.0f} %" for name, share in shares if share >= LEAST_SHARE or share == shares[0][1]]
-    more = len(prediction.weights) - len(models)
-    made = [Statement("predict-models" if more else "predict-models-all", curve.name, {"models": models, "more": more})]
+    models = [f"{name} {100 * share:.0f} %" for name, share in [*prediction.weights.items()][:MOST_MODELS]]
+    made = [Statement("predict-models", curve.name, {"models": models, "count": len(prediction.weights)})]
     if all(point.error is None for point in curve.points):
         made.append(Statement("predict-no-repeats", curve.name))
-    return [*made, *_known(curve.name, curve.knowledge), *prediction.statements]
+    return [*made, *_known(curve.knowledge), *prediction.statements]
 
 
-def _known(name: str, known: Knowledge) -> list[Statement]:
+def _known(known: Knowledge) -> list[Statement]:
     made = []
-    if known.summed_bytes is not None and known.summed_bytes + (known.gathered_bytes or 0.0) > 0:
-        gathered = (known.gathered_bytes or 0.0) / 1e6
-        values = {"summed_mb": _number(known.summed_bytes / 1e6), "gathered_mb": _number(gathered)}
-        made.append(Statement("predict-bytes-gathered" if known.gathered_bytes else "predict-bytes", name, values))
+    if sent := (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0):
+        made.append(Statement("predict-bytes", values={"mb": interval_values(Interval(sent / 1e6))}))
+    elif known.links and known.summed_bytes is None and known.algorithm != "none":
+        return [Statement("predict-links-unused")]
     for link in known.links:
-        speed = {"gbit": _number(8e-9 * link.bytes_per_s), "latency_us": _number(1e6 * link.alpha_s)}
-        values: dict[str, Any] = {**speed, "devices": link.devices}
-        if math.isfinite(link.bytes_per_s):
-            made.append(Statement("predict-link-inside" if link.devices else "predict-link", name, values))
-        elif link.devices:
-            made.append(Statement("predict-machine", name, {"devices": link.devices}))
-    if known.links and known.summed_bytes is None and known.algorithm != "none":
-        made.append(Statement("predict-links-unused", name))
+        speeds = {"gbit": 8e-9 * link.bytes_per_s, "latency_us": 1e6 * link.alpha_s}
+        values = {name: interval_values(Interval(value)) for name, value in speeds.items()}
+        is_known = math.isfinite(link.bytes_per_s)
+        made.append(Statement("predict-link", values=values) if is_known else Statement("predict-links-unknown"))
     return made
-
-
-def _number(value: float) -> dict[str, Any]:
-    return interval_values(Interval(value))
-
-
-def unit_text(unit: str) -> str:
-    """ "words/s"; of speedups "times"."""
-    return "times" if unit == SPEEDUP else f"{unit}/s"
-
-
-def outcomes(cases: Sequence[Case]) -> list[Statement]:
-    """Hit or miss of each case."""
-    return [
-        Statement(
-            "predict-hit" if case.is_hit else "predict-miss",
-            case.prediction.series,
-            {
-                "devices": case.devices,
-                "rate": interval_values(Interval(case.point.rate, case.point.low, case.point.high)),
-                "measured": _number(case.measured),
-                "unit": unit_text(case.prediction.unit),
-                "fitted": case.prediction.fitted[-1].devices,
-            },
-        )
-        for case in cases
-    ]
-
-
-def track_record(cases: Sequence[Case]) -> Statement:
-    """How often intervals held."""
-    total = tally(cases)
-    if not total.cases:
-        return Statement("track-record-none")
-    return Statement("track-record", values={"cases": total.cases, "held": total.held, "error": total.error})

@@ -84,19 +84,23 @@ def _curve(
     return curve, tuple(members)
 
 
-def mixed_scalings(made: Sequence[tuple[Curve, tuple[Row, ...]]]) -> list[Statement | None]:
-    """Of each series of `series` whether it has one number of devices because batch sizes of others follow no rule."""
+def refusals(made: Sequence[tuple[Curve, tuple[Row, ...]]], stated: Link | None) -> list[Statement | None]:
+    """Why each of `series` cannot be predicted: mixed scalings, or unknown bytes for a stated link."""
     groups: dict[tuple, set[int]] = {}
     keys = [without(series_key(rows[-1]), ("batch_size", "global_batch_size")) for _, rows in made]
     for key, (curve, _) in zip(keys, made):
         if len(curve.points) == 1:
             groups.setdefault(key, set()).add(curve.points[0].devices)
-    return [
-        Statement("predict-mixed-scaling", curve.name, {"devices": sorted(groups[key])})
-        if len(curve.points) == 1 and len(groups[key]) > 1
-        else None
-        for key, (curve, _) in zip(keys, made)
-    ]
+    found: list[Statement | None] = []
+    for key, (curve, _) in zip(keys, made):
+        known, counts = curve.knowledge, groups.get(key, set())
+        if len(curve.points) == 1 and len(counts) > 1:
+            found.append(Statement("predict-mixed-scaling", curve.name, {"devices": sorted(counts)}))
+        elif stated and known.summed_bytes is None and known.algorithm != "none":
+            found.append(Statement("predict-unknown-bytes", curve.name))
+        else:
+            found.append(None)
+    return found
 
 
 def point(row: Row) -> MeasuredPoint:

@@ -1,6 +1,10 @@
 """Predictions: what more devices would do, what that assumes, and how often predictions were right."""
 
-_LINK = "{gbit:interval 2} Gbit/s and {latency_us:interval 1} us a message"
+_TALLY = "{held:,} of {cases:count case}; the median error is {error:share}."
+_OUTCOME = (
+    "{subject} on {devices:,} devices: {measured:interval 2} measured, {predicted:interval 2} predicted from up to "
+    "{fitted:,} devices."
+)
 TEMPLATES = {
     "predict-rate": "{devices:,} devices would process {rate:interval 1} {unit}/s.",
     "predict-speedup": "{devices:,} devices would be {rate:interval 2} times as fast as the baseline of the table.",
@@ -11,19 +15,12 @@ TEMPLATES = {
         "An efficiency of {wanted:share} needs several changes: without {part} it would be {without:share}."
     ),
     "predict-needs-unknown": "What an efficiency of {wanted:share} needs is unknown.",
-    "predict-models": "Weights of the models: {models:list}; {more} more.",
-    "predict-models-all": "Weights of the models: {models:list}.",
-    "predict-kept": "Kept in {folder}, {count:count prediction}.",
+    "predict-models": "Average of {count:count model}, with the weights {models:list}.",
     "predict-no-repeats": "No repeats are known, so the interval assumes typical noise.",
-    "predict-bytes": "A device exchanges {summed_mb:interval 2} MB of gradients a step.",
-    "predict-bytes-gathered": (
-        "A device exchanges {summed_mb:interval 2} MB of gradients a step, and sends {gathered_mb:interval 2} MB "
-        "to every other one."
-    ),
-    "predict-link": f"Links between devices: {_LINK}.",
-    "predict-link-inside": f"Links between {{devices:,}} devices of a machine: {_LINK}.",
-    "predict-machine": "A machine has {devices:,} devices; the links inside it are unknown.",
-    "predict-links-unused": "The records do not contain the bytes of a step, so the links are not used.",
+    "predict-bytes": "A device exchanges {mb:interval 2} MB of gradients a step.",
+    "predict-link": "Links: {gbit:interval 2} Gbit/s and {latency_us:interval 1} us a message.",
+    "predict-links-unknown": "The speed of the links inside a machine is unknown.",
+    "predict-links-unused": "The bytes of a step are not known, so the speed of links is not used.",
     "predict-constant-work": "The table has no batch sizes: constant work per device is assumed.",
     "predict-falling-seconds": "Predicted is the speed, 1 / seconds: constant total work is assumed.",
     "predict-constant-seconds": "Predicted is the speed, devices / seconds: constant work per device is assumed.",
@@ -52,16 +49,10 @@ TEMPLATES = {
     "prediction-falls": "From {devices:,} devices on, more devices are slower than the fastest measured ones.",
     "prediction-cores": "Devices share {cores:count core}, which limits the rate on {devices:list} devices.",
     "prediction-two-points": "Only {devices:list} devices were measured; a third number makes the interval narrower.",
-    "predict-hit": (
-        "{subject}, {devices:,} devices: measured {measured:interval 2} {unit}, predicted {rate:interval 2} "
-        "from up to {fitted:,} devices: hit."
-    ),
-    "predict-miss": (
-        "{subject}, {devices:,} devices: measured {measured:interval 2} {unit}, predicted {rate:interval 2} "
-        "from up to {fitted:,} devices: miss."
-    ),
-    "track-record": (
-        "95 % intervals held in {held:,} of {cases:count case}; the median error of these predictions is {error:share}."
-    ),
+    "predict-hit": f"Hit: {_OUTCOME}",
+    "predict-miss": f"Miss: {_OUTCOME}",
+    "track-record": f"95 % intervals held in {_TALLY}",
+    "track-record-near": f"Up to {{factor}} times the measured devices: {_TALLY}",
+    "track-record-far": f"More than {{factor}} times the measured devices: {_TALLY}",
     "track-record-none": "There is no track record yet: no predicted number of devices has been measured since.",
 }

@@ -1,5 +1,6 @@
 """The run records of a folder -> every file of the report."""
 
+import dataclasses
 import functools
 import re
 import tempfile
@@ -9,6 +10,7 @@ from typing import Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
+from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.files import terminal
 from rnn_scaling.files.output_files import write_bytes
@@ -46,6 +48,8 @@ def report(
         raise _failed(f"{source}: {records.nothing}{folder.elsewhere(source)}")
     entry.warn(*prices.unmatched([run.record for run in records.runs]))
     summary = summarise(records, str(source), to_reach, prices)
+    measured = [track_record.of_rows([member.row for member in series.rows]) for series in summary.series]
+    summary = dataclasses.replace(summary, predicted=tuple(track_record.known(source, measured)))
     write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)
     terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
 

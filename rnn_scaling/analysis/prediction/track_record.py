@@ -4,13 +4,16 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.curves import Curve, Prediction
 from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
 
+MOST = 3  # cases of a report
 FACTORS = (2, 4, 8)  # ends of the classes of extrapolation: predicted / largest fitted number of devices
 Measured = tuple[Interval, Fitted]  # the rate on some devices, and what it was made from
 MeasuredSeries = Mapping[int, Measured]  # by number of devices
@@ -62,11 +65,27 @@ class Case:
 
 def of_curve(curve: Curve, rows: Sequence[Row] = ()) -> MeasuredSeries:
     """The measured rates of a curve; `rows`: those of its points, none for a table."""
-    if not rows:
-        printed = [(p.devices, Interval(p.rate).printed(p.rounding), [p.rate]) for p in curve.points]
-    else:
-        printed = [(row.num_devices, row.rate, process_rates(row.good)) for row in rows if row.rate]
-    return {n: (rate, Fitted(devices=n, rates=tuple(rates))) for n, rate, rates in printed}
+    printed = [
+        (p.devices, Interval(p.rate).printed(p.rounding), Fitted(devices=p.devices, rates=(p.rate,)))
+        for p in curve.points
+    ]
+    return of_rows(rows) if rows else {n: (rate, fitted) for n, rate, fitted in printed}
+
+
+def of_rows(rows: Sequence[Row]) -> MeasuredSeries:
+    """The measured rates of the rows of a series, and of its baseline."""
+    every = [*filter(None, [rows[0].one_device]), *rows]
+    return {
+        row.num_devices: (row.rate, Fitted(devices=row.num_devices, rates=tuple(process_rates(row.good))))
+        for row in every
+        if row.rate
+    }
+
+
+def known(folder: Path, measured: Sequence[MeasuredSeries]) -> list[Statement]:
+    """How often the intervals that are kept in a folder held, and its first cases; empty without a case."""
+    cases = judge(predictions.read(folder).predictions, measured)
+    return [tally(cases), *(case.statement() for case in cases[:MOST])] if cases else []
 
 
 def kept(prediction: Prediction, measured: MeasuredSeries, date: str, version: str) -> KeptPrediction:
@@ -89,14 +108,14 @@ def kept(prediction: Prediction, measured: MeasuredSeries, date: str, version: s
     )
 
 
-def judge(predictions: Iterable[KeptPrediction], measured: Iterable[MeasuredSeries]) -> list[Case]:
+def judge(made: Iterable[KeptPrediction], measured: Iterable[MeasuredSeries]) -> list[Case]:
     """The predicted points that were measured since; those of equal predictions once.
 
     A prediction belongs to the series that has all runs that it was fitted to.
     """
     places = {key: series for series in measured for _, runs in series.values() for key in runs.keys}
     cases: dict[object, Case] = {}
-    for prediction in predictions:
+    for prediction in made:
         series = places.get(next(iter(prediction.runs)), {})
         if not prediction.runs <= frozenset().union(*(runs.keys for _, runs in series.values())):
             continue

@@ -4,8 +4,6 @@ Counted is what crosses a device's edge: the gradient that leaves it, and the su
 An all-reduce may move more, or less with many devices (docs/modes.md).
 """
 
-from typing import NamedTuple
-
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.registry import VARIABLE_UPDATES
 from rnn_scaling.settings.naming import TRAINER
@@ -14,20 +12,13 @@ GATHERED = "int8"  # each tower gets the numbers of every other one, and adds th
 SHARES = {"bfloat16": 0.5, "float16": 0.5, GATHERED: 0.25}  # of float32, by --compress_gradients
 
 
-class Gradient(NamedTuple):
-    """Bytes of a device's gradient in a step, on average, as they are exchanged."""
-
-    summed: float  # of these as many come back: their sum, or variables
-    gathered: float  # that every other device gets
-
-
-def gradient(run: RunRecord) -> Gradient | None:
-    """What a tower exchanges where there are several; None where it is not recorded."""
+def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
+    """Bytes that leave and reach one of all workers' devices in a step, on average; None where it is not recorded."""
     mode, counted = VARIABLE_UPDATES.get(str(run.config.get("variable_update"))), run.parameters
     if mode is None or TRAINER in run.config:
         return None
-    if not mode.trains_one_model:
-        return Gradient(0.0, 0.0)
+    if not mode.trains_one_model or (num_devices == 1 and not mode.has_one_copy):
+        return 0.0
     if mode.has_global_batch or counted is None or counted.embedding_bytes is None:
         return None  # one loss over the outputs of all towers, which no record counts, or an older record
     rows = _touched_rows(run) if counted.row_bytes else 0.0
@@ -38,21 +29,11 @@ def gradient(run: RunRecord) -> Gradient | None:
     if run.config.get("sparse_gradients") == "densify":
         summed, gathered = float(counted.bytes), 0.0
     if mode.has_one_copy:
-        read = counted.bytes if run.config.get("staged_vars") else dense + touched
-        return Gradient((summed + gathered + read) / 2, 0.0)
+        return summed + gathered + (counted.bytes if run.config.get("staged_vars") else dense + touched)
     compression = str(run.config.get("compress_gradients"))
     if compression == GATHERED:
         summed, gathered = 0.0, summed + gathered
-    share = SHARES.get(compression, 1.0)
-    return Gradient(share * summed, share * gathered)
-
-
-def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
-    """Bytes that leave and reach one of all workers' devices in a step, on average; None where it is not recorded."""
-    mode, sent = VARIABLE_UPDATES.get(str(run.config.get("variable_update"))), gradient(run)
-    if mode and TRAINER not in run.config and num_devices == 1 and not mode.has_one_copy:
-        return 0.0
-    return None if sent is None else 2 * sent.summed + num_devices * sent.gathered
+    return SHARES.get(compression, 1.0) * (2 * summed + num_devices * gathered)
 
 
 def _touched_rows(run: RunRecord) -> float | None:

@@ -1,11 +1,9 @@
 """What a series of a table implies: speedup, efficiency, the gain of each step, the best number of devices."""
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Iterator, Mapping
 
-from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.audit.tables import Column, View
 
 KNEE, FALL = 0.5, 0.9  # gain per device against the first step; speed that a step keeps
@@ -15,17 +13,13 @@ MEASURES = ("rate", "each", "seconds", "speedup")  # the first that a table has 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One number of devices. step: speed relative to the point before, None for the first.
-
-    rounding: by how much the logarithm of the measured number may be off for its printed digits.
-    """
+    """One number of devices. step: speed relative to the point before, None for the first."""
 
     devices: float
     measured: float
     speedup: float
     efficiency: float
     step: float | None
-    rounding: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +47,6 @@ def series(view: View) -> list[Series]:
 def _of_column(view: View, devices: Column, column: Column) -> Iterator[Series]:
     groups: dict[tuple[int, str], dict[float, list[float]]] = {}
     first: dict[tuple[int, str], int] = {}
-    rounding: dict[tuple[int, str], dict[float, float]] = {}
     for row, labels in enumerate(view.labels):
         n, item = devices.items[row], column.items[row]
         if n and item and n.low > 0 and item.number.value > 0:
@@ -61,25 +54,12 @@ def _of_column(view: View, devices: Column, column: Column) -> Iterator[Series]:
             first.setdefault(key, view.lines[row])
             value = item.number.value * n.low if column.quantity == "each" else item.number.value
             groups.setdefault(key, {}).setdefault(n.low, []).append(value)
-            rounding.setdefault(key, {})[n.low] = _rounding(item.number)
     for key, points in groups.items():
         if len(points) > 1 and all(max(values) <= APART * min(values) for values in points.values()):
-            yield _made(view, first[key], key[1], column.quantity, points, rounding[key])
+            yield _made(view, first[key], key[1], column.quantity, points)
 
 
-def _rounding(number: Printed) -> float:
-    """By how much the logarithm of a number above 0 may be off for its printed digits."""
-    return max(math.log(number.high / number.value), math.log(number.value / max(number.low, number.value / 2)))
-
-
-def _made(
-    view: View,
-    line: int,
-    name: str,
-    quantity: str,
-    points: Mapping[float, list[float]],
-    rounding: Mapping[float, float],
-) -> Series:
+def _made(view: View, line: int, name: str, quantity: str, points: Mapping[float, list[float]]) -> Series:
     counts = sorted(points)
     values = [statistics.geometric_mean(points[n]) for n in counts]
     speeds = [1 / value if quantity == "seconds" else value for value in values]
@@ -87,7 +67,7 @@ def _made(
     found = []
     for n, value, speed, step in zip(counts, values, speeds, [None, *(b / a for a, b, _, _ in steps)]):
         speedup = speed / speeds[0]
-        found.append(Point(n, value, speedup, speedup * counts[0] / n, step, rounding[n]))
+        found.append(Point(n, value, speedup, speedup * counts[0] / n, step))
     gains = [(b - a) / (m - n) for a, b, n, m in steps]
     knee = next((counts[k] for k, gain in enumerate(gains) if k and gain < KNEE * gains[0]), None)
     kept, between = min((b / a, (n, m)) for a, b, n, m in steps)

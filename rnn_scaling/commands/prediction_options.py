@@ -1,19 +1,16 @@
-"""The flags that `predict`, `whatif` and `simulate` share, and the curves that they ask for."""
+"""The flags that `predict`, `whatif` and `simulate` share."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
 from rnn_scaling.models.config import option
 
-if TYPE_CHECKING:  # help and wrong flags do not wait for them
-    from rnn_scaling.analysis.prediction.curves import Curve, Link
-    from rnn_scaling.analysis.rows import Row
-    from rnn_scaling.analysis.statements import Statement
+if TYPE_CHECKING:  # help and wrong flags do not wait for it
+    from rnn_scaling.analysis.prediction.curves import Link
 
 BITS = 8
 LARGEST = 1_000_000  # devices
@@ -61,53 +58,8 @@ class PredictionOptions:
         """The link that the user states. Raises Refusal for a latency without a rate."""
         from rnn_scaling.analysis.prediction.curves import Link
 
-        if self.link_gbit is None:
-            if self.latency_us is not None:
-                raise entry.Refusal("--latency_us needs the rate of the same link; add --link_gbit=...")
-            return None
-        return Link(1e-6 * (self.latency_us or 0.0), 1e9 * self.link_gbit / BITS)
-
-
-@dataclasses.dataclass(frozen=True)
-class FolderSeries:
-    """A series of a folder or a table: its curve, and the rows of the curve's points, none for a table."""
-
-    curve: Curve
-    rows: tuple[Row, ...] = ()
-    refusal: Statement | None = None  # why it cannot be predicted
-    assumed: tuple[Statement, ...] = ()  # by the reading of its table
-
-
-def every_series(folder: Path, options: PredictionOptions) -> list[FolderSeries]:
-    """All series of a folder's runs; warns about files that are left out. Raises Refusal if there are none."""
-    from rnn_scaling.analysis.machines import by_machine
-    from rnn_scaling.analysis.prediction import from_rows
-    from rnn_scaling.analysis.rows import with_baselines
-    from rnn_scaling.links import stored
-    from rnn_scaling.records import folder as folders
-
-    stated = options.stated_link  # wrong flags are reported before thousands of files are read
-    links = from_rows.Links(stored.read(options.links) if options.links else {}, stated, options.devices_per_machine)
-    try:
-        content = folders.read(folder)
-    except OSError as e:
-        raise entry.Refusal(f"{folder}: {e.strerror or e}") from None
-    entry.warn(*(f"{line}; left out" for line in content.left_out))
-    machines, made = by_machine([file.record for file in content.runs]), []
-    for machine, records in machines.items():
-        found = from_rows.series(with_baselines(records), links)
-        for (curve, rows), refusal in zip(found, from_rows.refusals(found, stated)):
-            name = f"{curve.name}, {machine}" if len(machines) > 1 else curve.name
-            made.append(FolderSeries(dataclasses.replace(curve, name=name, source=str(folder)), rows, refusal))
-    if not made:
-        reason = "no run measured a rate" if content.runs else f"{content.nothing}{folders.elsewhere(folder)}"
-        raise entry.Refusal(f"{folder}: {reason}")
-    return made
-
-
-def chosen(names: Sequence[str], text: str) -> set[str]:
-    """The names that contain the text of --series. Raises Refusal if none does."""
-    kept = {name for name in names if text.lower() in name.lower()}
-    if not kept:
-        raise entry.Refusal(f"--series={text} is in no name of a series; there are: {'; '.join(names[:5])}")
-    return kept
+        if self.link_gbit is not None:
+            return Link(1e-6 * (self.latency_us or 0.0), 1e9 * self.link_gbit / BITS)
+        if self.latency_us is not None:
+            raise entry.Refusal("--latency_us needs the rate of the same link; add --link_gbit=...")
+        return None

@@ -136,7 +136,7 @@ def write(new: Entry, folder: Path) -> Path:
 
 def _read_one(path: Path) -> Entry:
     """Raises OSError, or a ValueError with one line that says why the file is not an entry."""
-    found = sealed_files.read(path, Entry, SCHEMA, "an entry of a history")
+    found = sealed_files.read(path, Entry, SCHEMA)
     if not _is_plausible(found):
         raise ValueError("invalid times, hash, sizes or numbers of processes")
     return found

@@ -6,7 +6,7 @@ and an edited file is detected.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,31 +19,27 @@ DIGITS = 12  # of a digest
 P = TypeVar("P", bound=Part)
 
 
-def write(part: Part, folder: Path, stem: str) -> Path:
-    """Writes a part completely or not at all. Raises OSError."""
+def write(part: Part, folder: Path, stem: str, without: Collection[str] = ()) -> Path:
+    """Writes a part completely or not at all, unless the folder has it; the digest is `without` some of its fields.
+
+    Raises OSError.
+    """
     fields = encode(part)
-    path = folder / f"{stem}-{digest(fields)}.json"
-    write_text(json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path)
+    path = folder / f"{stem}-{_digest(fields, without)}.json"
+    if not path.exists():
+        write_text(json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path)
     return path
 
 
-def read(path: Path, kind: type[P], schema: str, expected: str) -> P:
-    """Reads a part.
-
-    Args:
-      expected: what the file is, as "an entry of a history".
-
-    Raises:
-      OSError: if the file cannot be read.
-      ValueError: with one line that says what is wrong with it.
-    """
+def read(path: Path, kind: type[P], schema: str, without: Collection[str] = ()) -> P:
+    """Reads a part. Raises OSError, or a ValueError with one line that says what is wrong with the file."""
     try:
         fields = input_files.parse_json(input_files.read_bytes(path).decode("utf-8-sig"))
     except UnicodeDecodeError:
-        raise ValueError(f"not UTF-8 text; expected {expected}") from None
+        raise ValueError(f"not UTF-8 text; expected {schema}") from None
     if not isinstance(fields, dict) or (found := fields.get("schema")) != schema:
         raise ValueError(f"expected schema {schema}, got {entry.plain(found)}; a newer version of this suite reads it")
-    if not path.stem.endswith(f"-{digest(fields)}"):
+    if not path.stem.endswith(f"-{_digest(fields, without)}"):
         raise ValueError("edited or renamed after it was written; `git log` finds the original")
     faults: list[str] = []
     part: P | None = decode(kind, fields, "", faults)
@@ -52,7 +48,7 @@ def read(path: Path, kind: type[P], schema: str, expected: str) -> P:
     return part
 
 
-def digest(fields: Mapping[str, Any]) -> str:
+def _digest(fields: Mapping[str, Any], without: Collection[str]) -> str:
     """A digest of the content, not of the bytes, because git may change line endings."""
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+    kept = {name: value for name, value in fields.items() if name not in without}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:DIGITS]

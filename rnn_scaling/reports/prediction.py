@@ -1,17 +1,18 @@
 """Renders predictions, their assumptions and their track record for the terminal and as JSON."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval
-from rnn_scaling.analysis.prediction import answers
+from rnn_scaling.analysis.prediction import answers, track_record
 from rnn_scaling.analysis.prediction.curves import MeasuredPoint, PredictedPoint, Prediction
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import escaped
-from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
+from rnn_scaling.records.decoding import encode
+from rnn_scaling.reports.numbers import interval_data, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.wording import sentence, sentences
 
@@ -80,7 +81,7 @@ def to_json(report: PredictionReport) -> bytes:
     content = {
         "schema": SCHEMA,
         "source": report.source,
-        "series": [series_data(prediction) for prediction in report.predictions],
+        "series": [*map(series_data, report.predictions)],
         "refused": [statement.data() for statement in report.refused],
         "track_record": [statement.data() for statement in report.record],
     }
@@ -88,21 +89,10 @@ def to_json(report: PredictionReport) -> bytes:
 
 
 def series_data(prediction: Prediction) -> dict[str, Any]:
-    """A prediction as JSON data."""
-    curve = prediction.curve
-    statements: Sequence[Statement] = (*answers.answer(prediction), *answers.assumptions(prediction))
+    """A prediction as JSON data, with the fields of the file that keeps it, and the measured rates."""
+    kept: dict[str, Any] = encode(track_record.as_kept(prediction, track_record.of_curve(prediction.curve)))
+    measured = [{"devices": p.devices, **(interval_data(measured_rate(p)) or {})} for p in prediction.curve.points]
     return {
-        **{name: getattr(curve, name) for name in ("name", "source", "unit", "scaling")},
-        "measured": [{"devices": p.devices, "rate": interval_data(measured_rate(p))} for p in curve.points],
-        "predicted": [
-            {
-                "devices": point.devices,
-                "rate": interval_data(point.rate),
-                "efficiency": interval_data(point.efficiency),
-                "parts": {name: rounded(share) for name, share in point.parts.items()},
-            }
-            for point in prediction.points
-        ],
-        "models": {name: rounded(share) for name, share in prediction.weights.items()},
-        "statements": [statement.data() for statement in statements],
+        **{name: kept[name] for name in kept.keys() - {"schema", "date", "version", "fitted"}},
+        "measured": measured,
     }

@@ -14,13 +14,14 @@ from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.files import terminal
 from rnn_scaling.files.output_files import write_bytes
-from rnn_scaling.records import folder
+from rnn_scaling.records import folder, predictions
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import learning, terminal_text
 from rnn_scaling.reports.pictures import curves, figures, learning_curves
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
 
+MOST_CASES = 3  # earlier predictions that are named
 MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
 Render = Callable[[Summary], bytes]
 
@@ -49,7 +50,9 @@ def report(
     entry.warn(*prices.unmatched([run.record for run in records.runs]))
     summary = summarise(records, str(source), to_reach, prices)
     measured = [track_record.of_rows([member.row for member in series.rows]) for series in summary.series]
-    summary = dataclasses.replace(summary, predicted=tuple(track_record.known(source, measured)))
+    if cases := track_record.judge(predictions.read(source)[0], measured):
+        found = (track_record.tally(cases), *(case.statement() for case in cases[:MOST_CASES]))
+        summary = dataclasses.replace(summary, predicted=found)
     write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)
     terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
 

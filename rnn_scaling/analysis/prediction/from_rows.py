@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.exchange import gradient
+from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.machines import nodes
 from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, Knowledge, Link, MeasuredPoint
 from rnn_scaling.analysis.rows import Row, measured_batches, row_key, series_key, without
@@ -31,30 +31,22 @@ class Links:
 
     # Between devices of one machine, by the all-reduce that was measured; "": for any other.
     measured: Mapping[str, Link] = dataclasses.field(default_factory=dict)
-    stated: Link | None = None  # by the user
-    devices_per_machine: int | None = None  # stated by the user
+    stated: Link | None = None  # by the user, as the devices of a machine
+    devices_per_machine: int | None = None
 
     def used_by(self, row: Row) -> tuple[Link, ...]:
         """The links of a row's exchange, innermost first; empty where nothing is known."""
-        size = self.devices_per_machine or _devices_per_machine(row)
-        outer = self.stated or _made_link(row)
-        if size is None and outer:
-            return (outer,)
-        inside = None
-        if row.num_workers == 1 or row.config["num_devices"] > 1:  # else the exchange never is inside of a process
-            inside = self.measured.get(_all_reduce(row)) or self.measured.get("")
-        if size is None:
-            return (inside,) if inside else ()
-        first = dataclasses.replace(inside or Link(0.0, math.inf), devices=size)
-        return (first, outer) if outer else (first,)
+        is_inside = row.num_workers == 1 or row.config["num_devices"] > 1  # else it never is inside of a process
+        inside = self.measured.get(_all_reduce(row), self.measured.get("")) if is_inside else None
+        outside = self.stated or _made_link(row)
+        if self.devices_per_machine:
+            inside = dataclasses.replace(inside or Link(0.0, math.inf), devices=self.devices_per_machine)
+        elif outside:
+            inside = None
+        return tuple(link for link in (inside, outside) if link)
 
 
 NO_LINKS = Links()
-
-
-def curves(rows: Sequence[Row], links: Links = NO_LINKS) -> list[Curve]:
-    """The curves of `series`."""
-    return [curve for curve, _ in series(rows, links)]
 
 
 def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[tuple[Curve, tuple[Row, ...]]]:
@@ -86,20 +78,18 @@ def _curve(
 
 def refusals(made: Sequence[tuple[Curve, tuple[Row, ...]]], stated: Link | None) -> list[Statement | None]:
     """Why each of `series` cannot be predicted: mixed scalings, or unknown bytes for a stated link."""
-    groups: dict[tuple, set[int]] = {}
+    counts: dict[tuple, set[int]] = {}  # of devices, of the series that differ in batch sizes alone and have one each
     keys = [without(series_key(rows[-1]), ("batch_size", "global_batch_size")) for _, rows in made]
     for key, (curve, _) in zip(keys, made):
         if len(curve.points) == 1:
-            groups.setdefault(key, set()).add(curve.points[0].devices)
-    found: list[Statement | None] = []
-    for key, (curve, _) in zip(keys, made):
-        known, counts = curve.knowledge, groups.get(key, set())
-        if len(curve.points) == 1 and len(counts) > 1:
-            found.append(Statement("predict-mixed-scaling", curve.name, {"devices": sorted(counts)}))
+            counts.setdefault(key, set()).add(curve.points[0].devices)
+    found: list[Statement | None] = [None] * len(made)
+    for k, (curve, _) in enumerate(made):
+        known, mixed = curve.knowledge, sorted(counts.get(keys[k], ()))
+        if len(curve.points) == 1 and len(mixed) > 1:
+            found[k] = Statement("predict-mixed-scaling", curve.name, {"devices": mixed})
         elif stated and known.summed_bytes is None and known.algorithm != "none":
-            found.append(Statement("predict-unknown-bytes", curve.name))
-        else:
-            found.append(None)
+            found[k] = Statement("predict-unknown-bytes", curve.name)
     return found
 
 
@@ -114,13 +104,12 @@ def _knowledge(members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
     largest, base = members[-1], members[0].baseline
     runs = [run for run in (base.good if base else ()) if run.batches.seconds]
     steps = [measured_batches(run)[0] for run in runs]
-    counts = [count for row in members for run in row.good if (count := gradient(run))]
-    sent = counts[-1] if counts else None
+    summed, gathered = _exchanged(largest)
     alone = [by_key[key] for row in members if (key := _alone(row)) in by_key] if _algorithm(largest) != "none" else []
     return Knowledge(
         step_s=math.fsum(map(math.fsum, steps)) / sum(map(len, steps)) if steps else None,
-        summed_bytes=sent.summed if sent else None,
-        gathered_bytes=sent.gathered if sent else None,
+        summed_bytes=summed,
+        gathered_bytes=gathered,
         algorithm=_algorithm(largest),
         links=links.used_by(largest),
         hidden=_hidden(members),
@@ -128,6 +117,13 @@ def _knowledge(members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
         independent=tuple(point(row) for row in alone),
         cores=_cores(largest),
     )
+
+
+def _exchanged(row: Row) -> tuple[float | None, float | None]:
+    """(bytes that are summed, bytes that every other device gets): twice the first, and n times the second, cross."""
+    counts = [(exchanged_bytes(run, 2), exchanged_bytes(run, 3)) for run in row.good]
+    known = [(two, three) for two, three in counts if two is not None and three is not None]
+    return (known[-1][0] - known[-1][1] + known[-1][0] / 2, known[-1][1] - known[-1][0]) if known else (None, None)
 
 
 def _algorithm(row: Row) -> str:
@@ -162,18 +158,8 @@ def _hidden(members: Sequence[Row]) -> float | None:
 
 def _cores(row: Row) -> int | None:
     """The cores of the machine whose CPU is the devices of all workers; None where they share none."""
-    if shared := disturbance.shared_cores(row):
-        return shared
-    kinds = {run.resolved.device_type for run in row.good}
-    counts = {run.environment.cpu_cores for run in row.good if nodes(run) == 1}
-    return counts.pop() if kinds == {"CPU"} and len(counts) == 1 else None
-
-
-def _devices_per_machine(row: Row) -> int | None:
-    """The devices of each machine of runs on several machines; None where they are not known to have left one."""
-    machines = {nodes(run) for run in row.good}
-    count = machines.pop() if len(machines) == 1 else 1
-    return row.num_devices // count if count > 1 and row.num_devices % count == 0 else None
+    counts = {run.environment.cpu_cores for run in row.good if run.resolved.device_type == "CPU" and nodes(run) == 1}
+    return disturbance.shared_cores(row) or (counts.pop() if len(counts) == 1 else None)
 
 
 def _made_link(row: Row) -> Link | None:

@@ -4,19 +4,16 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.prediction import answers
 from rnn_scaling.analysis.prediction.curves import Curve, Prediction
 from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.statements import Statement, interval_values
-from rnn_scaling.records import predictions
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
 
-MOST = 3  # cases of a report
-FACTORS = (2, 4, 8)  # ends of the classes of extrapolation: predicted / largest fitted number of devices
-Measured = tuple[Interval, Fitted]  # the rate on some devices, and what it was made from
-MeasuredSeries = Mapping[int, Measured]  # by number of devices
+FACTORS = (0, 2, 4, 8, math.inf)  # classes of extrapolation: predicted / largest fitted number of devices
+MeasuredSeries = Mapping[int, tuple[Interval, Fitted]]  # devices -> the rate, and what it was made from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +25,14 @@ class Case:
     measured: Interval
 
     @property
-    def key(self) -> tuple[object, ...]:
+    def key(self) -> object:
         """The same for the same prediction, wherever it is kept."""
-        return self.prediction.runs, self.point.key
+        return self.prediction.runs, self.point.devices, f"{self.point.low:.9g}"
 
     @property
-    def factor(self) -> float:
-        """How far it was extrapolated."""
-        return self.point.devices / self.prediction.fitted[-1].devices
+    def fitted(self) -> int:
+        """The largest number of devices of the prediction's runs."""
+        return self.prediction.fitted[-1].devices
 
     @property
     def is_hit(self) -> bool:
@@ -51,60 +48,51 @@ class Case:
 
     def statement(self) -> Statement:
         """Hit or miss, with the numbers."""
-        values = {
-            "devices": self.point.devices,
-            "predicted": interval_values(Interval(self.point.rate, self.point.low, self.point.high)),
-            "measured": interval_values(self.measured),
-            "fitted": self.prediction.fitted[-1].devices,
-            "date": self.prediction.date,
-            "version": self.prediction.version,
-            "source": self.prediction.source,
-        }
-        return Statement("predict-hit" if self.is_hit else "predict-miss", self.prediction.series, values)
+        predicted = Interval(self.point.rate, self.point.low, self.point.high)
+        values = {"devices": self.point.devices, "fitted": self.fitted, "date": self.prediction.date}
+        values |= {"predicted": interval_values(predicted), "measured": interval_values(self.measured)}
+        return Statement("predict-hit" if self.is_hit else "predict-miss", self.prediction.name, values)
 
 
-def of_curve(curve: Curve, rows: Sequence[Row] = ()) -> MeasuredSeries:
-    """The measured rates of a curve; `rows`: those of its points, none for a table."""
-    printed = [
-        (p.devices, Interval(p.rate).printed(p.rounding), Fitted(devices=p.devices, rates=(p.rate,)))
-        for p in curve.points
-    ]
-    return of_rows(rows) if rows else {n: (rate, fitted) for n, rate, fitted in printed}
+def of_curve(curve: Curve) -> MeasuredSeries:
+    """The measured rates of the curve of a table."""
+    rates = {point.devices: Interval(point.rate).printed(point.rounding) for point in curve.points}
+    return {n: (rate, Fitted(devices=n, rates=(rate.value,))) for n, rate in rates.items()}
 
 
 def of_rows(rows: Sequence[Row]) -> MeasuredSeries:
     """The measured rates of the rows of a series, and of its baseline."""
-    every = [*filter(None, [rows[0].one_device]), *rows]
-    return {
-        row.num_devices: (row.rate, Fitted(devices=row.num_devices, rates=tuple(process_rates(row.good))))
-        for row in every
-        if row.rate
-    }
+    rated = [row for row in (rows[0].one_device, *rows) if row and row.good]
+    fitted = [Fitted(devices=row.num_devices, rates=tuple(process_rates(row.good))) for row in rated]
+    return {row.num_devices: (row.rate, runs) for row, runs in zip(rated, fitted) if row.rate}
 
 
-def known(folder: Path, measured: Sequence[MeasuredSeries]) -> list[Statement]:
-    """How often the intervals that are kept in a folder held, and its first cases; empty without a case."""
-    cases = judge(predictions.read(folder).predictions, measured)
-    return [tally(cases), *(case.statement() for case in cases[:MOST])] if cases else []
-
-
-def kept(prediction: Prediction, measured: MeasuredSeries, date: str, version: str) -> KeptPrediction:
-    """A prediction as it is kept, without points that are measured."""
+def as_kept(prediction: Prediction, measured: MeasuredSeries, date: str = "", version: str = "") -> KeptPrediction:
+    """A prediction as it is kept and written, without points that are measured."""
     curve = prediction.curve
+    points = [
+        Predicted(
+            devices=point.devices,
+            rate=point.rate.value,
+            low=ends[0],
+            high=ends[1],
+            efficiency=point.efficiency.value if point.efficiency else None,
+            parts=point.parts,
+        )
+        for point in prediction.points
+        if point.devices not in measured and (ends := point.rate.ends)
+    ]
     return KeptPrediction(
         date=date,
         version=version,
         source=curve.source,
-        series=curve.name,
+        name=curve.name,
         unit=curve.unit,
         scaling=curve.scaling,
-        fitted=tuple(fitted for _, fitted in measured.values()),
-        points=tuple(
-            Predicted(devices=point.devices, rate=point.rate.value, low=ends[0], high=ends[1])
-            for point in prediction.points
-            if point.devices not in measured and (ends := point.rate.ends)
-        ),
-        weights=prediction.weights,
+        fitted=tuple(runs for _, runs in measured.values()),
+        predicted=tuple(points),
+        models=prediction.weights,
+        statements=tuple(s.data() for s in (*answers.answer(prediction), *answers.assumptions(prediction))),
     )
 
 
@@ -117,17 +105,16 @@ def judge(made: Iterable[KeptPrediction], measured: Iterable[MeasuredSeries]) ->
     cases: dict[object, Case] = {}
     for prediction in made:
         series = places.get(next(iter(prediction.runs)), {})
-        if not prediction.runs <= frozenset().union(*(runs.keys for _, runs in series.values())):
-            continue
-        used = {fitted.devices for fitted in prediction.fitted}
-        for point in prediction.points:
-            if point.devices in series and point.devices not in used:
-                case = Case(prediction, point, series[point.devices][0])
-                cases.setdefault(case.key, case)
+        if prediction.runs <= frozenset().union(*(runs.keys for _, runs in series.values())):
+            used = {fitted.devices for fitted in prediction.fitted}
+            for point in prediction.predicted:
+                if point.devices in series and point.devices not in used:
+                    case = Case(prediction, point, series[point.devices][0])
+                    cases.setdefault(case.key, case)
     return list(cases.values())
 
 
-def tally(cases: Sequence[Case], kind: str = "track-record", **values: int) -> Statement:
+def tally(cases: Sequence[Case], kind: str = "track-record", **values: float) -> Statement:
     """How often intervals held, and the median error."""
     if not cases:
         return Statement("track-record-none")
@@ -139,8 +126,7 @@ def tally(cases: Sequence[Case], kind: str = "track-record", **values: int) -> S
 def by_factor(cases: Sequence[Case]) -> list[Statement]:
     """The tally of each class of extrapolation that has cases."""
     made = []
-    for low, high in zip((0, *FACTORS), (*FACTORS, math.inf)):
-        if members := [case for case in cases if low < case.factor <= high]:
-            kind = "track-record-near" if high == FACTORS[0] else "track-record-far"
-            made.append(tally(members, kind, factor=FACTORS[0] if high == FACTORS[0] else low))
+    for low, high in zip(FACTORS, FACTORS[1:]):
+        if members := [case for case in cases if low < case.point.devices / case.fitted <= high]:
+            made.append(tally(members, "track-record-class", factor=low))
     return made

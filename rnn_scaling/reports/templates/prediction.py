@@ -22,8 +22,8 @@ TEMPLATES = {
     "predict-links-unknown": "The speed of the links inside a machine is unknown.",
     "predict-links-unused": "The bytes of a step are not known, so the speed of links is not used.",
     "predict-constant-work": "The table has no batch sizes: constant work per device is assumed.",
-    "predict-falling-seconds": "Predicted is the speed, 1 / seconds: constant total work is assumed.",
-    "predict-constant-seconds": "Predicted is the speed, devices / seconds: constant work per device is assumed.",
+    "predict-strong-seconds": "Predicted is the speed, 1 / seconds: constant total work is assumed.",
+    "predict-weak-seconds": "Predicted is the speed, devices / seconds: constant work per device is assumed.",
     "predict-mixed-scaling": (
         "{subject}: the batch sizes on {devices:list} devices follow neither weak nor strong scaling; "
         "measure with one --batch_size or one --global_batch_size"
@@ -52,7 +52,6 @@ TEMPLATES = {
     "predict-hit": f"Hit: {_OUTCOME}",
     "predict-miss": f"Miss: {_OUTCOME}",
     "track-record": f"95 % intervals held in {_TALLY}",
-    "track-record-near": f"Up to {{factor}} times the measured devices: {_TALLY}",
-    "track-record-far": f"More than {{factor}} times the measured devices: {_TALLY}",
+    "track-record-class": f"More than {{factor}} times the measured devices: {_TALLY}",
     "track-record-none": "There is no track record yet: no predicted number of devices has been measured since.",
 }

@@ -14,15 +14,15 @@ Predicts the rate on more devices than were measured, with 95 % intervals: from 
 anybody's table of rates, speedups or seconds over numbers of devices (Markdown, HTML, CSV and what else audit reads).
 
     ./run.sh predict results/mine --num_devices=8,64,512
-    ./run.sh predict results/mine --num_devices=64 --links=results/links/links.json
-    ./run.sh predict results/mine --num_devices=64 --devices_per_machine=8 --link_gbit=100 --latency_us=5
     ./run.sh predict README.md --num_devices=16 --series=resnet50
-    ./run.sh predict --track_record                     how often predictions were right
+    ./run.sh predict results/mine --num_devices=64 --links=links.json
+    ./run.sh predict results/mine --num_devices=64 --link_gbit=100 --latency_us=5
+    ./run.sh predict --track_record            how often predictions were right
 
 At least two numbers of devices must be measured; one, two and four give narrower intervals. A table has no repeats, so
 its intervals are wider. Each prediction is kept in results/mine/predictions; those from a table are kept in --output.
 When a predicted number of devices is measured later, predict and report say whether the interval held. --output
-writes prediction.json. docs/predict.md explains the models, the intervals and how a hit is judged.
+writes prediction.json. docs/predict.md explains the intervals and how a hit is judged.
 
 Exit status: 0 at least one series was predicted, 1 a file cannot be written, 2 nothing can be predicted, or wrong
 use. Of --track_record: 0, also without a case."""

@@ -18,6 +18,7 @@ from rnn_scaling.reports.wording import sentence, sentences
 
 SCHEMA = "rnn_scaling.prediction_report/1"
 PERCENT = 100.0
+NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,4 @@ def series_data(prediction: Prediction) -> dict[str, Any]:
     """A prediction as JSON data, with the fields of the file that keeps it, and the measured rates."""
     kept: dict[str, Any] = encode(track_record.as_kept(prediction, track_record.of_curve(prediction.curve)))
     measured = [{"devices": p.devices, **(interval_data(measured_rate(p)) or {})} for p in prediction.curve.points]
-    return {
-        **{name: kept[name] for name in kept.keys() - {"schema", "date", "version", "fitted"}},
-        "measured": measured,
-    }
+    return {**{name: value for name, value in kept.items() if name not in NOT_WRITTEN}, "measured": measured}

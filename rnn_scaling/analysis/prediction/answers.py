@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.prediction.curves import Knowledge, PredictedPoint, Prediction
+from rnn_scaling.analysis.prediction.curves import PARTS, Knowledge, PredictedPoint, Prediction
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 EFFICIENT = 0.9
@@ -15,7 +15,10 @@ SPEEDUP = "x"  # the unit of a curve of speedups
 
 def answer(prediction: Prediction) -> list[Statement]:
     """The rate and the efficiency on the most devices, and what would have to change for an efficiency of EFFICIENT."""
-    curve, point = prediction.curve, prediction.points[-1]
+    curve, measured = prediction.curve, {point.devices for point in prediction.curve.points}
+    if not (new := [point for point in prediction.points if point.devices not in measured]):
+        return [Statement("predict-measured", curve.name)]
+    point = new[-1]
     values = {"devices": point.devices, "unit": curve.unit, "rate": interval_values(point.rate)}
     made = [Statement("predict-speedup" if curve.unit == SPEEDUP else "predict-rate", curve.name, values)]
     if point.efficiency:
@@ -28,8 +31,10 @@ def _needed(point: PredictedPoint, efficiency: float) -> Statement:
     """What would have to change on these devices for an efficiency of EFFICIENT."""
     missing, part = EFFICIENT - efficiency, largest_part(point.parts)
     values: dict[str, Any] = {"devices": point.devices, "wanted": EFFICIENT, "part": part}
-    if missing <= 0 or part is None:
-        return Statement("predict-is-efficient" if missing <= 0 else "predict-needs-unknown", values=values)
+    if missing <= 0:
+        return Statement("predict-is-efficient", values=values)
+    if part is None or part == PARTS[-1]:
+        return Statement("predict-needs-unsplit", values={**values, "factor": (1 - efficiency) / (1 - EFFICIENT)})
     lost = point.parts[part]
     if lost <= missing * 1.0001:
         return Statement("predict-needs-more", values={**values, "without": efficiency + lost})

@@ -12,7 +12,7 @@ from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.records.predictions import Fitted, KeptPrediction, Predicted
 
-FACTORS = (0, 2, 4, 8, math.inf)  # classes of extrapolation: predicted / largest fitted number of devices
+FACTORS = (1, 2, 4, 8, math.inf)  # classes of extrapolation: predicted / largest fitted number of devices
 MeasuredSeries = Mapping[int, tuple[Interval, Fitted]]  # devices -> the rate, and what it was made from
 
 

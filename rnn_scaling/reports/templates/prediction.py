@@ -6,15 +6,18 @@ _OUTCOME = (
     "{fitted:,} devices."
 )
 TEMPLATES = {
-    "predict-rate": "{devices:,} devices would process {rate:interval 1} {unit}/s.",
-    "predict-speedup": "{devices:,} devices would be {rate:interval 2} times as fast as the baseline of the table.",
+    "predict-rate": "{devices:count device} would process {rate:interval 1} {unit}/s.",
+    "predict-speedup": "{devices:count device} would be {rate:interval 2} times as fast as the baseline of the table.",
+    "predict-measured": "All these numbers of devices are measured.",
     "predict-efficiency": "The efficiency would be {efficiency:interval 1} %.",
     "predict-is-efficient": "No change is needed for an efficiency of {wanted:share}.",
     "predict-needs": "An efficiency of {wanted:share} needs {part} to cost {factor:.1f} times less.",
     "predict-needs-more": (
         "An efficiency of {wanted:share} needs several changes: without {part} it would be {without:share}."
     ),
-    "predict-needs-unknown": "What an efficiency of {wanted:share} needs is unknown.",
+    "predict-needs-unsplit": (
+        "An efficiency of {wanted:share} needs {factor:.1f} times smaller losses, most of which have no known cause."
+    ),
     "predict-models": "Average of {count:count model}, with the weights {models:list}.",
     "predict-no-repeats": "No repeats are known, so the interval assumes typical noise.",
     "predict-bytes": "A device exchanges {mb:interval 2} MB of gradients a step.",
@@ -51,7 +54,7 @@ TEMPLATES = {
     "prediction-two-points": "Only {devices:list} devices were measured; a third number makes the interval narrower.",
     "predict-hit": f"Hit: {_OUTCOME}",
     "predict-miss": f"Miss: {_OUTCOME}",
-    "track-record": f"95 % intervals held in {_TALLY}",
-    "track-record-class": f"More than {{factor}} times the measured devices: {_TALLY}",
+    "track-record": f"Predictions so far: 95 % intervals held in {_TALLY}",
+    "track-record-class": f"On more than {{factor}} times as many devices as measured: {_TALLY}",
     "track-record-none": "There is no track record yet: no predicted number of devices has been measured since.",
 }

@@ -37,7 +37,8 @@ def read(path: Path, kind: type[P], schema: str, without: Collection[str] = ()) 
         fields = input_files.parse_json(input_files.read_bytes(path).decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError(f"not UTF-8 text; expected {schema}") from None
-    if not isinstance(fields, dict) or (found := fields.get("schema")) != schema:
+    found = fields.get("schema") if isinstance(fields, dict) else type(fields).__name__
+    if found != schema:
         raise ValueError(f"expected schema {schema}, got {entry.plain(found)}; a newer version of this suite reads it")
     if not path.stem.endswith(f"-{_digest(fields, without)}"):
         raise ValueError("edited or renamed after it was written; `git log` finds the original")

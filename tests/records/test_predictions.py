@@ -39,8 +39,10 @@ def test_the_same_at_another_time_is_nothing_new(tmp_path):
     predictions.keep(dataclasses.replace(MADE, date="2027-01-01T00:00:00Z", version="2"), tmp_path)
     predictions.keep(dataclasses.replace(MADE, predicted=()), tmp_path)
     assert predictions.read(tmp_path) == ([MADE], [])
-    predictions.keep(dataclasses.replace(MADE, date="2025", unit="images"), tmp_path)
-    assert [kept.unit for kept in predictions.read(tmp_path)[0]] == ["images", "words"], "by date"
+    for k in range(5):
+        predictions.keep(dataclasses.replace(MADE, date=f"200{9 - k}", name=f"series {k}"), tmp_path)
+    names = [kept.name for kept in predictions.read(tmp_path)[0]]
+    assert names == [*(f"series {k}" for k in reversed(range(5))), "a"], "by date"
 
 
 def edited(text, **changes):

@@ -61,7 +61,7 @@ def _known(known: Knowledge) -> list[Statement]:
     made = []
     if sent := (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0):
         made.append(Statement("predict-bytes", values={"mb": interval_values(Interval(sent / 1e6))}))
-    elif known.links and known.summed_bytes is None and known.algorithm != "none":
+    elif known.links and known.summed_bytes is None:
         return [Statement("predict-links-unused")]
     for link in known.links:
         speeds = {"gbit": 8e-9 * link.bytes_per_s, "latency_us": 1e6 * link.alpha_s}

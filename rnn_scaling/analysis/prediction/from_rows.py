@@ -88,7 +88,7 @@ def refusals(made: Sequence[tuple[Curve, tuple[Row, ...]]], stated: Link | None)
         known, mixed = curve.knowledge, sorted(counts.get(keys[k], ()))
         if len(curve.points) == 1 and len(mixed) > 1:
             found[k] = Statement("predict-mixed-scaling", curve.name, {"devices": mixed})
-        elif stated and known.summed_bytes is None and known.algorithm != "none":
+        elif stated and known.summed_bytes is None:
             found[k] = Statement("predict-unknown-bytes", curve.name)
     return found
 

@@ -39,7 +39,7 @@ class FolderSeries:
 def every_series(source: Path, options: PredictionOptions) -> list[FolderSeries]:
     """All series of a folder's runs, or of a file's tables in the order of their lines. Raises Refusal without any."""
     try:
-        return _of_tables(source, options) if source.is_file() else _of_folder(source, options)
+        return _of_folder(source, options) if source.is_dir() else _of_tables(source, options)
     except OSError as e:
         raise entry.Refusal(f"{source}: {e.strerror or e}") from None
     except documents.UnreadableError as e:

@@ -9,6 +9,7 @@ from rnn_scaling.analysis.prediction.curves import PARTS, Knowledge, PredictedPo
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 EFFICIENT = 0.9
+MOST_TIMES = 10  # that a part can cost less; beyond it changing that part alone is not enough
 MOST_MODELS = 3  # that are named
 SPEEDUP = "x"  # the unit of a curve of speedups
 
@@ -36,7 +37,7 @@ def _needed(point: PredictedPoint, efficiency: float) -> Statement:
     if part is None or part == PARTS[-1]:
         return Statement("predict-needs-unsplit", values={**values, "factor": (1 - efficiency) / (1 - EFFICIENT)})
     lost = point.parts[part]
-    if lost <= missing * 1.0001:
+    if MOST_TIMES * (lost - missing) < lost:
         return Statement("predict-needs-more", values={**values, "without": efficiency + lost})
     return Statement("predict-needs", values={**values, "factor": lost / (lost - missing)})
 
@@ -61,7 +62,7 @@ def _known(known: Knowledge) -> list[Statement]:
     made = []
     if sent := (known.summed_bytes or 0.0) + (known.gathered_bytes or 0.0):
         made.append(Statement("predict-bytes", values={"mb": interval_values(Interval(sent / 1e6))}))
-    elif known.links and known.summed_bytes is None:
+    elif known.summed_bytes is None and any(math.isfinite(link.bytes_per_s) for link in known.links):
         return [Statement("predict-links-unused")]
     for link in known.links:
         speeds = {"gbit": 8e-9 * link.bytes_per_s, "latency_us": 1e6 * link.alpha_s}

@@ -38,7 +38,7 @@ TEMPLATES = {
         "{subject}: --link_gbit needs the bytes of a step, which are not recorded; omit it or measure again"
     ),
     "prediction-bad-rate": "{subject}: the rate on {devices:list} devices is not above 0",
-    "prediction-few-points": "{subject}: only measured on {devices:list} devices; measure another number of devices",
+    "prediction-few-points": "{subject}: --num_devices={devices:list} is the only measured number; measure another one",
     "prediction-below-measured": (
         "{subject}: --num_devices={devices:list} is below the smallest measured number, {smallest}; name larger numbers"
     ),

@@ -87,6 +87,17 @@ def test_links_are_those_of_the_exchange():
     assert used(made) == (Link(3e-5, pytest.approx(6e7 / 8)),)
 
 
+@pytest.mark.parametrize("far, size", [("SYS", 2), ("NV2", 4)])
+def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topology(far, size):
+    near = {(0, 1), (1, 0), (2, 3), (3, 2)}
+    cells = [["X" if a == b else "PIX" if (a, b) in near else far for b in range(4)] for a in range(4)]
+    head = "\t" + "\t".join(f"GPU{k}" for k in range(4)) + "\tCPU Affinity"
+    text = "\n".join([head, *("\t".join([f"GPU{k}", *row, "0-7"]) for k, row in enumerate(cells))])
+    gpus = {"resolved": {"device_type": "GPU"}, "environment": {"topology": text}}
+    runs = [changed(timed(n, 100 * n, variable_update="replicated"), **gpus) for n in (1, 2)]
+    assert curves(runs)[0].knowledge.links == (Link(0.0, math.inf, size),)
+
+
 def test_stored_links_give_back_the_fitted_times():
     links = stored.read(LINKS)
     for series in json.loads(LINKS.read_text())["series"]:

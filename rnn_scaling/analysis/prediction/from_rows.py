@@ -14,6 +14,8 @@ from rnn_scaling.analysis.rows import Row, measured_batches, row_key, series_key
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
+from rnn_scaling.machine import topology_matrix
+from rnn_scaling.machine.topology_matrix import connected
 
 # The algorithm of an exchange, by the all-reduce that ran, else by the mode.
 ALGORITHM = {
@@ -39,8 +41,8 @@ class Links:
         is_inside = row.num_workers == 1 or row.config["num_devices"] > 1  # else it never is inside of a process
         inside = self.measured.get(_all_reduce(row), self.measured.get("")) if is_inside else None
         outside = self.stated or _made_link(row)
-        if self.devices_per_machine:
-            inside = dataclasses.replace(inside or Link(0.0, math.inf), devices=self.devices_per_machine)
+        if size := self.devices_per_machine or _joined_devices(row):
+            inside = dataclasses.replace(inside or Link(0.0, math.inf), devices=size)
         elif outside:
             inside = None
         return tuple(link for link in (inside, outside) if link)
@@ -160,6 +162,16 @@ def _cores(row: Row) -> int | None:
     """The cores of the machine whose CPU is the devices of all workers; None where they share none."""
     counts = {run.environment.cpu_cores for run in row.good if run.resolved.device_type == "CPU" and nodes(run) == 1}
     return disturbance.shared_cores(row) or (counts.pop() if len(counts) == 1 else None)
+
+
+def _joined_devices(row: Row) -> int | None:
+    """The GPUs that messages reach without the link between sockets, or without leaving the machine; None: unknown."""
+    texts = [run.environment.topology for run in row.good if run.resolved.device_type == "GPU"]
+    try:
+        sizes = {*map(len, connected(topology_matrix.parse(texts[-1] or "").links, "NODE"))}
+    except (IndexError, topology_matrix.TopologyError):
+        return None
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _made_link(row: Row) -> Link | None:

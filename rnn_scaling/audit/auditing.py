@@ -17,6 +17,7 @@ from rnn_scaling.audit.patterns import KINDS
 from rnn_scaling.audit.readings import Reading
 from rnn_scaling.audit.repairs import MATERIAL, Fault
 from rnn_scaling.audit.tables import Ref, Table, View, views
+from rnn_scaling.records.own_files import starts_as
 from rnn_scaling.records.record import RecordError
 
 MAX_NUMBERS = 500_000  # of a file
@@ -44,7 +45,8 @@ def files(path: Path) -> list[Path]:
     """A file itself; of a folder every document in it, and the folder if it has run records."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.suffix in DOCUMENTS and file.is_file())
+    documents_ = (file for file in path.rglob("*") if file.suffix in DOCUMENTS and file.is_file())
+    found = sorted(file for file in documents_ if not starts_as(file, rb"prediction/"))
     records = {file for file in found if file.suffix == ".json" and own_records.is_own(file)}
     return [path] * bool(records) + [file for file in found if file not in records]
 

@@ -7,6 +7,7 @@ COMMANDS = {
     "sweep": ("rnn_scaling.commands.sweep", "many runs: every flag of the trainer takes a list"),
     "verify": ("rnn_scaling.commands.verify", "compares a mode with serial training; gives a certificate"),
     "report": ("rnn_scaling.commands.report", "tables, CSV, JSON, plots and one HTML page of a results folder"),
+    "predict": ("rnn_scaling.commands.predict", "what more devices would do, and how often that was right"),
     "recommend": ("rnn_scaling.commands.recommend", "the settings that train fastest on this machine"),
     "ab": ("rnn_scaling.commands.ab", "which of two settings is faster? runs both in turn"),
     "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and an exit status for CI"),

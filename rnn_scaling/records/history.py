@@ -1,11 +1,9 @@
 """Entries of a history: one small JSON file for each commit and machine, written once and never changed.
 
-The file name MEASURED-COMMIT-DIGEST.json follows from the content. Two writers therefore never collide, merges have no
-conflicts, and an edited entry is detected.
+File names are MEASURED-COMMIT-DIGEST.json, as `sealed_files` makes them.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -13,17 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling import entry
-from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import write_text
-from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCount, decode, encode
+from rnn_scaling.records import sealed_files
+from rnn_scaling.records.decoding import Length, Name, Number, Part, PositiveCount
 from rnn_scaling.records.own_files import is_result, starts_as
 from rnn_scaling.settings import scale
 
 SCHEMA = "rnn_scaling.history/1"
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")  # UTC, so that text order is time order
 HASH = re.compile(r"[0-9a-f]{7,64}")
-SHORT, SHORTEST = 12, 8  # characters of a commit or digest in file names, and on pages
+SHORT, SHORTEST = 12, 8  # characters of a commit in file names, and on pages
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,32 +130,15 @@ def unseen(new: Entry, seen: set[Any]) -> Entry | None:
 
 def write(new: Entry, folder: Path) -> Path:
     """Writes an entry completely or not at all. Raises OSError."""
-    fields = encode(new)
     commit = new.commit.hash[:SHORT] if new.commit else "none"
-    path = folder / f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}-{_digest(fields)}.json"
-    write_text(json.dumps(fields, separators=(",", ":"), ensure_ascii=False) + "\n", path)
-    return path
-
-
-def _digest(fields: Mapping[str, Any]) -> str:
-    """A digest of the content, not of the bytes, because git may change line endings."""
-    return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:SHORT]
+    return sealed_files.write(new, folder, f"{re.sub('[-:]', '', new.measured or 'undated')}-{commit}")
 
 
 def _read_one(path: Path) -> Entry:
     """Raises OSError, or a ValueError with one line that says why the file is not an entry."""
-    try:
-        fields = input_files.parse_json(input_files.read_bytes(path).decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ValueError("not UTF-8 text; expected an entry of a history") from None
-    if not isinstance(fields, dict) or (schema := fields.get("schema")) != SCHEMA:
-        raise ValueError(f"expected schema {SCHEMA}, got {entry.plain(schema)}; a newer version of this suite reads it")
-    if not path.stem.endswith(f"-{_digest(fields)}"):
-        raise ValueError("edited or renamed after it was written; `git log` finds the original")
-    faults: list[str] = []
-    found: Entry | None = decode(Entry, fields, "", faults)
-    if found is None or not _is_plausible(found):
-        raise ValueError(". ".join(faults[:3]) or "invalid times, hash, sizes or numbers of processes")
+    found = sealed_files.read(path, Entry, SCHEMA)
+    if not _is_plausible(found):
+        raise ValueError("invalid times, hash, sizes or numbers of processes")
     return found
 
 

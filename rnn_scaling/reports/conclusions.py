@@ -54,7 +54,7 @@ def lead_statements(summary: Summary) -> list[Statement]:
         made.append(Statement("loaded-runs", values={"files": files}))
     if summary.unlike_programs:
         made.append(Statement("unknown-work", values={"trainers": summary.unlike_programs}))
-    return made
+    return [*made, *summary.predicted]
 
 
 def overview_statements(summary: Summary) -> list[Statement]:

@@ -1,5 +1,6 @@
 """The run records of a folder -> every file of the report."""
 
+import dataclasses
 import functools
 import re
 import tempfile
@@ -9,16 +10,18 @@ from typing import Any
 
 from rnn_scaling import entry, registry
 from rnn_scaling.analysis.learning import Target
+from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.files import terminal
 from rnn_scaling.files.output_files import write_bytes
-from rnn_scaling.records import folder
+from rnn_scaling.records import folder, predictions
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import learning, terminal_text
 from rnn_scaling.reports.pictures import curves, figures, learning_curves
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
 
+MOST_CASES = 3  # earlier predictions that are named
 MOST_LETTERS = 100  # of what a file's name says of a kind of scaling
 Render = Callable[[Summary], bytes]
 
@@ -46,6 +49,10 @@ def report(
         raise _failed(f"{source}: {records.nothing}{folder.elsewhere(source)}")
     entry.warn(*prices.unmatched([run.record for run in records.runs]))
     summary = summarise(records, str(source), to_reach, prices)
+    measured = [track_record.of_rows([member.row for member in series.rows]) for series in summary.series]
+    if cases := track_record.judge(predictions.read(source)[0], measured):
+        found = (track_record.tally(cases), *(case.statement() for case in cases[:MOST_CASES]))
+        summary = dataclasses.replace(summary, predicted=found)
     write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)
     terminal.tell((terminal_text.full if full else terminal_text.brief)(summary, target))
 

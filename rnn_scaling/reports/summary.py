@@ -15,6 +15,7 @@ from rnn_scaling.analysis.learning import Learning
 from rnn_scaling.analysis.metrics import EFFICIENCY, WORK_PER_EXCHANGE, common_unit
 from rnn_scaling.analysis.rows import Row, has_many_models, measured_seconds
 from rnn_scaling.analysis.series_titles import compared_work
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.records.record import RunRecord
@@ -130,6 +131,7 @@ class Summary:
     running: tuple[str, ...] = ()  # files of runs that still go on; they are in no row
     diverged: tuple[str, ...] = ()  # files of runs whose loss grew manifold
     without_loss: tuple[str, ...] = ()  # files of runs whose loss was finite at first alone
+    predicted: tuple[Statement, ...] = ()  # earlier predictions that were measured since
     learning: Learning | None = None  # where a target was given, or runs counted right predictions
 
     @property

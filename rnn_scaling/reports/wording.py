@@ -55,8 +55,9 @@ def all_templates() -> Mapping[str, str]:
     return found
 
 
-def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:
     """ "A", "A and B", "A, B and C"; beyond `most` names "A, B and 4 more"."""
+    names = [f"{value:,}" if isinstance(value, int) else value for value in values]
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1]))) if names else "none"

@@ -31,7 +31,7 @@ class Link:
     """A message of b bytes takes alpha_s + b / bytes_per_s."""
 
     alpha_s: float
-    bytes_per_s: float
+    bytes_per_s: float  # infinite: not known, as where it is stated only where the exchange leaves a machine
     devices: int | None = None  # that such links connect, in one machine or at one switch; None: any number
 
 

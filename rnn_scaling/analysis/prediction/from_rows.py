@@ -1,0 +1,184 @@
+"""Rows of run records -> Curves with what their records know of the exchange, the jitter and the machine."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from rnn_scaling import registry
+from rnn_scaling.analysis import disturbance
+from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.machines import nodes
+from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, Knowledge, Link, MeasuredPoint
+from rnn_scaling.analysis.rows import Row, measured_batches, row_key, series_key, without
+from rnn_scaling.analysis.series_titles import by_series, titles
+from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.steps.parts import split_steps
+from rnn_scaling.machine import topology_matrix
+from rnn_scaling.machine.topology_matrix import connected
+
+# The algorithm of an exchange, by the all-reduce that ran, else by the mode.
+ALGORITHM = {
+    **dict.fromkeys(("nccl", "collective", "xring", "horovod", "multi_worker_mirrored"), "ring"),
+    **{"rechd": "tree", "hierarchical": "hierarchical"},
+    **dict.fromkeys(("pscpu", "psgpu"), "parameter_server"),
+}
+# What a record says of a network that was made for its run.
+_MADE = re.compile(r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms")
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """What is known of links besides the records."""
+
+    # Between devices of one machine, by the all-reduce that was measured; "": for any other.
+    measured: Mapping[str, Link] = dataclasses.field(default_factory=dict)
+    stated: Link | None = None  # by the user, as the devices of a machine
+    devices_per_machine: int | None = None
+
+    def used_by(self, row: Row) -> tuple[Link, ...]:
+        """The links of a row's exchange, innermost first; empty where nothing is known."""
+        is_inside = row.num_workers == 1 or row.config["num_devices"] > 1  # else it never is inside of a process
+        inside = self.measured.get(_all_reduce(row), self.measured.get("")) if is_inside else None
+        outside = self.stated or _made_link(row)
+        if size := self.devices_per_machine or _joined_devices(row):
+            inside = dataclasses.replace(inside or Link(0.0, math.inf), devices=size)
+        elif outside:
+            inside = None
+        return tuple(link for link in (inside, outside) if link)
+
+
+NO_LINKS = Links()
+
+
+def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[tuple[Curve, tuple[Row, ...]]]:
+    """A curve for each series of one machine's rows, and the rows of its points.
+
+    Series of a single number of devices are included; those without a good run are left out.
+    """
+    by_key = {row.key: row for row in rows if row.rate}
+    made = [[row for row in members if row.rate] for members in by_series(rows)]
+    kept = [members for members in made if members]
+    return [_curve(members, title, by_key, links) for members, title in zip(kept, titles(kept))]
+
+
+def _curve(
+    members: Sequence[Row], title: str, by_key: Mapping[tuple, Row], links: Links
+) -> tuple[Curve, tuple[Row, ...]]:
+    first = members[0]
+    if first.one_device:  # which may have no fact of the others, as the network between workers
+        members = [first.one_device, *members]
+    curve = Curve(
+        name=title,
+        unit=first.unit,
+        scaling=STRONG if first.config["global_batch_size"] else WEAK,
+        points=tuple(point(row) for row in members),
+        knowledge=_knowledge(members, by_key, links),
+    )
+    return curve, tuple(members)
+
+
+def refusals(made: Sequence[tuple[Curve, tuple[Row, ...]]], stated: Link | None) -> list[Statement | None]:
+    """Why each of `series` cannot be predicted: mixed scalings, or unknown bytes for a stated link."""
+    counts: dict[tuple, set[int]] = {}  # of devices, of the series that differ in batch sizes alone and have one each
+    keys = [without(series_key(rows[-1]), ("batch_size", "global_batch_size")) for _, rows in made]
+    for key, (curve, _) in zip(keys, made):
+        if len(curve.points) == 1:
+            counts.setdefault(key, set()).add(curve.points[0].devices)
+    found: list[Statement | None] = [None] * len(made)
+    for k, (curve, _) in enumerate(made):
+        known, mixed = curve.knowledge, sorted(counts.get(keys[k], ()))
+        if len(curve.points) == 1 and len(mixed) > 1:
+            found[k] = Statement("predict-mixed-scaling", curve.name, {"devices": mixed})
+        elif stated and known.summed_bytes is None:
+            found[k] = Statement("predict-unknown-bytes", curve.name)
+    return found
+
+
+def point(row: Row) -> MeasuredPoint:
+    """The rate of a row that has one."""
+    rate = row.rate
+    assert rate is not None
+    return MeasuredPoint(row.num_devices, rate.value, rate.relative_error, rate.degrees, row.rounding)
+
+
+def _knowledge(members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links) -> Knowledge:
+    largest, base = members[-1], members[0].baseline
+    runs = [run for run in (base.good if base else ()) if run.batches.seconds]
+    steps = [measured_batches(run)[0] for run in runs]
+    summed, gathered = _exchanged(largest)
+    alone = [by_key[key] for row in members if (key := _alone(row)) in by_key] if _algorithm(largest) != "none" else []
+    return Knowledge(
+        step_s=math.fsum(map(math.fsum, steps)) / sum(map(len, steps)) if steps else None,
+        summed_bytes=summed,
+        gathered_bytes=gathered,
+        algorithm=_algorithm(largest),
+        links=links.used_by(largest),
+        hidden=_hidden(members),
+        step_times=max(steps, key=len, default=()),
+        independent=tuple(point(row) for row in alone),
+        cores=_cores(largest),
+    )
+
+
+def _exchanged(row: Row) -> tuple[float | None, float | None]:
+    """(bytes that are summed, bytes that every other device gets): twice the first, and n times the second, cross."""
+    counts = [(exchanged_bytes(run, 2), exchanged_bytes(run, 3)) for run in row.good]
+    known = [(two, three) for two, three in counts if two is not None and three is not None]
+    return (known[-1][0] - known[-1][1] + known[-1][0] / 2, known[-1][1] - known[-1][0]) if known else (None, None)
+
+
+def _algorithm(row: Row) -> str:
+    mode = registry.VARIABLE_UPDATES.get(str(row.config["variable_update"])) if row.is_ours else None
+    if mode is None:
+        return ""
+    if not mode.trains_one_model:
+        return "none"
+    return "parameter_server" if mode.has_one_copy else ALGORITHM.get(_all_reduce(row), "")
+
+
+def _all_reduce(row: Row) -> str:
+    """The all-reduce of a row's largest tensors, as its runs resolved it, else its mode."""
+    ran = [segments[-1].algorithm for run in row.good if (segments := run.resolved.all_reduce)]
+    return ran[-1] if ran else str(row.config["variable_update"])
+
+
+def _alone(row: Row) -> tuple:
+    """The key of the row that trains the same on as many devices without any exchange."""
+    alone = registry.without_exchange(row.config["variable_update"])
+    return row_key(row.config, row.unit, variable_update=alone) + row.facts
+
+
+def _hidden(members: Sequence[Row]) -> float | None:
+    """Share of the exchange that overlaps with computation, on the most devices that were traced."""
+    for row in reversed(members):
+        traced = split_steps(row.good) if row.num_devices > 1 else None
+        if traced and traced.synchronous and traced.steps and (busy := traced.exchange("busy").mean):
+            return min(1.0, traced.exchange("hidden").mean / busy)
+    return None
+
+
+def _cores(row: Row) -> int | None:
+    """The cores of the machine whose CPU is the devices of all workers; None where they share none."""
+    counts = {run.environment.cpu_cores for run in row.good if run.resolved.device_type == "CPU" and nodes(run) == 1}
+    return disturbance.shared_cores(row) or (counts.pop() if len(counts) == 1 else None)
+
+
+def _joined_devices(row: Row) -> int | None:
+    """The GPUs that messages reach without the link between sockets, or without leaving the machine; None: unknown."""
+    texts = [run.environment.topology for run in row.good if run.resolved.device_type == "GPU"]
+    try:
+        sizes = {*map(len, connected(topology_matrix.parse(texts[-1] or "").links, "NODE"))}
+    except (IndexError, topology_matrix.TopologyError):
+        return None
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _made_link(row: Row) -> Link | None:
+    """The measured link between workers whose network was made for the run."""
+    texts = [run.workers.link for run in row.good if run.workers and run.workers.link]
+    found = _MADE.search(texts[-1]) if texts else None
+    if found is None:
+        return None
+    low, high, round_trip_ms = float(found[1]), float(found[2] or found[1]), float(found[3])
+    return Link(1e-3 * round_trip_ms / 2, 1e6 * math.sqrt(low * high) / 8)

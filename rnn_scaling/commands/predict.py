@@ -1,0 +1,69 @@
+"""python -m rnn_scaling predict FOLDER|TABLE: what more devices would do, with intervals and a track record."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnn_scaling import entry
+from rnn_scaling.commands.prediction_options import PredictionOptions
+from rnn_scaling.models.config import option
+from rnn_scaling.settings import flags
+
+USAGE = """\
+Predicts the rate on more devices than were measured, with 95 % intervals: from a folder of run records, or from
+anybody's table of rates, speedups or seconds over numbers of devices (Markdown, HTML, CSV and what else audit reads).
+
+    ./run.sh predict results/mine --num_devices=8,64,512
+    ./run.sh predict README.md --num_devices=16 --series=resnet50
+    ./run.sh predict results/mine --num_devices=64 --links=links.json
+    ./run.sh predict results/mine --num_devices=64 --link_gbit=100 --latency_us=5
+    ./run.sh predict --track_record            how often predictions were right
+
+At least two numbers of devices must be measured; one, two and four give narrower intervals. A table has no repeats, so
+its intervals are wider. Each prediction is kept in results/mine/predictions; those from a table are kept in --output.
+When a predicted number of devices is measured later, predict and report say whether the interval held. --output
+writes prediction.json. docs/predict.md explains the intervals and how a hit is judged.
+
+Exit status: 0 at least one series was predicted, 1 a file cannot be written, 2 nothing can be predicted, or wrong
+use. Of --track_record: 0, also without a case."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictOptions(PredictionOptions):
+    """Predict."""
+
+    sources: tuple[Path, ...] = flags.positional(
+        "folder of run records, or a file with tables; folders with --track_record (default: results)",
+        shown="SOURCE",
+        several=True,
+        default=(),
+    )
+    track_record: bool = option(False, "how often predictions in these folders and their subfolders were right")
+
+
+@entry.command
+def main(words: Sequence[str]) -> int:
+    options = flags.read(words, USAGE, PredictOptions, "predict")
+    wrong = []
+    if len(options.sources) != 1 and not options.track_record:
+        given = " ".join(map(str, options.sources)) or "nothing"
+        wrong.append(f"expected one folder of run records or one file with tables, got {given}; see predict --help")
+    if not options.devices and not options.track_record:
+        wrong.append("--num_devices is missing; name the numbers of devices to predict for, as --num_devices=8,64")
+    if wrong := wrong or [f"{path}: no such file or folder" for path in options.sources if not path.exists()]:
+        raise entry.Refusal(*wrong)
+    from rnn_scaling.commands import prediction_results  # late: help and mistakes do not wait for it
+    from rnn_scaling.files import terminal
+    from rnn_scaling.reports import prediction, report_files
+
+    if options.track_record:
+        found = prediction_results.track_record(options.sources)
+    else:
+        found = prediction_results.predict(options.sources[0], options)
+    if options.output:
+        report_files.write({"prediction.json": lambda: prediction.to_json(found)}, options.output, force=False)
+    if options.format == "json":
+        print(prediction.to_json(found).decode(), end="")
+    else:
+        terminal.tell(prediction.text(found))
+    return entry.EXIT_OK

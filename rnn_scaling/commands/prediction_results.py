@@ -1,0 +1,88 @@
+"""What `predict` finds, from the series of a folder or a table and from the predictions that folders keep."""
+
+import contextlib
+import dataclasses
+import datetime
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rnn_scaling import entry
+from rnn_scaling.analysis.prediction import predicting
+from rnn_scaling.analysis.prediction import track_record as records
+from rnn_scaling.analysis.prediction.curves import CannotPredict
+from rnn_scaling.analysis.prediction.track_record import Case, MeasuredSeries
+from rnn_scaling.commands.prediction_options import PredictionOptions
+from rnn_scaling.commands.prediction_series import FolderSeries, chosen, every_series
+from rnn_scaling.records import predictions
+from rnn_scaling.reports.prediction import PredictionReport
+from rnn_scaling.reports.wording import sentence
+
+DEFAULT = Path("results")  # whose subfolders hold predictions
+
+
+def predict(source: Path, options: PredictionOptions) -> PredictionReport:
+    """Predicts the chosen series, and keeps the predictions of a folder. Raises Refusal if none can be predicted."""
+    every = every_series(source, options)
+    made, refused, new = [], [], []
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for series in chosen(every, options.series):
+        try:
+            if series.refusal:
+                raise CannotPredict(series.refusal)
+            found = predicting.predict(series.curve, options.devices)
+        except CannotPredict as e:
+            refused.append(e.statement)
+            continue
+        made.append(dataclasses.replace(found, statements=(*series.assumed, *found.statements)))
+        new.append(records.as_kept(made[-1], _measured(series), now, entry.VERSION))
+    lines = [sentence(statement) for statement in refused]
+    if not made:
+        raise entry.Refusal(*lines)
+    entry.warn(*lines)
+    keep_in = source if source.is_dir() else options.output
+    cases = _cases(keep_in, [*map(_measured, every)]) if keep_in else []
+    total = records.tally(_distinct([*cases, *_below([DEFAULT])]))
+    if keep_in:
+        try:
+            for prediction in new:
+                predictions.keep(prediction, keep_in)
+        except OSError as e:
+            entry.warn(f"{keep_in / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept")
+    return PredictionReport(str(source), tuple(made), tuple(refused), (total, *(case.statement() for case in cases)))
+
+
+def track_record(sources: Sequence[Path]) -> PredictionReport:
+    """How often the predictions in folders and their subfolders held."""
+    cases = _distinct(_below(sources or [DEFAULT]))
+    record = (records.tally(cases), *records.by_factor(cases), *(case.statement() for case in cases))
+    return PredictionReport(" ".join(map(str, sources or [DEFAULT])), record=record)
+
+
+def _measured(series: FolderSeries) -> MeasuredSeries:
+    return records.of_rows(series.rows) if series.rows else records.of_curve(series.curve)
+
+
+def _cases(folder: Path, measured: Sequence[MeasuredSeries] | None = None) -> list[Case]:
+    """The predictions of a folder that were measured since, by default in its runs and in the tables they are from."""
+    kept, left_out = predictions.read(folder)
+    entry.warn(*(f"{line}; left out" for line in left_out))
+    if measured is None:
+        tables = {Path(old.source.rpartition(":")[0]) for old in kept if ":" in old.source}
+        found: list[FolderSeries] = []
+        for source in (folder, *sorted(path for path in tables if path.is_file())) if kept else ():
+            with contextlib.suppress(entry.Refusal):  # it has no runs, or no tables any more
+                found += every_series(source, PredictionOptions())
+        measured = [*map(_measured, found)]
+    return records.judge(kept, measured)
+
+
+def _below(sources: Sequence[Path]) -> list[Case]:
+    """The cases of folders and all their subfolders."""
+    found = [step for source in sources for step in os.walk(source)]
+    return [case for place, below, _ in sorted(found) if predictions.FOLDER in below for case in _cases(Path(place))]
+
+
+def _distinct(cases: Sequence[Case]) -> list[Case]:
+    """Each case once, wherever it is kept."""
+    return [*{case.key: case for case in cases}.values()]

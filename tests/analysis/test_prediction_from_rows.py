@@ -1,0 +1,120 @@
+"""Rows as curves: the points, and what records know of exchange, links, jitter and cores."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from rnn_scaling import entry
+from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.prediction import from_rows
+from rnn_scaling.analysis.prediction.costs import exchange_s
+from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Link
+from rnn_scaling.analysis.prediction.from_rows import Links
+from rnn_scaling.analysis.rows import with_baselines
+from rnn_scaling.links import stored
+from rnn_scaling.records.decoding import encode
+from tests.support.paths import ROOT
+from tests.support.records import changed
+from tests.support.scaling_runs import attributed, cluster, timed, weak_and_strong
+
+PARAMETERS = {"trainable": 2500, "bytes": 10_000, "embedding_bytes": 4000, "row_bytes": 40}
+LINKS = ROOT / "docs" / "results" / "links" / "links.json"
+
+
+def curves(records, links=from_rows.NO_LINKS):
+    return [curve for curve, _ in from_rows.series(with_baselines(records), links)]
+
+
+def replicated(n, **config):
+    run = timed(n, 100 * n, variable_update="replicated", **config)
+    batches = {**encode(run.batches), "tower_positions": [[50] * n] * 40, "tower_items": [[1000] * n] * 40}
+    reduced = {"all_reduce": [{"algorithm": "rechd", "shards": 1}]}
+    return changed(run, parameters=PARAMETERS, resolved=reduced, batches=batches)
+
+
+def test_each_series_has_its_points_with_their_errors():
+    independent, replicated_ = curves(attributed())
+    assert [(p.devices, round(p.rate), p.degrees) for p in independent.points] == [(1, 100, 4), (2, 180, 4)]
+    assert all(0 < p.error < 0.01 for p in independent.points)
+    assert independent.knowledge.algorithm == "none" and not independent.knowledge.independent
+    assert [p.devices for p in replicated_.knowledge.independent] == [1, 2]
+    assert replicated_.knowledge.step_s == pytest.approx(10, rel=0.01) and len(replicated_.knowledge.step_times) == 30
+    assert [curve.scaling for curve in curves(weak_and_strong())] == [WEAK, WEAK, STRONG]
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse_gradients": "densify"}, {"compress_gradients": "int8"}])
+def test_bytes_are_split_as_they_are_counted(options):
+    runs = [replicated(n, **options) for n in (1, 2)]
+    known = curves(runs)[0].knowledge
+    for n in (2, 3, 8):
+        counted = exchanged_bytes(runs[1], n)
+        assert 2 * known.summed_bytes + n * known.gathered_bytes == pytest.approx(counted) and counted > 0
+    assert known.algorithm == "tree"
+
+
+def test_mixed_batch_sizes_and_unknown_bytes_are_refused():
+    mixed = [timed(n, 100, batch_size=size) for n, size in ((1, 64), (2, 16), (4, 64 // 3))]
+    made = from_rows.series(with_baselines(mixed))
+    assert [s.kind for s in from_rows.refusals(made, None)] == ["predict-mixed-scaling"] * 3
+    assert from_rows.refusals(made, None)[0].values == {"devices": [1, 2, 4]}
+    made = from_rows.series(with_baselines(attributed()))
+    assert from_rows.refusals(made, None) == [None, None]
+    none, unknown = from_rows.refusals(made, Link(0.0, 1e9))
+    assert none is None and unknown.kind == "predict-unknown-bytes"
+
+
+def test_links_are_those_of_the_exchange():
+    measured = {"rechd": Link(1e-6, 1e9), "": Link(2e-6, 2e9)}
+    stated = Link(5e-6, 1e8)
+
+    def used(records, *given):
+        return curves(records, Links(*given))[-1].knowledge.links
+
+    runs = [replicated(1), replicated(2)]
+    assert used(runs) == () and used(runs, measured) == (measured["rechd"],)
+    assert used(attributed(), measured) == (measured[""],)
+    assert used(runs, measured, stated) == (stated,)
+    inside = Link(1e-6, 1e9, 8)
+    assert used(runs, measured, stated, 8) == (inside, stated)
+    assert used(runs, {}, None, 8) == (Link(0.0, math.inf, 8),)
+    workers = [cluster(n, 100 * n) for n in (1, 2)]
+    assert used(workers, measured) == ()  # which were measured inside of one process
+    text = "50 Mbit/s asked; 40 Mbit/s to 90 Mbit/s of payload measured, 2 nodes sending at once; round trip 0.06 ms"
+    made = [cluster(n, 100 * n, workers={"link": text}) for n in (1, 2)]
+    assert used(made) == (Link(3e-5, pytest.approx(6e7 / 8)),)
+
+
+@pytest.mark.parametrize("far, size", [("SYS", 2), ("NV2", 4)])
+def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topology(far, size):
+    near = {(0, 1), (1, 0), (2, 3), (3, 2)}
+    cells = [["X" if a == b else "PIX" if (a, b) in near else far for b in range(4)] for a in range(4)]
+    head = "\t" + "\t".join(f"GPU{k}" for k in range(4)) + "\tCPU Affinity"
+    text = "\n".join([head, *("\t".join([f"GPU{k}", *row, "0-7"]) for k, row in enumerate(cells))])
+    gpus = {"resolved": {"device_type": "GPU"}, "environment": {"topology": text}}
+    runs = [changed(timed(n, 100 * n, variable_update="replicated"), **gpus) for n in (1, 2)]
+    assert curves(runs)[0].knowledge.links == (Link(0.0, math.inf, size),)
+
+
+def test_stored_links_give_back_the_fitted_times():
+    links = stored.read(LINKS)
+    for series in json.loads(LINKS.read_text())["series"]:
+        if series["kind"] == "all_reduce":
+            fit, algorithm = series["fit"], from_rows.ALGORITHM[series["name"]]
+            for size in (4, 1_000_000):
+                expected = 1e-6 * fit["alpha_us"] + size / (1e9 * fit["beta_gb_per_s"])
+                found = exchange_s(algorithm, series["ranks"], size, 0.0, [links[series["name"]]])
+                assert found == pytest.approx(expected)
+    assert links[""] in links.values()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": "rnn_scaling.links/1"}', None])
+def test_a_file_that_has_no_links_is_one_line(tmp_path, text):
+    path = tmp_path / "links.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(entry.Refusal) as error:
+        stored.read(path)
+    assert len(error.value.lines) == 1 and str(path) in error.value.lines[0]

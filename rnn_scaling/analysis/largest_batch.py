@@ -43,10 +43,10 @@ def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
     """The outcome of one run; under a limit a signal probably means the limit."""
     batch_size = record.config["batch_size"]
     if record.status == "ok" and record.throughput:
-        peak, rate = _peak(record), record.throughput.items_per_second
-        if peak and limit_bytes and peak > limit_bytes:
-            return Try(batch_size, TOO_LARGE, peak, KILLED)
-        return Try(batch_size, FITS, peak, rate=rate)
+        most, rate = peak(record), record.throughput.items_per_second
+        if most and limit_bytes and most > limit_bytes:
+            return Try(batch_size, TOO_LARGE, most, KILLED)
+        return Try(batch_size, FITS, most, rate=rate)
     kind, message = (record.error.type, record.error.message) if record.error else (record.status, "")
     if kind == "Signal" and KILLED in message:
         return Try(batch_size, TOO_LARGE, words=KILLED)
@@ -58,7 +58,8 @@ def outcome(record: RunRecord, limit_bytes: int | None) -> Try:
     return Try(batch_size, FAILED, words=message or kind)
 
 
-def _peak(record: RunRecord) -> int | None:
+def peak(record: RunRecord) -> int | None:
+    """Peak bytes of the process, on GPUs of the fullest device."""
     if record.memory is None:
         return None
     if record.resolved.device_type == "GPU" and record.memory.peak_device_bytes:
@@ -97,9 +98,9 @@ def statements(tries: Sequence[Try], samples: str, limit_bytes: int | None, is_f
     unfinished = [] if is_finished else [Statement("batch-unfinished")]
     if found.largest is None:
         return [Statement("batch-none", values={"batch_size": min(sizes), "samples": samples}), *unfinished]
-    peak = sizes[found.largest].peak_bytes
-    kind = "batch-fits" if not peak else "batch-fits-limit" if limit_bytes else "batch-fits-peak"
-    memory = {"peak_gib": (peak or 0) / GIB, "limit_gib": (limit_bytes or 0) / GIB}
+    most = sizes[found.largest].peak_bytes
+    kind = "batch-fits" if not most else "batch-fits-limit" if limit_bytes else "batch-fits-peak"
+    memory = {"peak_gib": (most or 0) / GIB, "limit_gib": (limit_bytes or 0) / GIB}
     made = [Statement(kind, values={"batch_size": found.largest, "samples": samples, **memory})]
     if found.too_large is not None:
         reason = sizes[found.too_large].words or TOO_LARGE

@@ -17,6 +17,7 @@ anybody's table of rates, speedups or seconds over numbers of devices (Markdown,
     ./run.sh predict README.md --num_devices=16 --series=resnet50
     ./run.sh predict results/mine --num_devices=64 --links=links.json
     ./run.sh predict results/mine --num_devices=64 --link_gbit=100 --latency_us=5
+    ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 --max_global_batch=4096    hours and cost
     ./run.sh predict --track_record            how often predictions were right
 
 At least two numbers of devices must be measured; one, two and four give narrower intervals. A table has no repeats, so
@@ -38,6 +39,12 @@ class PredictOptions(PredictionOptions):
         several=True,
         default=(),
     )
+    items: float | None = option(None, "amount of work, as 1e9 words: adds its time and cost", minimum=1, maximum=1e30)
+    machines: Path | None = option(None, "file of prices (default: machines.toml, if it exists)", shown="FILE")
+    machine: str = option("", "the machine in --machines (default: that of the runs)", shown="NAME")
+    max_global_batch: int | None = option(
+        None, "largest number of samples of all devices in a step; larger sizes are left out", minimum=1
+    )
     track_record: bool = option(False, "how often predictions in these folders and their subfolders were right")
 
 
@@ -52,6 +59,7 @@ def main(words: Sequence[str]) -> int:
         wrong.append("--num_devices is missing; name the numbers of devices to predict for, as --num_devices=8,64")
     if wrong := wrong or [f"{path}: no such file or folder" for path in options.sources if not path.exists()]:
         raise entry.Refusal(*wrong)
+    from rnn_scaling.analysis import prices
     from rnn_scaling.commands import prediction_results  # late: help and mistakes do not wait for it
     from rnn_scaling.files import terminal
     from rnn_scaling.reports import prediction, report_files
@@ -59,7 +67,9 @@ def main(words: Sequence[str]) -> int:
     if options.track_record:
         found = prediction_results.track_record(options.sources)
     else:
-        found = prediction_results.predict(options.sources[0], options)
+        [listed] = prices.read(options.machines, options.machine)
+        work = (options.items, listed, options.max_global_batch)
+        found = prediction_results.predict(options.sources[0], options, *work)
     if options.output:
         report_files.write({"prediction.json": lambda: prediction.to_json(found)}, options.output, force=False)
     if options.format == "json":

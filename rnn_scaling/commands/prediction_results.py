@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.prediction import predicting
+from rnn_scaling.analysis.prediction import predicting, sizing
 from rnn_scaling.analysis.prediction import track_record as records
 from rnn_scaling.analysis.prediction.curves import CannotPredict
 from rnn_scaling.analysis.prediction.track_record import Case, MeasuredSeries
+from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.commands.prediction_options import PredictionOptions
 from rnn_scaling.commands.prediction_series import FolderSeries, chosen, every_series
 from rnn_scaling.records import predictions
@@ -21,10 +22,17 @@ from rnn_scaling.reports.wording import sentence
 DEFAULT = Path("results")  # whose subfolders hold predictions
 
 
-def predict(source: Path, options: PredictionOptions) -> PredictionReport:
+def predict(
+    source: Path,
+    options: PredictionOptions,
+    items: float | None = None,
+    prices: PriceList = NO_PRICES,
+    max_global_batch: int | None = None,
+) -> PredictionReport:
     """Predicts the chosen series, and keeps the predictions of a folder. Raises Refusal if none can be predicted."""
     every = every_series(source, options)
-    made, refused, new = [], [], []
+    rows = [row for series in every for row in series.rows]
+    made, refused, new, sizes = [], [], [], []
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     for series in chosen(every, options.series):
         try:
@@ -36,6 +44,9 @@ def predict(source: Path, options: PredictionOptions) -> PredictionReport:
             continue
         made.append(dataclasses.replace(found, statements=(*series.assumed, *found.statements)))
         new.append(records.as_kept(made[-1], _measured(series), now, entry.VERSION))
+        priced = prices.match(series.rows[-1].good[0]) if series.rows else prices.chosen
+        stated = (items, priced, options.devices_per_machine, max_global_batch)
+        sizes.append(sizing.sizes(found, series.rows, rows, *stated))
     lines = [sentence(statement) for statement in refused]
     if not made:
         raise entry.Refusal(*lines)
@@ -49,7 +60,8 @@ def predict(source: Path, options: PredictionOptions) -> PredictionReport:
                 predictions.keep(prediction, keep_in)
         except OSError as e:
             entry.warn(f"{keep_in / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept")
-    return PredictionReport(str(source), tuple(made), tuple(refused), (total, *(case.statement() for case in cases)))
+    record = (total, *(case.statement() for case in cases))
+    return PredictionReport(str(source), tuple(made), tuple(refused), record, tuple(sizes))
 
 
 def track_record(sources: Sequence[Path]) -> PredictionReport:

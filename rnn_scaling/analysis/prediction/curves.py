@@ -6,8 +6,9 @@ Letters: n devices; rate in items/s of all devices together; shares of the ideal
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.confidence import LEVEL, Interval
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.student import t_quantile
 
 WEAK, STRONG = "weak", "strong"  # constant work per device, constant total work
 # Parts of the lost efficiency, in the order of tables and pictures.
@@ -24,6 +25,14 @@ class MeasuredPoint:
     error: float | None = None  # standard error of log(rate) between processes; None: unknown (one run, or a table)
     degrees: float = 0.0  # of freedom of that error
     rounding: float = 0.0  # by how much log(rate) may be off for the digits that were printed
+
+    @property
+    def interval(self) -> Interval:
+        """The rate with the 95 % interval of its error; without ends where that is not known."""
+        if self.error is None:
+            return Interval(self.rate)
+        margin = t_quantile((1 + LEVEL) / 2, max(1.0, self.degrees)) * self.error + self.rounding
+        return Interval(self.rate, standard_error=self.error * self.rate).with_margin(margin, "repeats")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,161 @@
+"""How much memory, time and money some work takes on n devices, from runs, a prediction and a price. Pure."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnn_scaling.analysis.confidence import Interval, combine
+from rnn_scaling.analysis.largest_batch import peak
+from rnn_scaling.analysis.metrics import GIB
+from rnn_scaling.analysis.prediction.curves import STRONG, Prediction
+from rnn_scaling.analysis.prices import PricedMachine
+from rnn_scaling.analysis.rows import Row, measured_batches, without
+from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.student import t_quantile
+from rnn_scaling.settings import scale
+
+SLOTS = {"adam": 2, "momentum": 1, "rmsprop": 1}  # numbers that an optimizer keeps for each parameter
+BLOCKS = 0.01  # of the memory, by which allocation in blocks makes a line wrong
+SECONDS = 3600  # of an hour, for which a price is
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """What n devices need. machines, seconds: for the work; None if none is stated. cost: None without a price."""
+
+    devices: int
+    memory_gib: Interval | None
+    machines: int | None = None
+    seconds: Interval | None = None
+    cost: Interval | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What each number of devices needs; statements: the best of them, and assumptions."""
+
+    sizes: tuple[Size, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    currency: str = ""  # empty without costs
+
+
+def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
+    """The rows that differ from this one in batch size and number of devices alone, itself included."""
+
+    def work(row: Row) -> tuple:
+        names = {*scale.AXES, "batch_size", "global_batch_size"}
+        return bool(row.config["global_batch_size"]), without(row.key[: len(row.key) - len(row.facts)], names)
+
+    return [other for other in rows if other.good and work(other) == work(row)]
+
+
+def samples(row: Row) -> float:
+    """Samples of one device in a step; 0 if unknown."""
+    return (row.global_batch_size or 0) / row.num_devices
+
+
+def fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
+    """Of a step on one device, the share that does not grow with its batch; None if one batch size was measured."""
+    steps = {
+        samples(other): other.rate.inverse(float(np.mean(measured_batches(other.good[0])[1])))
+        for other in _alike(row, rows)
+        if other.num_devices == 1 and other.rate and other.good[0].batches.items
+    }
+    size = samples(row.baseline) if row.baseline else 0
+    if size not in steps or len(steps) < 2:
+        return None
+    nearest = min(steps.keys() - {size}, key=lambda other: (abs(math.log(other / size)), -other))
+    return combine(lambda now, then: 1 - (then / now - 1) * size / (nearest - size), [steps[size], steps[nearest]])
+
+
+def memory_gib(row: Row, rows: Sequence[Row], devices: int, batch_factor: float = 1.0) -> Interval | None:
+    """Peak memory on n devices, of the process or on GPUs of the fullest one; None where the runs do not determine it.
+
+    Linear in the devices of a process and in their samples, with the 95 % interval of a further run. Where one batch
+    size was measured, another one needs between the same and growth of all but parameters, gradients and optimizer.
+    """
+
+    shares = 0 if row.good[0].resolved.device_type == "GPU" else 1  # whether devices share the memory
+
+    def terms(own: int, each: float) -> tuple[float, float, float]:
+        return (1.0, float(own * shares), each * own**shares)
+
+    known = [(other, most) for other in _alike(row, rows) for run in other.good if (most := peak(run))]
+    if not known:
+        return None
+    total = (row.num_devices if row.config["global_batch_size"] else devices) * samples(row)
+    own = row.config["num_devices"] if row.is_distributed else devices
+    x = np.array([terms(other.config["num_devices"], samples(other)) for other, _ in known])
+    y, target = np.array([most for _, most in known]) / GIB, np.array(terms(own, batch_factor * total / devices))
+    scales = np.maximum(x.max(axis=0), 1.0)
+    inverse = np.linalg.pinv(x / scales, rcond=1e-9)
+    if not np.allclose(target / scales @ inverse @ x, target, rtol=1e-6):
+        now = memory_gib(row, rows, devices) if batch_factor != 1 else None
+        if now is None:
+            return None
+        parameters, copies = row.good[0].parameters, 2 + SLOTS.get(str(row.config.get("optimizer")), 0)
+        fixed = copies * parameters.bytes / GIB if parameters else 0.0
+        ends = (now.value, now.value + (batch_factor - 1) * max(0.0, now.value - fixed))
+        return Interval(math.fsum(ends) / 2, min(ends), max(ends), "one batch size")
+    weights = target / scales @ inverse
+    value, degrees = float(weights @ y), len(y) - int(np.linalg.matrix_rank(x / scales, tol=1e-9))
+    if degrees < 1:
+        return Interval(value, kind="as many runs as unknowns")
+    deviation = math.sqrt(float(np.sum((y - x / scales @ inverse @ y) ** 2)) / degrees)
+    error = math.hypot(deviation * math.sqrt(1 + float(weights @ weights)), BLOCKS * value)
+    margin = t_quantile(0.975, degrees) * error
+    return Interval(value, max(0.0, value - margin), value + margin, "a further run", error)
+
+
+def memory(row: Row, rows: Sequence[Row], devices: int, batch_factor: float, change: str) -> list[Statement]:
+    """The peak memory after a change of the batch size; empty if it is unknown."""
+    gib = memory_gib(row, rows, devices, batch_factor)
+    return [Statement("size-memory", values={"change": change, "gib": interval_values(gib)})] if gib else []
+
+
+def sizes(
+    prediction: Prediction,
+    rows: Sequence[Row] = (),
+    every: Sequence[Row] = (),
+    items: float | None = None,
+    priced: PricedMachine | None = None,
+    devices_per_machine: int | None = None,
+    max_global_batch: int | None = None,
+) -> Sizes:
+    """What each measured and predicted number of devices needs, the best of them, and assumptions.
+
+    Args:
+      rows: of the curve; none for a curve of a table, whose memory and batch size are unknown.
+      every: rows of other batch sizes too.
+      items: amount of work, whose time and cost are asked for.
+      devices_per_machine: by default the GPUs of the priced machine, else the most measured devices.
+      max_global_batch: samples of all devices in a step, beyond which nothing is claimed.
+    """
+    curve = prediction.curve
+    rates = {point.devices: point.rate for point in prediction.points}
+    rates |= {point.devices: point.interval for point in curve.points}
+    price, batch = priced.price_per_hour if priced else 0.0, 0.0
+    if rows and curve.scaling != STRONG:
+        batch = samples(rows[-1])
+    most = max_global_batch / batch if max_global_batch and batch else math.inf
+    per_machine = devices_per_machine or (priced.gpus if priced else 0) or curve.points[-1].devices
+    made, statements, known = [], [], []
+    for devices in sorted(devices for devices in rates if devices <= most):
+        size = Size(devices, memory_gib(rows[-1], every, devices) if rows else None)
+        if items:
+            machines, seconds = math.ceil(devices / per_machine), rates[devices].inverse(items)
+            cost = seconds.scaled(machines * price / SECONDS) if price else None
+            size = dataclasses.replace(size, machines=machines, seconds=seconds, cost=cost)
+            known.append((cost.value if cost else 0.0, seconds.value, devices))
+        made.append(size)
+    if known:
+        values = {"fastest": min(known, key=lambda size: size[1])[2], "cheapest": min(known)[2], "machine": per_machine}
+        values["both"] = min(known, key=lambda size: size[0] * size[1])[2]
+        statements.append(Statement("size-best" if price else "size-fastest", values=values))
+    if batch and (items or most < max(rates)):
+        values = {"batch": round(batch * max(rates)), "limit": max_global_batch or 0}
+        statements.append(Statement("size-limit" if max(rates) > most else "size-batch", values=values))
+    currency = priced.currency if priced and known else ""
+    return Sizes(tuple(made), tuple(statements), currency)

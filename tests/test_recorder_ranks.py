@@ -113,7 +113,7 @@ def test_reports_read_the_record_of_ranks_as_any_other(tmp_path):
     assert double.baseline is single and double.num_devices == 2
     told = summary_builder.summarise(folder.read(tmp_path), "mine")
     runs, _ = phases.read([path])
-    assert phases.text(runs, None).startswith(f"### mine, 2 devices ({path})")
+    assert phases.text(runs).startswith(f"### mine, 2 devices ({path})")
     assert "|             2 |" in table.table([single, double]) and not told.failures
 
 

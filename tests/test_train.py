@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -58,8 +57,8 @@ def good_run(tmp_path_factory):
 def test_a_run_prints_the_seeds_table(good_run):
     done, _ = good_run
     assert done.returncode == 0, done.stderr
-    head, _, row, _, times, _, counted = done.stdout.strip().splitlines()
-    assert re.fullmatch(r"Step time: p50 [\d.,]+ ms, longest [\d.,]+ ms\.", times)
+    head, _, row, *others, counted = done.stdout.strip().splitlines()
+    assert any("Step time p50 (ms)" in line and "Longest step time (ms)" in line for line in others)
     assert counted.startswith("words: ")
     assert [cell.strip() for cell in head.strip("|").split("|")] == [
         "Device number",

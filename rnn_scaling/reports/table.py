@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis.attribution import REST
-from rnn_scaling.analysis.metrics import ACCURACY, EFFICIENCY, ENERGY, STEP_TIME, STEP_TIMES, Metric, is_inference
+from rnn_scaling.analysis.metrics import EFFICIENCY, ENERGY, Metric
 from rnn_scaling.analysis.rows import Row, measured_batches, shown, with_baselines
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files.markdown import escaped
@@ -51,13 +51,13 @@ def rates_of(series: SeriesSummary) -> Section:
     return rates([row.row for row in series.rows], series.title)
 
 
-def rates(rows: Sequence[Row], title: str = "", is_full: bool = True) -> Section:
-    """Rows in the form of the seed's tables; if full, also the metrics for which those have no column."""
+def rates(rows: Sequence[Row], title: str = "") -> Section:
+    """Rows in the form of the seed's tables, and the metrics for which those have no column."""
     metrics = shown(rows)
     # A single run has nothing to be compared with, and no interval: the seed's own columns.
     is_plain = len(rows) == 1 and len(rows[0].records) == 1 and not (rows[0].rate and rows[0].rate.ends)
     seeds = [metric for metric in metrics if metric.always and not (is_plain and metric.name == EFFICIENCY.name)]
-    others = [metric for metric in metrics if not metric.always] if is_full else []
+    others = [metric for metric in metrics if not metric.always]
     notes = [*_notes(rows, [*seeds, *others]), *_sources(rows, others)]  # a single run has only sources
     return Section(title, tuple(_grids(rows, seeds, others, is_plain)), tuple(notes))
 
@@ -112,28 +112,13 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     """The table for the terminal, and what it counts."""
     rows = with_baselines(records)
     counted = dict.fromkeys(f"\n{row.unit}: {row.items}.\n" for row in rows)
-    accuracies = [ACCURACY.printed(row.metric(ACCURACY)) for row in rows]
-    learned = [f"\nAccuracy at the end: {plus_minus(share, ACCURACY.digits)} %.\n" for share in accuracies if share]
     skipped = [f"\n{sentence(statement)}\n" for statement in skipped_updates(records)]
-    if is_inference(records):
-        return table(rows, is_full=True) + "".join([*counted, *learned, *skipped])
-    return table(rows) + "".join([*map(_step_times, rows), *counted, *learned, *skipped])
+    return table(rows) + "".join([*counted, *skipped])
 
 
-def _step_times(row: Row) -> str:
-    """A line for the terminal; empty if the step times are unknown."""
-    printed = {metric: metric.printed(row.metric(metric)) for metric in STEP_TIMES}
-    known = [
-        f"{metric.title.replace(STEP_TIME, '').strip()} {plus_minus(value, metric.digits)} {metric.unit}"
-        for metric, value in printed.items()
-        if value
-    ]
-    return f"\n{STEP_TIME.capitalize()}: {', '.join(known)}.\n" if known else ""
-
-
-def table(rows: Sequence[Row], is_full: bool = False) -> str:
-    """The seed's table, and a line for each kind of ± that occurs in it; `is_full`: as of `rates`."""
-    return markdown([rates(rows, is_full=is_full)])
+def table(rows: Sequence[Row]) -> str:
+    """The rates in the form of the seed's table, and a line for each kind of ± that occurs in it."""
+    return markdown([rates(rows)])
 
 
 def _notes(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:

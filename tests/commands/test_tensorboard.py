@@ -90,8 +90,7 @@ def test_the_text_says_the_result_the_options_and_where_the_variables_are():
         re.findall("<t[dh].*?>(.*?)</t[dh]>", row) for row in re.findall("<tr>(.*?)</tr>", shown(result), re.DOTALL)
     ]
     assert ["2", "32", "333.3", "180.0", "n/a"] in rows
-    assert ["xla", "true", "false"] in rows and ["num_devices", "2", "1"] in rows
-    assert not any(row[0] in ("encoder_type", "batch_size") for row in rows)
+    assert "--xla=true" in shown(result) and "--num_devices=2" in shown(result) and "--batch_size" not in shown(result)
     assert rows[-2:] == [
         ["/device:GPU:0", "3,145,728", "3.0"],
         ["/device:GPU:1", "1,048,576", "1.0"],
@@ -113,8 +112,7 @@ def test_no_value_of_an_option_becomes_markup():
         and "<em>" not in text
         and "<a " not in text
     )
-    (row,) = [row for row in re.findall("<tr>(.*?)</tr>", text, re.DOTALL) if "src_file_name" in row]
-    assert row.count("<td>") == 3 and "|`b`_c_[d]" in html.unescape(row)
+    assert "`b`_c_[d](http:" in html.unescape(text)
 
 
 def test_the_text_of_a_traced_run_adds_slots_gradients_and_what_is_sent():

@@ -85,9 +85,7 @@ def test_a_run_is_repeated_by_its_model_alone_and_its_page_names_it():
     assert {"--model=resnet50", "--variable_update=replicated", "--num_devices=2"} <= set(words)
     assert not [word for word in words if word.startswith(("--encoder", "--batch_size", "--dataset", "--unit"))]
     text = run_text.markdown(run)
-    assert text.startswith("## resnet50, replicated, 2 devices\n") and "| model | resnet50 | nmt |" in re.sub(
-        " +", " ", text
-    )
+    assert text.startswith("## resnet50, replicated, 2 devices\n") and "--model=resnet50" in text
 
 
 def test_a_sweep_of_images_has_no_axis_of_encoders():

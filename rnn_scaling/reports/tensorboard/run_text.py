@@ -8,39 +8,25 @@ from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, table
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import presets, scale
+from rnn_scaling.settings import scale
 from rnn_scaling.settings.naming import network
 from rnn_scaling.settings.spelling import command
 
 
 def markdown(run: RunRecord) -> str:
-    """The page: result, what differs from the defaults, and where the variables are."""
+    """The page: result, the command with the options that differ from the defaults, and where the variables are."""
     config = run.config
     places = scale.in_words(scale.num_workers(config), config["num_devices"])
     result = table.rates(with_baselines([run])) if run.throughput else Section("", notes=("No batch was measured.",))
     steady = f"Steady state: {run.steady_state.text}." if run.throughput and run.steady_state else ""
     notes = (*result.notes, *filter(None, [steady]), f"Again: {' '.join(command(config).split())}")
-    changed = [[name, _spelled(value), _spelled(default)] for name, (value, default) in differences(run).items()]
-    differing = (Grid("", ["Option", "Value", "Default"], changed),) if changed else ()
     placement = tuple(_placement(run))
     parts = [
         dataclasses.replace(result, notes=notes),
-        Section("What differs from the defaults", differing, () if differing else ("Nothing.",)),
         Section("Where the variables are", placement, () if placement else ("The run ended before they were made.",)),
     ]
     text = f"## {network(config)}, {config['variable_update']}, {places}\n\n{sections.markdown(parts, level=3)}"
     return re.sub(r"([_*`[])", r"\\\1", escaped(text))  # what would be markup
-
-
-def differences(run: RunRecord) -> dict[str, tuple[object, object]]:
-    """Option -> (its value, its default), of the options whose value is not the default of the run's preset."""
-    config = run.config
-    given: dict[str, object] = {name: config[name] for name in ("preset", "device", "model") if name in config}
-    defaults = configs.resolve(given, num_gpus=0, num_cores=1).flat()
-    defaults["model"] = presets.model_of(config.get("preset"))
-    names = [name for name in config if name in defaults and configs.GROUP_OF[name] != "output"]
-    return {name: (config[name], defaults[name]) for name in names if config[name] != defaults[name]}
 
 
 def _placement(run: RunRecord) -> list[Grid]:
@@ -52,9 +38,3 @@ def _placement(run: RunRecord) -> list[Grid]:
     # Without the names of the largest, which leave the other columns no room.
     narrow = Grid(copies.caption, copies.head[:-1], [line[:-1] for line in copies.lines])
     return [devices, *([narrow] if narrow.lines else [])]
-
-
-def _spelled(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "none" if value is None or value == "" else str(value)

@@ -49,13 +49,13 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     done.print_failures()
     entry.note(*runner.notes)
     from rnn_scaling.analysis.comparison.judgement import Question, Report  # loads numpy: not for wrong flags
-    from rnn_scaling.reports import comparison, comparison_statements, wording
+    from rnn_scaling.reports import comparison, wording
 
     question = Question(paired=True, max_regression=options.max_regression)
     settings = "\n".join(f"{side.upper()}: {getattr(options, side) or 'only the common flags'}" for side in "ab")
 
     def answer(report: Report) -> str:
-        answers = [*comparison_statements.ab_answer(report), *comparison_statements.step_times(report)]
+        answers = [*comparison.ab_answer(report), *comparison.step_times(report)]
         return f"{wording.sentences(answers)}\n{settings}"
 
     return comparison.compare(out / "a", out / "b", question, answer=answer)

@@ -125,7 +125,6 @@ def _show(options: ShowOptions) -> int:
     from rnn_scaling.reports import history as report
     from rnn_scaling.reports import report_files
     from rnn_scaling.reports.page import history as page
-    from rnn_scaling.reports.pictures import history_curves
 
     address = options.commit_url or commits.page()
     if options.commit_url and not address.startswith(("http://", "https://")):
@@ -133,7 +132,7 @@ def _show(options: ShowOptions) -> int:
     shown, target = _timeline(options.folder), options.output or options.folder
     place = options.folder.resolve()
     name = place.parent.name if place.name == FOLDER.name else place.name  # of what it is the history
-    files = {"csv": report.to_csv, "json": report.to_json, "png": history_curves.render}
+    files = {"csv": report.to_csv, "json": report.to_json, "png": report.to_png}
     renders = {f"history.{kind}": functools.partial(render, shown) for kind, render in files.items()}
     renders["history.html"] = functools.partial(page.render, shown, name, address)
     report_files.write(renders, target, force=False)

@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.analysis.comparison import step_times
 from rnn_scaling.commands import compare
 from rnn_scaling.records import record
-from rnn_scaling.reports import comparison_statements
+from rnn_scaling.reports import comparison
 from tests.support.compared import run
 from tests.support.records import changed, throughput
 
@@ -95,4 +95,4 @@ def test_without_a_change_nothing_is_stated(tmp_path):
     write_sides(tmp_path, 1.0)
     report = judge(tmp_path / "before", tmp_path / "after")
     assert [change.percentile for change in report.results[0].step_times] == [50, 95, 99]
-    assert comparison_statements.step_times(report) == []
+    assert comparison.step_times(report) == []

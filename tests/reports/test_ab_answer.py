@@ -10,7 +10,6 @@ import pytest
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
-from rnn_scaling.reports import comparison_statements
 from rnn_scaling.reports.wording import sentence
 
 
@@ -20,7 +19,7 @@ def answer(value=None, low=None, high=None, reason="", pairs=3, unlike=()):
     comparison = ratio and SimpleNamespace(ratio=ratio)
     result = SimpleNamespace(comparison=comparison, reason=reason, runs=(pairs, pairs))
     found = [SimpleNamespace(difference=Difference(what, "", "", "", severity)) for what, severity in unlike]
-    (statement,) = comparison_statements.ab_answer(SimpleNamespace(results=(result,), found=found))
+    (statement,) = comparison.ab_answer(SimpleNamespace(results=(result,), found=found))
     return statement
 
 

@@ -18,7 +18,6 @@ from rnn_scaling.records.folder import Originals, RunFile
 from rnn_scaling.reports import (
     cautions,
     comparison,
-    comparison_statements,
     conclusions,
     csv_table,
     json_report,
@@ -205,7 +204,7 @@ def test_trainers_that_may_do_other_work_are_not_called_faster():
 def test_a_comparison_of_two_trainers_asks_whether_they_do_the_same_work():
     def said(**options):
         report = judged(repeated(100, **options), repeated(120, trainer="yours", **options))
-        return comparison.render_text(report), sentences(comparison_statements.ab_answer(report))
+        return comparison.render_text(report), sentences(comparison.ab_answer(report))
 
     text, which = said()
     assert "that they do: mine before" in text

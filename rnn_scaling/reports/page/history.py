@@ -7,7 +7,6 @@ from rnn_scaling.analysis.metrics import METRICS, RATE
 from rnn_scaling.reports import history as report
 from rnn_scaling.reports.page import document, explorer
 from rnn_scaling.reports.page.parts import Body, Items, Live, PageSection, figure_of
-from rnn_scaling.reports.pictures import history_curves
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentences
 
@@ -35,7 +34,7 @@ def render(shown: Timeline, name: str, commit_url: str) -> bytes:
             PageSection("steps", f"Steps ({len(steps)})", [Items(steps or texts[:1])]),
             PageSection("entries", f"Entries ({len(shown.entries)})", [Body(Section("", (entries,)))]),
         ],
-        first=[Live("chart", [figure_of(history_curves.svg(shown), "fig-history", title, " ".join(texts))])],
+        first=[Live("chart", [figure_of(report.svg(shown), "fig-history", title, " ".join(texts))])],
         notes=texts[1 + len(steps) :],
     )
 

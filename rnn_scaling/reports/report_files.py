@@ -17,7 +17,7 @@ from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.records import folder, predictions
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import learning, terminal_text
-from rnn_scaling.reports.pictures import curves, figures, learning_curves
+from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.summary_builder import summarise
 
@@ -101,8 +101,8 @@ def files_of(summary: Summary) -> dict[str, Render]:
         made |= {f"{metric.name}{suffix}.svg": _picture(curves.lines, series, metric) for metric in drawn}
     if learned := summary.learning:
         names = learning.line_names(learned, summary.row_titles)
-        for kind, over in learning_curves.kinds(learned):
-            made[f"{kind}_over_{over}.svg"] = _picture(learning_curves.draw, learned, names, kind, over)
+        for kind, over in learning.kinds(learned):
+            made[f"{kind}_over_{over}.svg"] = _picture(learning.draw, learned, names, kind, over)
     return made
 
 

@@ -19,7 +19,7 @@ def answer(value=None, low=None, high=None, reason="", pairs=3, unlike=()):
     comparison = ratio and SimpleNamespace(ratio=ratio)
     result = SimpleNamespace(comparison=comparison, reason=reason, runs=(pairs, pairs))
     found = [SimpleNamespace(difference=Difference(what, "", "", "", severity)) for what, severity in unlike]
-    (statement,) = comparison.ab_answer(SimpleNamespace(results=(result,), found=found))
+    (statement,) = ab_answer(SimpleNamespace(results=(result,), found=found))
     return statement
 
 

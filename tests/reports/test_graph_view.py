@@ -44,9 +44,9 @@ def traced(tf, places):
 
 @pytest.fixture(scope="module")
 def drawn(traced):
-    from rnn_scaling.reports.tensorboard import graph_view
+    from rnn_scaling.reports.tensorboard import event_files
 
-    return {node.name: node for node in graph_view.view(traced[0]).node}
+    return {node.name: node for node in event_files.view(traced[0]).node}
 
 
 def test_devices_are_those_where_the_operators_ran(traced, drawn, places):
@@ -74,9 +74,9 @@ def test_loops_and_branches_are_below_their_own_names_on_their_devices(drawn, pl
 
 
 def test_every_edge_leads_somewhere_and_no_name_stands_twice(traced, drawn):
-    from rnn_scaling.reports.tensorboard import graph_view
+    from rnn_scaling.reports.tensorboard import event_files
 
-    definition = graph_view.view(traced[0])
+    definition = event_files.view(traced[0])
     assert len(definition.node) == len(drawn) and not definition.library.function
     assert len(drawn) > len(traced[0].as_graph_def().node)
     producers = {each.removeprefix("^").split(":")[0] for node in drawn.values() for each in node.input}

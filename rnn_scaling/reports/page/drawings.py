@@ -13,7 +13,7 @@ from rnn_scaling.reports import counts_report, learning, steps
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import parts as page
 from rnn_scaling.reports.page.parts import Block, Body, Figure, Folded, Group, Key, PageSection, Terms, Text
-from rnn_scaling.reports.pictures import curves, figures, learning_curves, losses, step_figures
+from rnn_scaling.reports.pictures import curves, figures, losses, step_figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence
 
@@ -113,7 +113,7 @@ def learning_section(summary: Summary) -> PageSection:
     blocks: list[Block] = []
     if found := summary.learning:
         names = learning.line_names(found, summary.row_titles)
-        pictures = [_curve(found, names, *kind) for kind in learning_curves.kinds(found)]
+        pictures = [_curve(found, names, *kind) for kind in learning.kinds(found)]
         blocks = [Group("figures", pictures), *undrawn(len(found.learned), "configurations")]
         blocks.append(Body(learning.section(found, summary.row_titles), "Learning"))
     return PageSection("learning", "Learning", blocks)
@@ -123,8 +123,8 @@ def _curve(found: Learning, names: dict[Row, str], kind: str, over: str) -> Figu
     name = f"learning-{kind}-{over}"
     ends = []
     for learned in found.learned[: figures.MOST_LINES]:
-        if line := learning_curves.points(learned, found, kind, over):
+        if line := learning.points(learned, found, kind, over):
             ends.append(f"{names[learned.row]}: from {line[0][1]:.4g} to {line[-1][1]:.4g}.")
     about = f"A line for each configuration, its first run. {' '.join(ends)}"
-    svg = learning_curves.draw(found, names, kind, over, name)
-    return page.figure_of(svg, name, learning_curves.title(found, kind, over), about)
+    svg = learning.draw(found, names, kind, over, name)
+    return page.figure_of(svg, name, learning.picture_title(found, kind, over), about)

@@ -1,16 +1,18 @@
 """TensorBoard's files of a run: scalars of every batch while it runs; then the graph with its devices, and a page."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import RATE
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.tensorboard import graph_view, run_text
+from rnn_scaling.reports.tensorboard import run_text
 
 INTERVAL_S = 5.0  # between two times that batches are written
+MAX_DEPTH = 20  # loops in loops; a function that called itself would go on for ever
 
 
 class Scalars:
@@ -62,8 +64,88 @@ def write(log_dir: str, graph: tf.Graph, run: RunRecord) -> None:
     rate = RATE.named_after(run.unit).name
     writer = tf.summary.create_file_writer(log_dir)
     with writer.as_default():
-        tf.summary.graph(graph_view.view(graph))
+        tf.summary.graph(view(graph))
         if run.throughput:
             tf.summary.scalar(f"measured/{rate}", run.throughput.items_per_second, step=0)
         tf.summary.text("run", run_text.markdown(run), step=0)
     writer.close()
+
+
+def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
+    """The graph's definition, for TensorBoard and not to be run.
+
+    An operator that reads or writes a variable has the device of the variable, whatever device was asked for: there
+    TensorFlow places it. The bodies of loops and branches are nodes below the loop's name: as functions of their own
+    TensorBoard draws them apart from their tower, with another's colours.
+    """
+    definition = graph.as_graph_def(add_shapes=True)
+    holders = {inner.op.name: outer.device for outer, inner in graph.captures if inner.dtype == tf.resource}
+    functions = {function.signature.name: function for function in definition.library.function}
+    result = tf.compat.v1.GraphDef(versions=definition.versions)
+    for node in definition.node:
+        _add(result, node, node.name, functions, holders, MAX_DEPTH)
+    return result
+
+
+def _place(node: tf.compat.v1.NodeDef, holders: Mapping[str, str]) -> None:
+    """Sets the device of a variable's holder, and of what uses it; a loop only hands it on."""
+    if any(_calls(node)):
+        return
+    for name in (node.name, *map(_producer, node.input)):
+        if name in holders:
+            node.device = holders[name]
+            return
+
+
+def _add(
+    result: tf.compat.v1.GraphDef,
+    node: tf.compat.v1.NodeDef,
+    own_name: str,
+    functions: Mapping[str, Any],
+    holders: Mapping[str, str],
+    depth: int,
+) -> None:
+    """Adds a node, and below its name the functions that it calls; `own_name`: its name in its own function."""
+    _place(node, holders)
+    result.node.append(node)
+    for attribute, called in _calls(node):
+        function = functions.get(called)
+        if function is None or depth == 0:
+            continue
+        # A loop's operators have the loop's whole name again.
+        short = {inner.name: inner.name.removeprefix(f"{own_name}/") for inner in function.node_def}
+        names = {name: f"{node.name}/{attribute}/{end}" for name, end in short.items()}
+        # An argument is what the caller gives: an edge from outside into the body. A branch's condition is no argument.
+        data = [given for given in node.input if not given.startswith("^")]
+        arguments = function.signature.input_arg
+        names |= {arg.name: given for arg, given in zip(arguments, data[len(data) - len(arguments) :])}
+        for inner in function.node_def:
+            copy = tf.compat.v1.NodeDef()
+            copy.CopyFrom(inner)
+            copy.name = names[inner.name]
+            del copy.input[:]
+            copy.input.extend(_renamed(inner.input, names))
+            _add(result, copy, inner.name, functions, holders, depth - 1)
+
+
+def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
+    """(attribute, function) of every function that a node calls."""
+    for attribute, value in sorted(node.attr.items()):
+        if value.HasField("func"):
+            yield attribute, value.func.name
+        for function in value.list.func:
+            yield attribute, function.name
+
+
+def _renamed(inputs: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """A body's inputs ("a:output:0", "^a") by the names that their producers have in the whole graph."""
+    new_names = []
+    for source in inputs:
+        name = names.get(_producer(source), _producer(source))
+        new_names.append(f"^{_producer(name)}" if source.startswith("^") else name)
+    return new_names
+
+
+def _producer(name: str) -> str:
+    """The node that an input comes from ("^a", "a:1", "a:output:0" -> "a")."""
+    return name.removeprefix("^").split(":")[0]

@@ -10,6 +10,7 @@ import pytest
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
+from rnn_scaling.reports.comparison import ab_answer
 from rnn_scaling.reports.wording import sentence
 
 

@@ -40,7 +40,6 @@ LOADS_TENSORFLOW = (
     "rnn_scaling/links/reduce.py",
     "rnn_scaling/links/worker.py",
     "rnn_scaling/reports/tensorboard/event_files.py",
-    "rnn_scaling/reports/tensorboard/graph_view.py",
     "rnn_scaling/trainers/keras.py",
     "rnn_scaling/trainers/reference.py",
     "rnn_scaling/verification/",

@@ -103,9 +103,7 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     for target in sorted(set(range(len(view.columns))) - right_targets):
         made = [reading for reading in candidates.stated(view, target, MISTAKES) if not reading.missed]
         best = max(made, key=lambda reading: reading.bits, default=None)
-        if best and best.bits >= LEAST + CLOSE:
-            right = max((reading.bits for reading in candidates.candidates(view, target)), default=0.0)
-            found += [best] * (best.bits > CLOSE + max(right, 0.0))
+        found += [best] if best and best.bits >= LEAST + CLOSE else []
     return found
 
 

@@ -53,14 +53,13 @@ class Ranking(Generic[Name]):
         return [name for name, standing in self.standings.items() if standing.verdict == OPEN]
 
 
-def rank(rates: Mapping[Name, Sequence[float]], reference: Name | None = None) -> Ranking[Name]:
-    """Ranks candidates by items/s of their processes against a reference, which is the fastest when not given."""
+def rank(rates: Mapping[Name, Sequence[float]]) -> Ranking[Name]:
+    """Ranks candidates by items/s of their processes against the fastest."""
     if not rates:
         raise ValueError("expected at least one candidate")
     scatters = confidence.shared_scatters(list(rates.values()))
     intervals = {name: confidence.over_processes(rates[name], scatter) for name, scatter in zip(rates, scatters)}
-    if reference is None:
-        reference = max(intervals, key=lambda name: intervals[name].value)
+    reference = max(intervals, key=lambda name: intervals[name].value)
     against = intervals[reference]
     standings = {
         name: _standing(interval, against, len(rates), is_reference=name == reference)

@@ -150,9 +150,7 @@ def _findings(
 ) -> Iterator[tuple[tuple[Ref, ...], Finding]]:
     for fault in filter(_is_material, repairs.faults(view, believed)):
         refs = tuple(dict.fromkeys(ref for change in fault.changes for ref in change.places))
-        of_fault = [reading for reading in believed if fault.broken[0] in reading.instances]
-        rebased = next((reading for reading in of_fault if readings.is_other_row(view, reading, fault)), None)
-        yield refs, _of_column(view, readings.of_other_baseline(rebased)) if rebased else _of_fault(view, fault)
+        yield refs, _of_fault(view, fault)
     of_columns = (readings.mistakes, readings.inverses, readings.contradictions, readings.other_baselines)
     for reading in itertools.chain.from_iterable(check(view, believed) for check in of_columns):
         yield tuple(item.ref for item in view.columns[reading.target].items if item), _of_column(view, reading)
@@ -189,8 +187,6 @@ def _made(
 
 def _of_fault(view: View, fault: Fault) -> Finding:
     kind = fault.changes[0].kind if len(fault.changes) == 1 or fault.changes[0].kind in KINDS else "one-of"
-    if kind == "number" and len(fault.changes[0].places) > 1:
-        kind = "numbers"
     fits = [fit for change in fault.changes for fit in change.fit_of]
     is_certain = fault.bits >= CERTAIN and not any(instance.tolerance for instance in fault.broken)
     refs = [term.item.ref for instance in fault.broken for term in instance.terms]

@@ -46,12 +46,6 @@ def of_all(view: View) -> list[list[Reading]]:
     return by_target
 
 
-def candidates(view: View, target: int) -> Iterator[Reading]:
-    """Readings of every relation that may hold in a column, with their bits."""
-    yield from stated(view, target, RELATIONS)
-    yield from unstated(view, target, set())
-
-
 def unstated(view: View, target: int, connected: Set[frozenset[int]]) -> Iterator[Reading]:
     """Readings of relations that no header states, except between columns that others connect."""
     column = view.columns[target]

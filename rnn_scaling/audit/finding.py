@@ -21,7 +21,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    kind: str  # "number", "one-of", "exchange", "numbers", "column", "record", or a kind of patterns.py or limits.py
+    kind: str  # "number", "one-of", "exchange", "column", "record", or a kind of patterns.py or limits.py
     strength: str
     source: str
     places: tuple[Place, ...]  # the cells that are wrong; of "one-of" each mends all by itself

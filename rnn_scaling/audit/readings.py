@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rnn_scaling.audit import candidates, groups, long_tables, numbers, sums
 from rnn_scaling.audit.candidates import products, same_rows
-from rnn_scaling.audit.instances import MISS
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SAME_WORK, SUM
-from rnn_scaling.audit.repairs import Fault
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
 from rnn_scaling.audit.tables import HEAD, View
 
-_FEW = 2  # misses of a weak reading
-_LIKELY = 2.0  # prior bits of a weak reading that shares its misses with others
+_FEW = 2  # rows that a reading may miss without being of another baseline
 _SAME_BASELINE = 6.0  # bits of a baseline that another column confirms
 _SLOWED = 0.5  # a table does not list slowdowns alone as speedups
 CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better by less
@@ -22,18 +19,13 @@ CLOSE = 4.0  # bits: a reading without a miss is preferred to one that is better
 def readings(view: View) -> list[Reading]:
     """The believed readings of every target column, without those that a better one contradicts."""
     found: list[Reading] = []
-    weak: list[Reading] = []
     head = view.head(HEAD)
     by_target = candidates.of_all(head)
     baselines = _confirmed_baselines(by_target)
     for tried in by_target:
         ranked = sorted(tried, key=lambda r: -r.bits - _SAME_BASELINE * ((r.grouping, r.rule) in baselines))
-        believed = [reading for reading in ranked if reading.is_believed]
-        found += _best(believed)
-        least = EXPLICIT if believed else _LIKELY
-        few = [r for r in ranked if 0 < len(r.missed) <= _FEW and r.relation.bits >= least]
-        weak += [reading for reading in few if not (believed and reading.rule)]
-    found = _without_repeats([*found, *_of_one_fault(found, weak)])
+        found += _best([reading for reading in ranked if reading.is_believed])
+    found = _without_repeats(found)
     if head is not view:
         found = _applied_to(view, found)
     return [*found, *sums.totals(view)]
@@ -91,22 +83,6 @@ def _without_repeats(found: Sequence[Reading]) -> list[Reading]:
     return kept
 
 
-def _of_one_fault(found: Sequence[Reading], weak: Sequence[Reading]) -> list[Reading]:
-    """Readings that are too weak alone, and whose misses have one number in common: it is paid for once."""
-    best: tuple[float, list[Reading]] = (LEAST, [])
-    suspects = {ref for reading in weak for ref in reading.suspects}
-    for ref in suspects:
-        group: dict[tuple[int, str], Reading] = {}
-        for reading in weak:
-            if ref in reading.suspects:
-                group.setdefault((reading.target, reading.relation.text), reading)
-        is_known = any(ref in reading.suspects for reading in found)
-        bits = sum(reading.bits_held for reading in group.values()) - (0.0 if is_known else MISS)
-        if len(group) + is_known > 1 and bits > best[0]:
-            best = bits, list(group.values())
-    return best[1]
-
-
 def _agreeing(ranked: Sequence[Reading]) -> list[Reading]:
     """The best reading, and those of other relations that miss no rows but its own."""
     best = ranked[0]
@@ -127,9 +103,7 @@ def mistakes(view: View, believed: Sequence[Reading]) -> list[Reading]:
     for target in sorted(set(range(len(view.columns))) - right_targets):
         made = [reading for reading in candidates.stated(view, target, MISTAKES) if not reading.missed]
         best = max(made, key=lambda reading: reading.bits, default=None)
-        if best and best.bits >= LEAST + CLOSE:
-            right = max((reading.bits for reading in candidates.candidates(view, target)), default=0.0)
-            found += [best] * (best.bits > CLOSE + max(right, 0.0))
+        found += [best] if best and best.bits >= LEAST + CLOSE else []
     return found
 
 
@@ -161,7 +135,7 @@ def other_baselines(view: View, believed: Sequence[Reading]) -> list[Reading]:
             is_other = _prints_one(view, reading, rows[0]) is False
             is_other |= sum(not instance.holds for instance in named) > max(_FEW, len(named) / 2)
         if is_other:
-            found.append(of_other_baseline(reading))
+            found.append(dataclasses.replace(reading, relation=dataclasses.replace(relation, name="other baseline")))
     return found
 
 
@@ -179,22 +153,6 @@ def _is_odd(view: View, reading: Reading, clean: Sequence[Reading]) -> bool:
     baselines = [row for row, prints_one in enumerate(is_one) if prints_one is not None and row not in compared]
     is_moved = len(baselines) == 1 and not is_one[baselines[0]] and any(is_one) and reading in alike
     return is_moved and any(_prints_one(view, candidate, baselines[0]) for candidate in alike)
-
-
-def of_other_baseline(reading: Reading) -> Reading:
-    """The reading with the name of a fault of the baseline: the rows follow from another one."""
-    return dataclasses.replace(reading, relation=dataclasses.replace(reading.relation, name="other baseline"))
-
-
-def is_other_row(view: View, reading: Reading, fault: Fault) -> bool:
-    """Whether the number that the baseline should have stands in another row that prints 1, too."""
-    (ref, *more), (fit, *_) = fault.changes[0].places, fault.changes[0].fits
-    if more or len(fault.changes) > 1 or not reading.rule or len(fault.broken) <= _FEW:
-        return False
-    target, shift = view.columns[reading.target], reading.relation.shift
-    rows = [row for row, item in enumerate(target.items) if item and row != ref[0] and groups.is_one(item, shift)]
-    items = [view.columns[k].items[row] for k in reading.sources for row in rows]
-    return any(item and item.ref[1] == ref[1] and fit[0] <= item.high and item.low <= fit[1] for item in items)
 
 
 def _is_named(label: str, header: str) -> bool:

@@ -1,7 +1,7 @@
 """The smallest change to a table that satisfies the relations which it breaks.
 
 Broken relations that share a number have one cause. The cause is looked for in the order of size: one number, two
-exchanged numbers, a factor on a column, two numbers. Where several changes of one size explain all, each is named.
+exchanged numbers, a factor on a column. Where several changes of one size explain all, each is named.
 """
 
 import bisect
@@ -79,7 +79,7 @@ def faults(view: View, readings: Sequence[Reading]) -> list[Fault]:
         while parts:
             broken = parts.pop()
             changes = _misplaced(broken, by_ref, items) or _single(broken, by_ref, confirming)
-            changes = changes or _exchanged(broken, by_ref) or _double(broken, by_ref)
+            changes = changes or _exchanged(broken, by_ref)
             rows = {instance.row for instance in broken}
             if changes:
                 found.append(Fault(tuple(broken), tuple(changes), max(bits[i.mark] for i in broken)))
@@ -242,19 +242,3 @@ def _moved(to: Item, source: Item) -> Item:
     if factor:
         return Item(source.number, to.ref, source.number.low * factor, source.number.high * factor)
     return Item(source.number, to.ref, source.low, source.high)
-
-
-def _double(broken: Sequence[Instance], by_ref: Mapping[Ref, Sequence[Instance]]) -> list[Change]:
-    """Two numbers that each mend a part: one change for both, if only one pair does."""
-    refs = sorted({ref for instance in broken for ref in _refs(instance)})
-    found = []
-    for a, b in itertools.islice(itertools.combinations(refs, 2), MOST_SWAPS):
-        of_a = [i for i in by_ref[a] if not any(t.item.ref == b for t in i.terms)]
-        of_b = [i for i in by_ref[b] if not any(t.item.ref == a for t in i.terms)]
-        covered = {i.mark for i in (*by_ref[a], *by_ref[b])}
-        if not of_a or not of_b or not all(i.mark in covered for i in broken):
-            continue
-        fit_a, fit_b = _fit(a, of_a), _fit(b, of_b)
-        if fit_a and fit_b:
-            found.append(Change("number", (a, b), (fit_a, fit_b)))
-    return found if len(found) == 1 else []

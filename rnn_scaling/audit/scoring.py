@@ -51,11 +51,6 @@ class Reading:
         return frozenset(set.intersection(*refs)) if refs else frozenset()
 
     @property
-    def bits_held(self) -> float:
-        """The bits without the price of what is missed."""
-        return self.bits + MISS * len(self.missed) - (MISS if len(self.missed) == 2 else 0.0)
-
-    @property
     def is_believed(self) -> bool:
         """Whether the evidence suffices. Two rows give none; there the header words and a baseline of 1 must do."""
         num_missed = len(self.missed)

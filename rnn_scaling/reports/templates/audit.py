@@ -11,7 +11,6 @@ TEMPLATES = {
     "audit-per-device": "By {relation}, one side is per device and the other is the total: {places:list}.",
     "audit-scaled": "By {relation}, these have a wrong decimal point or unit: {places:list}.",
     "audit-order": "{choices}: the first number must not exceed the second.",
-    "audit-numbers": "{relation} does not hold. These are wrong: {places:list}.",
     "audit-column-inverse": "{column} contains the inverse of what its header says.",
     "audit-column-other-baseline": "{column} uses a different baseline row than its header or its first 1 indicates.",
     "audit-column": "{column} does not follow from the other columns: {relation} fails in most rows.",

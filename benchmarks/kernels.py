@@ -64,7 +64,7 @@ def make_arrays(config: ModelConfig, batch_size: int, length: int) -> dict[str, 
     from rnn_scaling.models import seq2seq
     from rnn_scaling.models.workload import initial_value
 
-    arrays = {spec.name: initial_value(spec, seed=1) for spec in seq2seq.variable_specs(config)}
+    arrays = {spec.name: initial_value(spec, seed=1) for spec in seq2seq.build(config, "CPU").variables}
     generator = np.random.default_rng(1)
     for name in ("source", "target_input", "target_output"):
         arrays[name] = generator.integers(0, config.tgt_vocab_size, (length, batch_size))
@@ -79,7 +79,7 @@ def tensorflow_step(config: ModelConfig, arrays: dict[str, np.ndarray]) -> Calla
     from rnn_scaling.models.batch import Batch
 
     network = seq2seq.build(config, "CPU")
-    specs = seq2seq.variable_specs(config)
+    specs = seq2seq.build(config, "CPU").variables
     variables = {spec.name: tf.Variable(arrays[spec.name]) for spec in specs}
     slots = {name: [tf.Variable(tf.zeros_like(v)) for _ in "mv"] for name, v in variables.items()}
     powers = [tf.Variable(0.9), tf.Variable(0.999)]

@@ -79,7 +79,12 @@ class _EncoderDecoder(TranslationWorkload):
             "encoder_kernel": encoder_kernel.kernel_name(encoder),
             "decoder_kernel": decoder_kernel.kernel_name(decoder),
         }
-        self.variables = variable_specs(config)
+        self.variables = (
+            *embedding_specs(config),
+            *encoder.variables(encoder_cells(config)),
+            *decoder.variables(decoder_cells(config)),
+            VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"),
+        )
 
     def last_layer(self, weights: Tensors, rows: Tensors, batch: Batch, seed: tf.Tensor) -> tf.Tensor:
         config = self._config
@@ -132,18 +137,6 @@ def decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     if config.num_decoder_layers != config.num_encoder_layers:
         raise ValueError(f"expected {config.num_encoder_layers} decoder cells, got {config.num_decoder_layers}")
     return stacks.stack_of(config, config.num_decoder_layers, 1)
-
-
-def variable_specs(config: ModelConfig) -> tuple[VariableSpec, ...]:
-    """Every trainable variable, in a fixed order."""
-    specs = embedding_specs(config)
-    for names, stack in (
-        (encoder_cells(config), encoder_stack(config)),
-        (decoder_cells(config), decoder_stack(config)),
-    ):
-        specs += stack.variables(names)
-    specs.append(VariableSpec("projection", (config.num_units, config.tgt_vocab_size), "dense"))
-    return tuple(specs)
 
 
 def encoder_cells(config: ModelConfig) -> list[str]:

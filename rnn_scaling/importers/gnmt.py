@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.audit import numbers
 from rnn_scaling.files.markdown import Table, Value
-from rnn_scaling.importers import outliers
 from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, detector, finish, positive
 from rnn_scaling.importers.points import ScalingRow, exact
 
@@ -84,14 +83,10 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
             break
         runs[-1].settings = dict(settings)
     runs = [run for run in runs if run.steps]
-    rows, remarks = [], []
-    for run in runs:
-        row, sentences = _row(run, source, problems)
-        rows += [row] if row else []
-        remarks += sentences
+    rows = [row for run in runs if (row := _row(run, source, problems))]
     epochs = Table("GNMT epochs", COLUMNS, tuple(cells for run in runs for cells in _epochs(run)))
     nothing = "no TRAIN line of GNMT in this file"
-    return finish(FORMAT, source, rows, [epochs], NOTES, problems, nothing, remarks)
+    return finish(FORMAT, source, rows, [epochs], NOTES, problems, nothing)
 
 
 def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list[_GnmtRun]:
@@ -114,14 +109,14 @@ def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list
     return runs
 
 
-def _row(run: _GnmtRun, source: str, problems: Problems) -> tuple[ScalingRow | None, list[str]]:
-    """The row of a run, None if it holds no step after the warm-up; and its steps that stand out."""
+def _row(run: _GnmtRun, source: str, problems: Problems) -> ScalingRow | None:
+    """The row of a run, None if it holds no step after the warm-up."""
     kept = {rank: _measured(steps) for rank, steps in run.steps.items()}
     first = next(iter(run.steps.values()))[0]
     if not all(kept.values()):
         text = f"the run ends within its warm-up ({WARMUP_STEPS} steps): no rate"
         problems.add(first.line, text, "warm-up")
-        return None, []
+        return None
     rank_rates = [
         math.fsum(s.seconds * s.rate for s in steps) / math.fsum(s.seconds for s in steps) for steps in kept.values()
     ]
@@ -137,7 +132,7 @@ def _row(run: _GnmtRun, source: str, problems: Problems) -> tuple[ScalingRow | N
         "tokens/s a rank": _rounded(rate / (devices or 1)),
         "tokens/s of all ranks as printed": _rounded(list(run.totals.values())[-1]) if run.totals else None,
     }
-    row = ScalingRow(
+    return ScalingRow(
         source,
         first.line,
         series=", ".join(["gnmt", *([run.settings["math"]] if "math" in run.settings else [])]),
@@ -148,7 +143,6 @@ def _row(run: _GnmtRun, source: str, problems: Problems) -> tuple[ScalingRow | N
         rate_unit=UNIT,
         extra={name: cell for name, cell in extra.items() if cell is not None},
     )
-    return row, _slow_steps(source, kept)
 
 
 def _measured(steps: Sequence[_Step]) -> list[_Step]:
@@ -173,19 +167,6 @@ def _devices(run: _GnmtRun, num_printing: int) -> int | None:
             if round(ratio) >= 1 and abs(ratio - round(ratio)) <= AGREE * ratio:
                 return round(ratio)
     return None
-
-
-def _slow_steps(source: str, kept: dict[int | None, list[_Step]]) -> list[str]:
-    sentences = []
-    for rank, steps in kept.items():
-        rates = [step.rate for step in steps]
-        whose = "" if rank is None else f" of rank {rank}"
-        for step in (steps[i] for i in outliers.slow(rates)):
-            sentences.append(
-                f"{source}:{step.line}: step {step.step} of epoch {step.epoch}{whose} ran at {step.rate:.0f} tokens/s, "
-                f"the others at about {outliers.middle(rates):.0f}"
-            )
-    return sentences
 
 
 def _epochs(run: _GnmtRun) -> list[tuple[Value, ...]]:

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable
 
 from rnn_scaling.audit import numbers
-from rnn_scaling.importers import outliers, rank_totals
+from rnn_scaling.importers import rank_totals
 from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, detector, not_negative, positive, printed
 from rnn_scaling.importers.points import ScalingRow, exact
 from rnn_scaling.importers.rank_totals import RankReader, Total
@@ -62,12 +62,6 @@ class _HorovodReader(RankReader[_HorovodStream]):
         if match := _TOTAL.fullmatch(text):
             stream = self._stream(rank)
             self.streams[rank] = _HorovodStream(settings=stream.settings)
-            usual = outliers.middle(stream.rates)
-            self.remarks += [
-                f"{self.source}:{line}: iteration {i} of this run ran at {stream.rates[i]:.1f} images/s a rank, the "
-                f"others at about {usual:.1f}"
-                for i in outliers.slow(stream.rates)
-            ]
             self.totals.append(self._total(match, line, rank, stream))
         elif match := _ITER.fullmatch(text):
             stream = self._stream(rank)

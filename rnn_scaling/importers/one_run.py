@@ -138,7 +138,7 @@ def _reading(log: ImportedLog) -> LogReading:
         raise ValueError(f"{len(rows) or 'no'} rates, and one run has one{first}")
     row = rows[0]
     assert row.rate is not None
-    notes = [problem.text(log.source) for problem in log.problems] + list(log.remarks)
+    notes = [problem.text(log.source) for problem in log.problems]
     return LogReading(
         format=log.format,
         rate=row.rate.value,

@@ -1,4 +1,4 @@
-"""Numbers far below their brothers: steps, runs and links that were slow where the others were not. Pure."""
+"""Numbers far below their brothers: runs and links that were slow where the others were not. Pure."""
 
 import statistics
 from collections.abc import Mapping, Sequence

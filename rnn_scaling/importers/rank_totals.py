@@ -29,7 +29,7 @@ class RankReader(abc.ABC, Generic[Stream]):
     """The state of reading one log.
 
     streams: what each rank's output said so far, None for lines without a tag; totals: the printed totals; cut: rows of
-    runs without one; remarks: what stands out, a sentence each.
+    runs without one.
     """
 
     format: str
@@ -40,7 +40,6 @@ class RankReader(abc.ABC, Generic[Stream]):
         self.streams: dict[int | None, Stream] = {}
         self.totals: list[Total] = []
         self.cut: list[ScalingRow] = []
-        self.remarks: list[str] = []
 
     @abc.abstractmethod
     def read(self, line: int, rank: int | None, text: str) -> None:
@@ -65,7 +64,7 @@ class RankReader(abc.ABC, Generic[Stream]):
 
     def log(self, groups: list[list[Total]], notes: Iterable[str], nothing: str) -> ImportedLog:
         rows = sorted([*(group[0].row for group in groups), *self.cut], key=lambda row: row.line)
-        return finish(self.format, self.source, rows, (), notes, self.problems, nothing, self.remarks)
+        return finish(self.format, self.source, rows, (), notes, self.problems, nothing)
 
 
 def runs(totals: Iterable[Total]) -> list[list[Total]]:

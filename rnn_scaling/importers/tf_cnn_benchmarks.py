@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from rnn_scaling.audit import numbers
 from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.importers import outliers, rank_totals, tf_cnn_settings
+from rnn_scaling.importers import rank_totals, tf_cnn_settings
 from rnn_scaling.importers.common import ImportedLog, detector, positive
 from rnn_scaling.importers.points import ScalingRow
 from rnn_scaling.importers.rank_totals import RankReader, Total
@@ -25,7 +25,6 @@ _KNOWN = (*_FIRST, "Dataset", "Mode", "Batch size", "Num batches", "Devices", "D
 _END = ("==========", "Generating ", "Running warm up")
 _PER_DEVICE = re.compile(r"\s*(\S+) per device\s*")
 MAX_COMMAND = 8000  # characters of a command line that are read
-MOST_PIECES = 1000  # stretches between step lines that are kept of a run
 _STEP = re.compile(r"(\d+)\s+images/sec: (\S+)(?: \+/- (\S+) \(jitter = (\S+)\))?(?:\s+(?!\+/-)\S.*)?\s*")
 _TOTAL = re.compile(r"total images/sec: (\S+)\s*")
 NOTES = (
@@ -47,8 +46,6 @@ class _Stream:
     step: tuple[str, ...] | None = None
     step_line: int = 0
     is_done: bool = False
-    # (line, first and last step, rate) of the steps between two step lines.
-    pieces: list[tuple[int, int, int, float]] = dataclasses.field(default_factory=list)
 
 
 def parse(lines: Iterable[str], source: str) -> ImportedLog:
@@ -100,11 +97,9 @@ class _Reader(RankReader[_Stream]):
             key = (tuple(sorted(stream.settings.items())), tuple(sorted(stream.command.items())))
             row = _row(self.source, line, stream, devices, numbers.parse(match[1]))
             self.totals.append(Total(line, rank, key, workers, rate, row))
-            self.remarks += _slow_pieces(self.source, stream)
-            stream.is_done, stream.step, stream.pieces = True, None, []
+            stream.is_done, stream.step = True, None
         elif match := _STEP.fullmatch(text):
             positive(match[2], "images/sec of a step line")
-            _add_piece(stream, line, match)
             stream.step, stream.step_line, stream.is_done = match.groups(), line, False
         else:
             self.problems.add(line, f"not understood: {text[:60]!r}", "not understood")
@@ -178,29 +173,4 @@ def _separate(groups: list[list[Total]]) -> list[str]:
         "Runs of which the log tells no difference stand as rows of their own: repeats, processes that do not know of "
         "each other (each with --num_gpus of its own), or options that neither header nor command names; their rates "
         "are not added."
-    ]
-
-
-def _add_piece(stream: _Stream, line: int, match: re.Match[str]) -> None:
-    """Keeps the rate of the steps since the step line before: step lines hold the mean of all steps so far."""
-    if stream.step is None or stream.is_done or len(stream.pieces) >= MOST_PIECES:
-        return
-    before, last = int(stream.step[0]), int(match[1])
-    if not 0 < before < last < 10**9:
-        return
-    time = last / float(match[2]) - before / float(stream.step[1])  # in batches: the batch size cancels
-    # A mean of many steps is printed to 0.1: what the rounding alone could move says nothing.
-    blur = sum(n * 0.05 / rate**2 for n, rate in ((last, float(match[2])), (before, float(stream.step[1]))))
-    if time > 0 and blur < 0.05 * time:
-        stream.pieces.append((line, before + 1, last, (last - before) / time))
-
-
-def _slow_pieces(source: str, stream: _Stream) -> list[str]:
-    """A sentence for each stretch of steps that was far slower than the others."""
-    slow = outliers.slow([piece[3] for piece in stream.pieces])
-    middle = outliers.middle([piece[3] for piece in stream.pieces])
-    return [
-        f"{source}:{line}: steps {first} to {last} ran at {rate:.0f} images/s a worker, the others at about "
-        f"{middle:.0f}"
-        for line, first, last, rate in (stream.pieces[i] for i in slow)
     ]

@@ -11,7 +11,7 @@ component that opens a scope decides.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, TracedStep
@@ -74,15 +74,20 @@ def exchanged(partitions: Sequence[Any]) -> frozenset[str]:
 
     Each is named after the operator that made the tensor, for gradients one of a tower's backward pass.
     """
+    return frozenset(received_by(partitions, lambda name: owner(name).phase == EXCHANGE))
+
+
+def received_by(partitions: Sequence[Any], reads: Callable[[str], Any]) -> set[str]:
+    """Names of the transfers of tensors to the operators whose names `reads` accepts."""
     transfers = set()
     for partition in partitions:
         receives = (node for node in partition.node if node.op in RECEIVES)
         received = {node.name: node.attr["tensor_name"].s.decode() for node in receives}
         for node in partition.node:
-            if owner(node.name).phase == EXCHANGE:
+            if reads(node.name):
                 sources = (name.removeprefix("^").partition(":")[0] for name in node.input)
                 transfers |= {received[name] for name in sources if name in received}
-    return frozenset(transfers)
+    return transfers
 
 
 def tally_operators(nodes: Mapping[str, Node]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from rnn_scaling.analysis import slicing
-from rnn_scaling.inspection.operators import RECEIVES, SENDS, Node
+from rnn_scaling.inspection.operators import SENDS, Node, received_by
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.gradients import num_bytes
@@ -80,8 +80,8 @@ def copies(partitions: Sequence[Any], graph: tf.Graph) -> list[dict[str, Any]]:
 
 def slices(cut: slicing.Cut, engine: Engine, partitions: Sequence[Any], graph: tf.Graph) -> dict[str, Any]:
     """How a global batch is cut, and the bytes of it that move, predicted and counted; JSON-ready."""
-    keys = _of_slices(partitions)
-    moved = [sent for sent in _sent(partitions, graph) if sent.key in keys]
+    cut_pieces = received_by(partitions, _SLICE.match)
+    moved = [sent for sent in _sent(partitions, graph) if sent.key in cut_pieces or _SLICE.match(sent.name)]
     moves = []
     for tower, device in enumerate(engine.devices):
         if device == engine.host:
@@ -100,26 +100,9 @@ def _sent(partitions: Sequence[Any], graph: tf.Graph) -> list[_Sent]:
         sends = [node for node in partition.node if node.op in SENDS]
         placed = _imported(partition, sends)
         for node in sends:
-            source, target = (node.attr[name].s.decode() for name in ("send_device", "recv_device"))
-            tensors.append(_Sent(source, target, _key(node), node.input[0], _sent_bytes(node, graph, placed)))
+            source, target, key = (node.attr[name].s.decode() for name in ("send_device", "recv_device", "tensor_name"))
+            tensors.append(_Sent(source, target, key, node.input[0], _sent_bytes(node, graph, placed)))
     return tensors
-
-
-def _of_slices(partitions: Sequence[Any]) -> set[str]:
-    """Keys of what is sent by an operator that cuts a batch, or to one."""
-    keys = set()
-    for partition in partitions:
-        received = {node.name: _key(node) for node in partition.node if node.op in RECEIVES}
-        for node in partition.node:
-            if node.op in SENDS and _SLICE.match(node.input[0]):
-                keys.add(_key(node))
-            elif _SLICE.match(node.name):
-                keys |= {received[name] for source in node.input if (name := source.partition(":")[0]) in received}
-    return keys
-
-
-def _key(transfer: Any) -> str:
-    return str(transfer.attr["tensor_name"].s.decode())
 
 
 def _gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def predict(
     entry.warn(*lines)
     keep_in = source if source.is_dir() else options.output
     cases = _cases(keep_in, [*map(_measured, every)]) if keep_in else []
-    total = records.tally(_distinct([*cases, *_below([DEFAULT])]))
+    total = records.tally(_distinct([*cases, *_below([DEFAULT], keep_in)]))
     if keep_in:
         try:
             for prediction in new:
@@ -89,10 +89,11 @@ def _cases(folder: Path, measured: Sequence[MeasuredSeries] | None = None) -> li
     return records.judge(kept, measured)
 
 
-def _below(sources: Sequence[Path]) -> list[Case]:
-    """The cases of folders and all their subfolders."""
-    found = [step for source in sources for step in os.walk(source)]
-    return [case for place, below, _ in sorted(found) if predictions.FOLDER in below for case in _cases(Path(place))]
+def _below(sources: Sequence[Path], without: Path | None = None) -> list[Case]:
+    """The cases of folders and all their subfolders, but for one of them."""
+    found = [Path(place) for source in sources for place, below, _ in os.walk(source) if predictions.FOLDER in below]
+    places = [place for place in sorted(found) if without is None or place.resolve() != without.resolve()]
+    return [case for place in places for case in _cases(place)]
 
 
 def _distinct(cases: Sequence[Case]) -> list[Case]:

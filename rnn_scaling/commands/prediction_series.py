@@ -93,27 +93,34 @@ def _of_table(view: View, series: derived.Series, titles: Mapping[int, str], per
     above = max((line for line in titles if line <= series.line), default=view.table.line)
     title = numbers.plain(titles.get(above, ""))[:LONGEST_TITLE].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
-    column = next(column for column in view.columns if column.quantity == series.measure)
-    stated, is_time = _scaling(view, {int(point.devices) for point in series.points}), series.measure == "seconds"
-    falls = is_time and series.points[-1].measured < SHRINKS * series.points[0].measured
+    stated = _scaling(view, {int(point.devices) for point in series.points})
+    falls = series.measure == "seconds" and series.points[-1].measured < SHRINKS * series.points[0].measured
     scaling = (STRONG if falls else WEAK) if stated is None else stated
-    factor = column.factor if series.measure in ("rate", "each") else 1.0
-    cells = zip(view.columns[view.of("devices")[0]].items, column.items)
-    rounding = {int(n.low): math.log(item.high / item.low) / 2 for n, item in cells if n and item and item.low > 0}
-    points = []
-    for point in series.points:
-        n, value = int(point.devices), point.measured
-        rate = (1 if scaling == STRONG else n) / value if is_time else factor * value
-        points.append(MeasuredPoint(n, float(f"{rate:.12g}"), rounding=rounding.get(n, 1.0)))
-    kind = f"predict-{scaling}-seconds" if is_time else "" if stated else "predict-constant-work"
-    unit = _UNIT.search(column.name)
-    unit_name = {"speedup": SPEEDUP, "seconds": "steps"}.get(series.measure) or (unit[1].lower() if unit else "items")
+    kind = f"predict-{scaling}-seconds" if series.measure == "seconds" else "predict-constant-work"
+    unit, points = _points(view, series, scaling)
     known = Knowledge(links=(Link(0.0, math.inf, per_machine),) if per_machine else ())
     return FolderSeries(
-        Curve(name, unit_name, scaling, tuple(points), known, f"{series.source}:{series.line}"),
+        Curve(name, unit, scaling, points, known, f"{series.source}:{series.line}"),
         refusal=Statement("predict-mixed-table", name) if stated == MIXED else None,
-        assumed=(Statement(kind, name),) if kind else (),
+        assumed=(Statement(kind, name),) if stated is None or series.measure == "seconds" else (),
     )
+
+
+def _points(view: View, series: derived.Series, scaling: str) -> tuple[str, tuple[MeasuredPoint, ...]]:
+    """(what is counted a second, "items" if the header does not say, the points of a series)."""
+    columns = [column for column in view.columns if column.quantity == series.measure]
+    column = next(column for column in columns if series.name.endswith(column.name))
+    cells = zip(view.columns[view.of("devices")[0]].items, column.items)
+    rounding = {int(n.low): math.log(item.high / item.low) / 2 for n, item in cells if n and item and item.low > 0}
+    values = [(int(point.devices), point.measured) for point in series.points]
+    if series.measure == "seconds":
+        unit, rates = "steps", [(n, (1 if scaling == STRONG else n) / value) for n, value in values]
+    elif series.measure == "speedup":
+        unit, rates = SPEEDUP, values
+    else:
+        found = _UNIT.search(column.name)
+        unit, rates = found[1].lower() if found else "items", [(n, column.factor * value) for n, value in values]
+    return unit, tuple(MeasuredPoint(n, float(f"{r:.12g}"), rounding=rounding.get(n, 1.0)) for n, r in rates)
 
 
 def _scaling(view: View, devices: set[int]) -> str | None:

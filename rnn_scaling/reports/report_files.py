@@ -50,7 +50,9 @@ def report(
     entry.warn(*prices.unmatched([run.record for run in records.runs]))
     summary = summarise(records, str(source), to_reach, prices)
     measured = [track_record.of_rows([member.row for member in series.rows]) for series in summary.series]
-    if cases := track_record.judge(predictions.read(source)[0], measured):
+    kept, left_out = predictions.read(source)
+    entry.warn(*(f"{line}; left out" for line in left_out))
+    if cases := track_record.judge(kept, measured):
         found = (track_record.tally(cases), *(case.statement() for case in cases[:MOST_CASES]))
         summary = dataclasses.replace(summary, predicted=found)
     write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)

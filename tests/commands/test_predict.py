@@ -92,6 +92,14 @@ def test_what_a_table_means_is_said(go, tmp_path, header, rows, expected):
     assert [kind for kind in assumed if kind.endswith(("seconds", "work"))] == expected[3]
 
 
+def test_each_column_has_its_own_unit_and_digits(go, tmp_path):
+    (tmp_path / "t.md").write_text("|GPUs|a images/s|b tokens/s|\n|-|-|-|\n|1|100.00|1|\n|2|190.00|2|\n|4|350.00|4|\n")
+    first, second = as_json(go, "t.md", "--num_devices=8")["series"]
+    assert (first["unit"], second["unit"]) == ("images", "tokens")
+    widths = [s["predicted"][0]["high"] / s["predicted"][0]["low"] for s in (first, second)]
+    assert widths[1] > widths[0], "it has one digit"
+
+
 def test_a_folder_is_predicted_kept_once_and_judged_later(go, tmp_path):
     mine = write_folder(tmp_path / "mine", runs(1, 2))
     content = as_json(go, "mine", "--num_devices=4,8")

@@ -69,19 +69,13 @@ def of_rows(rows: Sequence[Row]) -> MeasuredSeries:
 
 def as_kept(prediction: Prediction, measured: MeasuredSeries, date: str = "", version: str = "") -> KeptPrediction:
     """A prediction as it is kept and written, without points that are measured."""
-    curve = prediction.curve
-    points = [
-        Predicted(
-            devices=point.devices,
-            rate=point.rate.value,
-            low=ends[0],
-            high=ends[1],
-            efficiency=point.efficiency.value if point.efficiency else None,
-            parts=point.parts,
-        )
-        for point in prediction.points
-        if point.devices not in measured and (ends := point.rate.ends)
-    ]
+    curve, points = prediction.curve, []
+    for point in prediction.points:
+        if point.devices not in measured and point.rate.ends:
+            low, high = point.rate.ends
+            share = point.efficiency.value if point.efficiency else None
+            rate = Predicted(devices=point.devices, rate=point.rate.value, low=low, high=high, efficiency=share)
+            points.append(dataclasses.replace(rate, parts=point.parts))
     return KeptPrediction(
         date=date,
         version=version,

@@ -9,6 +9,7 @@ COMMANDS = {
     "report": ("rnn_scaling.commands.report", "tables, CSV, JSON, plots and one HTML page of a results folder"),
     "predict": ("rnn_scaling.commands.predict", "what more devices would do, and how often that was right"),
     "whatif": ("rnn_scaling.commands.whatif", "which change of batch, device, link or exchange would help most?"),
+    "simulate": ("rnn_scaling.commands.simulate", "steps on up to thousands of devices, event by event"),
     "recommend": ("rnn_scaling.commands.recommend", "the settings that train fastest on this machine"),
     "ab": ("rnn_scaling.commands.ab", "which of two settings is faster? runs both in turn"),
     "compare": ("rnn_scaling.commands.compare", "is B slower than A? a verdict and an exit status for CI"),

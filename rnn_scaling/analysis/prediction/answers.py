@@ -51,6 +51,8 @@ def largest_part(parts: Mapping[str, float]) -> str | None:
 def assumptions(prediction: Prediction) -> list[Statement]:
     """The models, what was known, and what the models could not know."""
     curve = prediction.curve
+    if prediction.weights.keys() == {"simulation"}:  # no model was averaged, and no noise was assumed
+        return [*_known(curve.knowledge), *prediction.statements]
     models = [f"{name} {100 * share:.0f} %" for name, share in [*prediction.weights.items()][:MOST_MODELS]]
     made = [Statement("predict-models", curve.name, {"models": models, "count": len(prediction.weights)})]
     if all(point.error is None for point in curve.points):

@@ -52,11 +52,14 @@ class Knowledge:
     summed_bytes: float | None = None  # of the gradient that all devices sum in a step; 0: none
     gathered_bytes: float | None = None  # that each device sends to every other one in a step (sparse gradients)
     algorithm: str = ""  # one of ALGORITHMS
+    servers: int = 0  # parameter servers on nodes of their own; 0: a device is the server
     links: tuple[Link, ...] = ()  # innermost first: in a machine, between machines
     hidden: float | None = None  # share of the exchange that overlaps with computation, from traces
     step_times: Sequence[float] = ()  # of one device after the warm-up, in s: the jitter
     independent: tuple[MeasuredPoint, ...] = ()  # rates of independent replicas: what is lost without any exchange
     cores: int | None = None  # that devices of a CPU share; None: devices do not share cores
+    # Mean seconds of a step until a device's gradients are computed, by the number of devices that exchange them.
+    gradients_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

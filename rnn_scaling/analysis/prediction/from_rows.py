@@ -17,11 +17,12 @@ from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.machine import topology_matrix
 from rnn_scaling.machine.topology_matrix import connected
 
+SERVER = "parameter_server"
 # The algorithm of an exchange, by the all-reduce that ran, else by the mode.
 ALGORITHM = {
     **dict.fromkeys(("nccl", "collective", "xring", "horovod", "multi_worker_mirrored"), "ring"),
     **{"rechd": "tree", "hierarchical": "hierarchical"},
-    **dict.fromkeys(("pscpu", "psgpu"), "parameter_server"),
+    **dict.fromkeys(("pscpu", "psgpu"), SERVER),
 }
 # What a record says of a network that was made for its run.
 _MADE = re.compile(r"([\d.]+) Mbit/s(?: to ([\d.]+) Mbit/s)? of payload measured.*round trip ([\d.]+) ms")
@@ -113,11 +114,13 @@ def _knowledge(members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
         summed_bytes=summed,
         gathered_bytes=gathered,
         algorithm=_algorithm(largest),
+        servers=largest.config["num_ps"] if largest.is_distributed and _algorithm(largest) == SERVER else 0,
         links=links.used_by(largest),
         hidden=_hidden(members),
         step_times=max(steps, key=len, default=()),
         independent=tuple(point(row) for row in alone),
         cores=_cores(largest),
+        gradients_s={row.num_devices: mean for row in members if (mean := _gradients_s(row))},
     )
 
 
@@ -134,7 +137,7 @@ def _algorithm(row: Row) -> str:
         return ""
     if not mode.trains_one_model:
         return "none"
-    return "parameter_server" if mode.has_one_copy else ALGORITHM.get(_all_reduce(row), "")
+    return SERVER if mode.has_one_copy else ALGORITHM.get(_all_reduce(row), "")
 
 
 def _all_reduce(row: Row) -> str:
@@ -156,6 +159,13 @@ def _hidden(members: Sequence[Row]) -> float | None:
         if traced and traced.synchronous and traced.steps and (busy := traced.exchange("busy").mean):
             return min(1.0, traced.exchange("hidden").mean / busy)
     return None
+
+
+def _gradients_s(row: Row) -> float | None:
+    """Mean seconds until the gradients of a worker are computed; None of one worker and where it is not recorded."""
+    workers = [(run.batches.warmup, rank) for run in row.good if run.workers for rank in run.workers.workers]
+    ready = [seconds for warmup, rank in workers for seconds in rank.ready[warmup:]]
+    return math.fsum(ready) / len(ready) if ready and row.num_workers > 1 else None
 
 
 def _cores(row: Row) -> int | None:

@@ -1,0 +1,23 @@
+"""Simulated runs: how they were calibrated and checked."""
+
+TEMPLATES = {
+    "simulation-no-base": "{subject}: the step time of one device is unknown; measure --num_devices=1 too",
+    "simulation-unknown-exchange": (
+        "{subject}: the bytes or the links of the exchange are unknown; add --exchange_mb=... and --link_gbit=..."
+    ),
+    "simulation-not-calibrated": "No exchange was measured: its time follows from the bytes and the links.",
+    "simulation-overlap": (
+        "Fitted on {devices} devices: the exchange begins {overlap_ms:.3g} ms before the computation of a step ends."
+    ),
+    "simulation-slower": (
+        "Fitted on {devices} devices: the exchange takes {factor:.2f} times as long as expected on these links."
+    ),
+    "simulation-fitted": (
+        "Fitted on {devices} devices: the exchange costs {ms:.3g} ms. More devices are assumed to have the same links."
+    ),
+    "simulation-parts": "{devices:,} devices lose {lost:list}.",
+    "simulation-check": (
+        "{devices:,} devices: measured {measured:interval 1} {unit}/s, simulated {simulated:interval 1} "
+        "({percent:+.1f} %)."
+    ),
+}

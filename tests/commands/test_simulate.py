@@ -1,0 +1,77 @@
+"""simulate: from a folder and from stated values, as text and JSON, and what is refused in one line."""
+
+import json
+
+import pytest
+
+from rnn_scaling.commands import simulate
+from rnn_scaling.records.own_files import is_own
+from tests.support.paths import ROOT
+
+STATED = ("--step_ms=100", "--exchange_mb=100", "--link_gbit=25", "--steps=40")
+
+
+@pytest.fixture
+def go(capsys, monkeypatch):
+    """Runs the command; returns exit status, stdout and stderr."""
+    monkeypatch.chdir(ROOT)
+
+    def call(*words):
+        status = simulate.main([*words])
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return call
+
+
+def test_stated_values_give_the_curve_and_its_parts(go, tmp_path):
+    words = (*STATED, "--num_devices=8,64", "--jitter=5%", "--stragglers=10%", "--link_failures=1%")
+    status, text, err = go(*words)
+    assert (status, err) == (0, "")
+    assert all(part in text for part in ("jitter", "stragglers", "failures", "exchange bandwidth"))
+    status, out, _ = go(*words, "--format=json", f"--output={tmp_path}")
+    content = json.loads(out)
+    assert status == 0 and content == json.loads((tmp_path / "simulation.json").read_text())
+    assert is_own(tmp_path / "simulation.json")
+    for point in content["series"][0]["predicted"]:
+        assert sum(point["parts"].values()) == pytest.approx(1 - point["efficiency"], abs=1e-6)
+    assert go(*words, "--format=json")[1] == out
+    assert go(*words, "--format=json", "--seed=2")[1] != out
+
+
+def test_a_folder_is_calibrated_and_checked(go):
+    folder = str(ROOT / "docs" / "results" / "default")
+    status, text, err = go(folder, "--num_devices=8", "--steps=40", "--format=json", "--series=replicated")
+    assert status == 0 and err == ""
+    for series in json.loads(text)["series"]:
+        kinds = {statement["kind"]: statement["values"] for statement in series["statements"]}
+        assert "simulation-fitted" in kinds and abs(kinds["simulation-check"]["percent"]) < 3
+
+
+def test_a_faster_fabric_and_a_hierarchy_help(go):
+    def rate(*words):
+        made = go(*STATED, "--num_devices=64", "--devices_per_machine=8", "--format=json", *words)
+        return json.loads(made[1])["series"][0]["predicted"][0]["rate"]
+
+    slow, fast = rate("--fabric_gbit=10"), rate("--fabric_gbit=100")
+    assert slow < fast and slow < rate("--link_gbit=400", "--fabric_gbit=100", "--algorithm=hierarchical")
+    assert rate("--exchange_every=10") > rate() and rate("--algorithm=none") == pytest.approx(640)
+    assert rate("--algorithm=parameter_server") < rate("--algorithm=parameter_server", "--servers=8")
+
+
+@pytest.mark.parametrize(
+    "words, culprit",
+    [
+        (STATED, "--num_devices"),
+        (("--num_devices=8",), "--step_ms"),
+        (("--num_devices=8", "docs", "--step_ms=100"), "--step_ms"),
+        (("--num_devices=8", "--step_ms=100"), "--exchange_mb"),
+        (("--num_devices=8", *STATED, "--fabric_gbit=100"), "--devices_per_machine"),
+        (("--num_devices=8", *STATED, "--stragglers=5"), "--stragglers=5"),
+        (("--num_devices=8", *STATED, "--straggler_factor=0.5"), "--straggler_factor=0.5"),
+        (("--num_devices=8", "no/such/folder"), "no/such/folder"),
+    ],
+)
+def test_what_is_wrong_is_one_line(go, words, culprit):
+    status, out, err = go(*words)
+    assert (status, out) == (2, "") and culprit in err and err.count("\n") == 1

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.files.output_files import write_bytes, write_text
+from rnn_scaling.files.output_files import write_bytes
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
@@ -21,7 +21,7 @@ trace. RUN is one of
     a --log_dir        whose run.json is read               ./run.sh train --trace_batches=5 --log_dir=logs/a
     a folder           of records: all that have a trace    ./run.sh inspect --out=results/inspect
 
-    ./run.sh phases run.json --picture=step.png
+    ./run.sh phases run.json --picture=step.png > step.md     the tables in Markdown
 
 LOG_DIR/trace.json.gz has every event: open it at ui.perfetto.dev or in chrome://tracing.
 docs/phases.md explains every part.
@@ -31,16 +31,12 @@ Exit status: 0 every RUN was shown, 1 a RUN could not be used or a file not writ
 PICTURES = (".png", ".svg")
 
 
-def _output(text: str) -> Path:
-    if not text or not Path(text).resolve().parent.is_dir():
-        raise ValueError("a file in a folder that is there; make it first")
-    return Path(text)
-
-
 def _picture(text: str) -> Path:
     if not text.lower().endswith(PICTURES):
         raise ValueError(f"a file that ends in {' or '.join(PICTURES)}")
-    return _output(text)
+    if not Path(text).resolve().parent.is_dir():
+        raise ValueError("a file in a folder that is there; make it first")
+    return Path(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +44,6 @@ class PhasesOptions:
     """Phases."""
 
     runs: tuple[Path, ...] = flags.positional("a record file, a --log_dir or a folder of records", "RUN", several=True)
-    out: Path | None = option(None, "also write the tables to this file (default: no)", parse=_output, shown="FILE.md")
     json: bool = option(False, 'print the numbers as JSON instead ("rnn_scaling.phases/1")')
     picture: Path | None = option(
         None, "draw one step of each run: .png or .svg (default: no)", parse=_picture, shown="FILE.png"
@@ -66,17 +61,13 @@ def main(words: Sequence[str]) -> int:
     known = [(run.path, run.parts) for run in short if run.parts]
     problems += [f"--step={options.step}: {path} has the steps 0 to {len(parts.steps) - 1}" for path, parts in known]
     runs = [run for run in runs if run not in short]
-    target = None
-    try:
-        content = phases.as_json(runs) if options.json else phases.text(runs)
-        if runs:
-            print(content, end="", flush=True) if options.json else tell(content)
-        if runs and (target := options.out):
-            write_text(content, target)
-        if any(run.parts for run in runs) and (target := options.picture):
+    if runs and options.json:
+        print(phases.as_json(runs), end="", flush=True)
+    elif runs:
+        tell(phases.text(runs))
+    if any(run.parts for run in runs) and (target := options.picture):
+        try:
             write_bytes(phases.picture(runs, options.step, target.suffix.lower().removeprefix(".")), target)
-    except OSError as e:
-        if target is None:
-            raise
-        problems.append(f"{target}: {e.strerror or e}")
+        except OSError as e:
+            problems.append(f"{target}: {e.strerror or e}")
     return entry.fail(*problems) if problems else entry.EXIT_OK

@@ -6,7 +6,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, OF_MODELS, SPEEDUP, common_
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.summary import RowSummary, SeriesSummary, Summary
 from rnn_scaling.reports.wording import counted
 
 
@@ -27,14 +27,12 @@ def sections(summary: Summary, is_brief: bool = False) -> list[Section]:
 def _heads(summary: Summary, series: Sequence[SeriesSummary], is_brief: bool) -> dict[str, str]:
     """Name of a cell -> title of its column."""
     rows = [member.largest for member in series if member.largest]
-    counts, places = {row.row.num_devices for row in rows}, {row.devices for row in rows}
-    is_scaled, of_models = max(counts, default=1) > 1, summary.has_many_models
-    place = places.pop().removesuffix(" of one device each") if len(places) == 1 else ""
-    on = f" on {place or counted(max(counts), 'device')}" if len(counts) == 1 else ""
-    first = "Model" if of_models else "Series"
+    is_scaled, of_models = any(row.row.num_devices > 1 for row in rows), summary.has_many_models
+    name, first = ("model", "Model") if of_models else ("title", "Series")
+    on = _common_place(rows)
+    heads = {name: first} if on else {name: first, "devices": "Devices"}
     if is_brief:
-        first, on = on.strip().capitalize() if is_scaled and on else first, ""
-    heads = {"model" if of_models else "title": first, **({} if len(counts) == 1 else {"devices": "Devices"})}
+        heads[name], on = on.strip().capitalize() if is_scaled and on else first, ""
     unit = common_unit(member.unit for member in series).capitalize()
     rate, scaled = {"rate": f"{unit}/s{on}"}, {"speedup": f"Speedup{on}", "efficiency": f"Efficiency{on} (%)"}
     if of_models:
@@ -45,6 +43,14 @@ def _heads(summary: Summary, series: Sequence[SeriesSummary], is_brief: bool) ->
         heads |= {**(scaled | rate if is_scaled else {}), "base_rate": f"{unit}/s on 1 device"}
     heads |= {} if is_brief else {"runs": "Runs"}
     return {**heads, **({"certificate": certificates.HEAD} if summary.is_certified else {})}
+
+
+def _common_place(rows: Sequence[RowSummary]) -> str:
+    """ " on 2 devices", " on 4 workers", if all rows have the same number of devices; else empty."""
+    if len({row.row.num_devices for row in rows}) != 1:
+        return ""
+    places = {row.devices.removesuffix(" of one device each") for row in rows}
+    return f" on {places.pop() if len(places) == 1 else counted(rows[0].row.num_devices, 'device')}"
 
 
 def _cells(series: SeriesSummary) -> dict[str, str]:

@@ -116,7 +116,7 @@ def test_wrong_flags_are_told_once_and_nothing_starts(trainer, tmp_path, capfd):
 
 
 def test_a_trainer_that_cannot_be_started_is_one_line(capfd):
-    assert local_cluster.main(["--"], trainer=["/no/such/program"]) == 1
+    assert local_cluster.main(["--"], trainer=["/no/such/program"]) > 0
     lines = capfd.readouterr().err.splitlines()
     assert any("/no/such/program" in line for line in lines) and not any("Traceback" in x for x in lines)
 

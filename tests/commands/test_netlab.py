@@ -75,7 +75,7 @@ def start(*words: str, fake: str = FAKE_TRAINER) -> subprocess.Popen[str]:
 def namespaces_of(process: subprocess.Popen[str]) -> list[network.Namespace]:
     """Those that netlab holds: the switch's and the nodes', in rank order."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    holders = [number for number in children if b"infinity" in Path(f"/proc/{number}/cmdline").read_bytes()]
+    holders = [number for number in children if b"fence.py" in Path(f"/proc/{number}/cmdline").read_bytes()]
     return [network.Namespace(int(number), os.readlink(f"/proc/{number}/ns/net")) for number in holders]
 
 

@@ -51,5 +51,5 @@ def test_no_other_module_makes_files_by_name():
     """But in a folder that it has made itself, and below /proc and /dev."""
     makes = re.compile(r"\.write_(text|bytes)\(|\bopen\([^)\n]*[\"'][wax]b?\+?[\"']|O_CREAT")
     found = {str(path.relative_to(ROOT)) for path in ROOT.glob("rnn_scaling/**/*.py") if makes.search(path.read_text())}
-    apart = {"entry.py", "links/processes.py", "cluster/fence.py"}
+    apart = {"entry.py", "links/processes.py"}
     assert found == {f"rnn_scaling/{name}" for name in (*apart, "files/output_files.py")}

@@ -1,6 +1,7 @@
 """How kernels grow with the length of the sequences: an exact line through counts of runs of several lengths. Pure."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -52,29 +53,21 @@ class Line:
 
 def lines(groups: Sequence[CountGroup]) -> list[Line]:
     """A line for each encoder, number of devices and phase whose runs differ in one side's length alone."""
-    grown = []
-    for option in LENGTHS:
-        families: dict[tuple, list[CountGroup]] = {}
-        for group in groups:
-            if not varies(group.config):  # then sentences have exactly these lengths
-                families.setdefault(_family(group.config, option), []).append(group)
-        for members in families.values():
-            members = sorted(members, key=lambda group: group.config[option])
-            if len({group.config[option] for group in members}) >= FEWEST:
-                grown += _of_family(members, option)
-    return grown
-
-
-def _of_family(members: Sequence[CountGroup], option: str) -> list[Line]:
-    grown = []
-    for encoder in dict.fromkeys(e for group in members for e in group.encoders):
-        for number in sorted({n for group in members for n in group.device_counts}):
-            found = {group.config[option]: group.find(encoder, number) for group in members}
-            there = {length: counts for length, counts in found.items() if counts}
-            for phase in PARTS if len(there) >= FEWEST else ():
-                values = tuple(_kernels(counts, phase) for counts in there.values())
-                grown.append(Line(_title(members[0], option), encoder, number, phase, option, tuple(there), values))
-    return grown
+    grown: dict[tuple, dict[int, tuple[CountGroup, int]]] = {}
+    for option, group in itertools.product(LENGTHS, groups):
+        if varies(group.config):
+            continue  # then sentences have not exactly these lengths
+        for encoder, number, phase in itertools.product(group.encoders, group.device_counts, PARTS):
+            if counts := group.find(encoder, number):
+                at = grown.setdefault((option, _family(group.config, option), encoder, number, phase), {})
+                at[group.config[option]] = group, _kernels(counts, phase)
+    made = []
+    for (option, _, encoder, number, phase), at in grown.items():
+        if len(at) >= FEWEST:
+            members, values = zip(*(at[length] for length in sorted(at)))
+            title = _title(members[0], option)
+            made.append(Line(title, encoder, number, phase, option, tuple(sorted(at)), values))
+    return made
 
 
 def _title(group: CountGroup, option: str) -> str:

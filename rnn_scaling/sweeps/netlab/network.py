@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
+from rnn_scaling.cluster import fence
 from rnn_scaling.processes.process import TETHER
 
 # program -> package of Debian and Ubuntu
@@ -92,7 +93,6 @@ def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNo
 
     Raises Refusal naming what the kernel lacks or this process may not do.
     """
-    _need("network namespaces (CONFIG_NET_NS)", "veth", "unshare", "--net", "true")
     with contextlib.ExitStack() as stack:
         switch, *spaces = (stack.enter_context(_namespace()) for _ in ["switch", *names])
         nodes = tuple(
@@ -106,12 +106,11 @@ def network(names: Sequence[str], link: NetworkLink) -> Iterator[tuple[NetworkNo
 @contextlib.contextmanager
 def _namespace() -> Iterator[Namespace]:
     """A new namespace; what runs in it when the block ends is killed."""
-    with running(["unshare", "--net", "sleep", "infinity"]) as holder:
-        here, path = os.readlink("/proc/self/ns/net"), f"/proc/{holder.pid}/ns/net"
-        wait_until(lambda: os.readlink(path) != here, "unshare did not start")
-        space = Namespace(holder.pid, os.readlink(path))
+    with fence.network() as fenced:
+        if not fenced.enter:
+            raise entry.Refusal(f"netlab needs network namespaces of the kernel (CONFIG_NET_NS): {fenced.reason}")
+        space = Namespace(fenced.holder, os.readlink(f"/proc/{fenced.holder}/ns/net"))
         try:
-            _up(space, "lo")  # a node reaches itself by its own address over it
             yield space
         finally:
             for _ in range(TRIES):  # a process that is forked meanwhile is in the next list

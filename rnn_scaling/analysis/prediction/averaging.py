@@ -27,9 +27,9 @@ LOSS_PER_DOUBLING = 0.07  # prior: half of all curves lose less than this share 
 DRIFT = 0.01  # scale of log(rate) that no model has, one doubling beyond the largest measured n; grows as the root
 DRIFT_OF_LOSS = 0.1  # the same, as a share of log y
 DRIFT_DEGREES = 4.0  # of its t distribution
-STEP_CHANCE = 0.09  # that a doubling beyond the measured n leaves a machine or a switch, where links are unknown
+STEP_CHANCE = 0.1  # that a doubling beyond the measured n leaves a machine or a switch, where links are unknown
 CROSSED_CHANCE = 0.5  # that leaving a machine makes steps longer, where it is known to happen but not what it costs
-STEP_LOSS = 0.2  # mean of how much longer a step takes then, as a share of one device's
+STEP_LOSS = 0.1  # half of these make a step longer by less than this share, some by several times (Cauchy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def average(curve: Curve) -> Average:
         s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS),
         random.standard_t(DRIFT_DEGREES, DRAWS),
         random.random(DRAWS),
-        np.log1p(random.exponential(STEP_LOSS, DRAWS)),
+        np.log1p(STEP_LOSS * np.abs(random.standard_cauchy(DRAWS))),
         n[-1],
         curve.knowledge,
         dict(weights),

@@ -1,0 +1,245 @@
+"""Predictions: known models, intervals, refused curves; the closed form of an exchange against its messages."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks import prediction_coverage
+from rnn_scaling.analysis.prediction import models
+from rnn_scaling.analysis.prediction.costs import exchange_s
+from rnn_scaling.analysis.prediction.curves import (
+    PARTS,
+    STRONG,
+    WEAK,
+    CannotPredict,
+    Curve,
+    Knowledge,
+    Link,
+    MeasuredPoint,
+)
+from rnn_scaling.analysis.prediction.predicting import predict
+
+# Words/s on 1 to 8 GPUs of the five timing tables of seeds/002.
+TIMING_TABLES = {
+    "independent, cuDNN": (55411.4, 107938.5, 161488.4, 210317.1, 263568.2, 321945.5, 367456.2, 420416.7),
+    "independent, dynamic": (43397.6, 83107.8, 122065.8, 160924.6, 197847.0, 230339.9, 255199.9),
+    "server, cuDNN": (56011.2, 106185.6, 157653.4, 204871.5, 249886.4, 294399.1, 351269.9, 360629.8),
+    "server, dynamic": (43022.9, 82039.3, 118870.8, 154377.0, 188543.3, 222249.8, 254344.1, 276234.7),
+    "NCCL, dynamic": (42953.5, 80945.0, 114619.5, 145385.1, 168159.6, 183514.8, 202794.0, 210048.4),
+}
+TURNS_OVER = (3861, 7832, 11164, 11548, 9254, 7057, 4178, 2812)
+
+
+def curve(rates, devices=None, scaling=WEAK, **knowledge):
+    devices = devices or range(1, len(rates) + 1)
+    points = tuple(MeasuredPoint(n, rate) for n, rate in zip(devices, rates))
+    return Curve("a", "words", scaling, points, Knowledge(**knowledge))
+
+
+def refusal(*arguments):
+    with pytest.raises(CannotPredict) as caught:
+        predict(*arguments)
+    return caught.value.statement.kind
+
+
+@pytest.mark.parametrize("table", TIMING_TABLES)
+def test_timing_tables(table):
+    rates = TIMING_TABLES[table]
+    for point in predict(curve(rates[:4]), range(5, len(rates) + 1)).points:
+        rate = point.rate
+        assert rate.low <= rates[point.devices - 1] <= rate.high
+        assert rate.low >= 0.75 * rate.value
+        assert rate.high <= 1.25 * rate.value
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        *(TURNS_OVER[:k] for k in range(4, 9)),
+        (1.0, 1.8, 2.28, 1.8),
+        (1.0, 0.8),
+        (1.0, 1.9, 2.7, 2.72),
+    ],
+)
+def test_curves_that_stop_growing_are_not_extrapolated_as_growth(rates):
+    try:
+        points = predict(curve(rates), (len(rates) + 1, 2 * len(rates), 64)).points
+    except CannotPredict as refused:
+        assert refused.statement.kind == "prediction-stops-growing"
+    else:
+        assert all(point.rate.value <= max(rates) for point in points)
+
+
+def test_within_the_measured_numbers_a_stopped_curve_is_interpolated():
+    assert predict(curve(TURNS_OVER[:4]), [3]).points[0].devices == 3
+
+
+def test_ordinary_noise_is_not_refused():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        rates = [n / (1 + 0.05 * math.log2(n)) * math.exp(0.02 * rng.standard_normal()) for n in range(1, 9)]
+        predict(curve(rates), [16])
+
+
+@pytest.mark.parametrize(
+    ("rates", "devices", "wanted", "kind"),
+    [
+        ((1.0,), (1,), 2, "prediction-few-points"),
+        ((), (), 2, "prediction-few-points"),
+        ((1.0, 0.0), (1, 2), 4, "prediction-bad-rate"),
+        ((1.0, math.nan), (1, 2), 4, "prediction-bad-rate"),
+        ((1.9, 3.7), (2, 4), 1, "prediction-below-measured"),
+    ],
+)
+def test_bad_input_is_refused(rates, devices, wanted, kind):
+    assert refusal(curve(rates, devices), [wanted]) == kind
+
+
+@pytest.mark.parametrize("scaling", [WEAK, STRONG])
+@pytest.mark.parametrize("size", [0.0, 0.02, 0.3])
+def test_curves_of_one_term_are_recovered(scaling, size):
+    for term in (models.STRONG_TERMS if scaling == STRONG else models.WEAK_TERMS).values():
+        n = np.array([1.0, 2, 4, 8, 16])
+        rates = n / (1 + size * term.shape(n))
+        point = predict(curve(rates[:4], (1, 2, 4, 8), scaling), [16]).points[0]
+        assert point.rate.low <= rates[4] <= point.rate.high
+        assert point.rate.value == pytest.approx(rates[4], rel=0.06)
+
+
+def test_parts_add_up_to_the_lost_efficiency():
+    exchange = {"step_s": 0.1, "summed_bytes": 1e8, "algorithm": "ring", "links": (Link(1e-5, 1e10),)}
+    for rates in ((100.0, 190, 270), (100.0, 205, 310)):
+        for knowledge in ({}, exchange, {**exchange, "step_times": np.linspace(0.09, 0.11, 50)}, {"cores": 4}):
+            for point in predict(curve(rates, **knowledge), (3, 8, 64)).points:
+                assert set(point.parts) == set(PARTS)
+                assert sum(point.parts.values()) == pytest.approx(1 - point.efficiency.value, abs=1e-12)
+
+
+def test_the_unit_of_the_rate_changes_nothing():
+    one, other = (predict(curve([unit * r for r in (10, 19, 27, 34)]), [8, 64]) for unit in (1, 4096.0))
+    for a, b in zip(one.points, other.points):
+        assert b.rate.value == pytest.approx(4096 * a.rate.value)
+        assert b.rate.low == pytest.approx(4096 * a.rate.low)
+        assert b.parts == pytest.approx(a.parts)
+
+
+def test_intervals_widen_with_devices_and_narrow_with_points():
+    def widths(rates):
+        return [p.rate.high / p.rate.low for p in predict(curve(rates), (8, 16, 32, 128)).points]
+
+    rates = [n / (1 + 0.03 * math.log2(n)) for n in range(1, 7)]
+    many, few = widths(rates), widths(rates[:2])
+    assert many == sorted(many)
+    assert all(a < b for a, b in zip(many, few))
+
+
+def test_measured_errors_count():
+    points = curve((10, 19, 27, 34)).points
+    noisy = tuple(dataclasses.replace(point, error=0.1, degrees=2) for point in points)
+    sure, unsure = (predict(dataclasses.replace(curve(()), points=p), [8]).points[0].rate for p in (points, noisy))
+    assert unsure.high / unsure.low > 1.5 * sure.high / sure.low
+
+
+def test_without_one_device_there_is_no_efficiency():
+    point = predict(curve((1.9, 3.7), (2, 4)), [8]).points[0]
+    assert point.efficiency is None
+    assert point.parts == {}
+
+
+LINKS = (Link(2e-6, 1e10, 8), Link(2e-5, 1e9))
+
+
+def test_known_links_predict_where_the_exchange_leaves_the_machine():
+    def rate(n):
+        return n / (1 + exchange_s("ring", n, 3e7, 0, LINKS) / 0.2)
+
+    knowledge = {"step_s": 0.2, "summed_bytes": 3e7, "algorithm": "ring"}
+    rates = [rate(n) for n in (1, 2, 4)]
+    blind, seeing = (predict(curve(rates, (1, 2, 4), **knowledge, links=links), [8, 16]) for links in ((), LINKS))
+    assert seeing.points[1].rate.value == pytest.approx(rate(16), rel=0.05)
+    assert seeing.points[1].parts["exchange"] > 0.1
+    assert "prediction-topology-unknown" in [statement.kind for statement in blind.statements]
+    assert "prediction-topology-unknown" not in [statement.kind for statement in seeing.statements]
+    open_ended = predict(curve(rates, (1, 2, 4), **knowledge, links=LINKS[:1]), [8, 16]).statements
+    assert [s.values["devices"] for s in open_ended if s.kind == "prediction-topology-unknown"] == [[16]]
+
+
+def test_independent_replicas_give_the_contention():
+    alone = tuple(MeasuredPoint(n, n / (1.1 if n > 1 else 1)) for n in (1, 2, 4))
+    rates = [n / (1 + (0.1 + 0.05 * (n - 1) if n > 1 else 0)) for n in (1, 2, 4)]
+    parts = predict(curve(rates, (1, 2, 4), independent=alone), [4]).points[0].parts
+    assert parts["contention"] == pytest.approx(0.1 / 1.25, abs=0.03)
+
+
+def test_cores_limit_the_rate():
+    point = predict(curve((1.0, 1.98, 3.95), (1, 2, 4), cores=4), [16]).points[0]
+    assert point.rate.value < 4.2
+    assert point.parts["contention"] > 0.6
+
+
+def test_longest_of_measured_step_times():
+    rng = np.random.default_rng(0)
+    times = 1 + 0.1 * rng.standard_normal(4000)
+    for n in (1, 4, 64, 100_000):
+        draws = np.array([rng.standard_normal(n).max() for _ in range(300)])
+        assert models.longest_share(times, np.array([n]))[0] == pytest.approx(0.1 * draws.mean(), rel=0.15, abs=0.02)
+
+
+def step_s(messages, links):
+    """Seconds of messages (from, to, bytes) that are sent at once: each link's are added up by its two ends."""
+    sent, received, alpha = {}, {}, 0.0
+    for source, target, num_bytes in messages:
+        level = next(
+            k for k, link in enumerate(links) if not link.devices or source // link.devices == target // link.devices
+        )
+        inside = links[level - 1].devices if level else 1
+        alpha = max(alpha, links[level].alpha_s)
+        for ends, place in ((sent, source), (received, target)):
+            key = (level, place // inside)
+            ends[key] = ends.get(key, 0.0) + num_bytes / links[level].bytes_per_s
+    return max([*sent.values(), *received.values()], default=0.0) + (alpha if messages else 0.0)
+
+
+def messages_of(algorithm, n, size, inside):
+    """The steps of an exchange, each a list of messages."""
+    if algorithm == "ring":
+        return [[(d, (d + 1) % n, size / n) for d in range(n)]] * (2 * (n - 1))
+    if algorithm == "parameter_server":
+        others = range(1, n)
+        return [[(d, 0, size) for d in others], [(0, d, size) for d in others]]
+    if algorithm == "tree":
+        steps, distance = [], 1
+        while distance < n:
+            steps.append([(d + distance, d, size) for d in range(0, n - distance, 2 * distance)])
+            distance *= 2
+        return steps + [[(b, a, s) for a, b, s in step] for step in reversed(steps)]
+    machines = max(1, n // inside)
+    local = min(n, inside)
+    ring = [[(a * local + d, a * local + (d + 1) % local, size / local) for a in range(machines) for d in range(local)]]
+    between = [[(a * local, (a + 1) % machines * local, size / machines) for a in range(machines)]]
+    return ring * (local - 1) + between * (2 * (machines - 1)) + ring * (local - 1)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical", "parameter_server"])
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 16, 64])
+def test_closed_form_is_the_sum_of_the_messages(algorithm, n):
+    fast_alpha = (dataclasses.replace(LINKS[0], alpha_s=2e-5, bytes_per_s=1e10), LINKS[1])  # one alpha: as in a step
+    seconds = sum(step_s(step, fast_alpha) for step in messages_of(algorithm, n, 1e8, 8))
+    assert exchange_s(algorithm, n, 1e8, 0.0, fast_alpha) == pytest.approx(seconds, abs=1e-12)
+
+
+def test_gathers_pass_every_link():
+    steps = [[(d, (d + 1) % 16, 1e6) for d in range(16)]] * 15
+    assert exchange_s("ring", 16, 0.0, 1e6, LINKS) == pytest.approx(sum(step_s(step, LINKS) for step in steps))
+    assert exchange_s("none", 16, 1e8, 1e6, LINKS) == 0.0
+
+
+@pytest.mark.parametrize("truth", ["one model's", "two models'"])
+def test_intervals_hold_in_simulation(truth):
+    summary = prediction_coverage.coverage(truth, (1, 2, 4), 20, seed=5)
+    assert summary["refused"] == 0
+    assert min(share for name, share in summary.items() if name.startswith("inside")) >= 0.9

@@ -7,7 +7,7 @@ pseudo-BMA). F adds up that of each point as predicted from those before it, bec
 
 A drawn curve differs from the average by noise and fit (t distributions), by its model, by what no model has, which
 grows with log2(n / largest measured n), and, where the links are unknown, by the chance that the exchange leaves a
-machine or a switch. docs/methods/prediction.md has how often the intervals held.
+machine or a switch. docs/methods/prediction_models.md explains it; docs/methods/prediction.md has how often it held.
 
 Letters: S curves; J terms; K measured points; N numbers of devices.
 """
@@ -65,7 +65,7 @@ class Average:
 
 def step_chance(known: Knowledge, largest: float, n: float) -> float:
     """Probability that n devices use a slower link, whose cost is in no term, and that `largest` ones do not."""
-    if n <= largest:
+    if n <= largest or known.algorithm == "none":
         return 0.0
     if not known.links:
         return 1 - (1 - STEP_CHANCE) ** math.log2(n / largest)

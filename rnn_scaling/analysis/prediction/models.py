@@ -48,7 +48,7 @@ def _several(n: np.ndarray) -> np.ndarray:
 
 
 def _longest(n: np.ndarray) -> np.ndarray:
-    """Expected largest of n normal numbers, in standard deviations, to a few percent; Blom's approximation."""
+    """Grows as the expected largest of n normal numbers does for many n: as sqrt(2 ln n)."""
     return np.sqrt(np.log(n)) / math.sqrt(math.log(2))
 
 
@@ -173,7 +173,7 @@ def known_terms(curve: Curve) -> list[Term]:
 def knows_exchange(known: Knowledge) -> bool:
     """True if the seconds of an exchange can be calculated, at least between machines."""
     has_speed = any(math.isfinite(link.bytes_per_s) for link in known.links)
-    return bool(has_speed and known.step_s and known.algorithm and known.summed_bytes is not None)
+    return bool(has_speed and known.step_s and known.algorithm not in ("", "none") and known.summed_bytes is not None)
 
 
 def longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:

@@ -302,7 +302,7 @@ def test_two_settings_of_a_trainer_run_in_turns(tmp_path, monkeypatch, capsys):
 
 def test_from_python(tmp_path, monkeypatch):
     monkeypatch.setattr(folder_rows, "load", lambda folder: folder)
-    with pytest.raises(FlagErrors, match="axes belong to a program of your own"):
+    with pytest.raises(FlagErrors, match="trainer of your own"):
         rnn_scaling.sweep(tmp_path / "out", axes={"how": ["rate"]})
     options = {"num_devices": [1, 2], "log_format": RATE.partition("=")[2], "unit": "words"}
     rnn_scaling.sweep(tmp_path / "out", trainer=COMMAND, axes={"how": "rate"}, **options)

@@ -1,0 +1,119 @@
+"""Public tables, and how the scores of predictions on them are counted."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import prediction, public_tables
+from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.prediction.curves import (
+    STRONG,
+    WEAK,
+    CannotPredict,
+    Curve,
+    MeasuredPoint,
+    PredictedPoint,
+    Prediction,
+)
+from rnn_scaling.analysis.statements import Statement
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "methods" / "prediction.md"
+NUMBER = r"[\d.,]+"
+HEADER = "source,table,group,scaling,half,quantity,devices,printed\n"
+
+
+def test_the_file_of_public_tables_is_sound():
+    found = public_tables.read()
+    names = [(public.curve.source, public.curve.name) for public in found]
+    assert len(set(names)) == len(names) >= 500
+    for public in found:
+        devices = [point.devices for point in public.curve.points]
+        assert len(devices) >= 3 and devices == sorted(set(devices)), public.curve
+        assert public.group in public_tables.GROUPS and public.curve.scaling in (WEAK, STRONG)
+        assert public.half == public_tables.half_of(public.curve.source, public.group)
+        assert all(0 < point.rounding <= 0.5 for point in public.curve.points), public.curve
+    assert public_tables.PATH.stat().st_size < 200_000
+
+
+def test_printed_numbers_become_rates_with_their_rounding(tmp_path):
+    path = tmp_path / "public.csv"
+    rows = ["a,rates,other,weak,test,rate,1 2,10 19.5", "a,each,other,weak,test,rate per device,1 4,10 9"]
+    path.write_text(HEADER + "\n".join([*rows, "a,seconds,other,strong,test,time,1 2,8.0 5.00"]) + "\n")
+    rates, each, seconds = (public.curve.points for public in public_tables.read(path))
+    assert rates == (MeasuredPoint(1, 10, rounding=0.05), MeasuredPoint(2, 19.5, rounding=pytest.approx(0.05 / 19.5)))
+    assert [point.rate for point in each] == [10, 36]
+    assert [point.rate for point in seconds] == [1 / 8, 1 / 5]
+    assert [point.rounding for point in seconds] == pytest.approx([0.05 / 8, 0.005 / 5])
+
+
+def public(rates, devices=(1, 2, 4, 8, 16), source="a", name="b"):
+    points = tuple(MeasuredPoint(n, rate) for n, rate in zip(devices, rates))
+    return public_tables.PublicCurve("other", "test", Curve(name, "items", WEAK, points, source=source))
+
+
+@pytest.fixture
+def doubling(monkeypatch):
+    """A predictor of twice the last rate, plus or minus a quarter of that; it refuses rates that fall."""
+
+    def predict(curve, devices):
+        rates = [point.rate for point in curve.points]
+        if rates[-1] < max(rates):
+            raise CannotPredict(Statement("prediction-falls", curve.name, {}))
+        value = 2 * rates[-1]
+        rate = Interval(value, 0.75 * value, 1.25 * value)
+        return Prediction(curve, tuple(PredictedPoint(n, rate, None, {}) for n in devices), {})
+
+    monkeypatch.setattr(prediction, "predict", predict)
+
+
+def test_cuts_keep_two_points_or_three_of_five(doubling):
+    assert list(prediction.cuts(public([1, 2, 3, 4]))) == [2, 3]
+    assert list(prediction.cuts(public([1, 2, 3, 4, 5]))) == [3, 4]
+    cases = list(prediction.cases_of(public([1, 2, 4, 9, 10])))
+    assert [(len(case.fitted), case.truth.devices) for case in cases] == [(3, 8), (3, 16), (4, 16)]
+    assert [case.factor for case in cases] == [2, 4, 2]
+    assert [case.side for case in cases] == ["inside", "inside", "below"]
+    assert [case.error(case.predicted[1]) for case in cases] == pytest.approx([1 / 9, 0.2, 0.8])
+    assert [case.half_width for case in cases] == pytest.approx([0.25] * 3)
+
+
+def test_refused_cuts_are_counted_and_their_truth_is_kept(doubling):
+    cases = list(prediction.cases_of(public([10, 20, 15, 40], devices=(1, 2, 4, 8))))
+    assert [case.side for case in cases] == ["below", "inside", "refused"]
+    assert [case.outcome for case in cases] == ["falls", "grows", "grows"]
+    assert cases[-1].reason == "prediction-falls"
+    cells = dict(zip(prediction.HEAD, prediction.scores(cases)))
+    assert (cells["curves"], cells["cases"], cells["refused"], cells["inside"]) == ("1", "3", "1", "50%")
+    assert "1, 2, 4 | prediction-falls | 8 | 2.00" in prediction.refused(cases)
+
+
+def test_units_share_a_weight(doubling):
+    good = [case for k in range(3) for case in prediction.cases_of(public([1, 2, 4], (1, 2, 4), "a", str(k)))]
+    bad = list(prediction.cases_of(public([1, 2, 20], (1, 2, 4), "b")))
+    shares = [prediction.scores([*good, *bad], unit)[3] for unit in (id, prediction._curve, prediction._source)]
+    assert shares == ["75%", "75%", "50%"]
+
+
+def test_weighted_quantiles_of_equal_weights_are_order_statistics():
+    values = np.random.default_rng(1).normal(size=40)
+    for share in (0.1, 0.5, 0.9):
+        found = prediction.weighted_quantile(values, np.ones(40), share)
+        assert found == np.quantile(values, share, method="inverted_cdf")
+    assert prediction.weighted_quantile([3.0, 1.0, 2.0], [1, 5, 1], 0.5) == 1.0
+
+
+@pytest.mark.parametrize(("source", "is_last", "count"), [(prediction.FIVE, True, 5), (prediction.FALLING, False, 4)])
+def test_the_document_has_these_tables_as_they_are_predicted_now(source, is_last, count):
+    chosen = [public for public in public_tables.read() if public.curve.source == source]
+    cases = [case for public in chosen for case in prediction.cases_of(public)]
+    rows = prediction.in_full(cases, source, is_last).splitlines()[2:]
+    assert len(rows) == count
+    document = DOCUMENT.read_text().splitlines()
+    for row in rows:
+        name, devices = (cell.strip() for cell in row.split("|")[1:3])
+        kept = next(line for line in document if line.startswith(f"| {name} | {devices} |"))
+        assert re.sub(NUMBER, "", row) == re.sub(NUMBER, "", kept)
+        numbers = [[float(x) for x in re.findall(NUMBER, text.replace(",", ""))] for text in (row, kept)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.02, abs=0.11), name

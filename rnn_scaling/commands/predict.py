@@ -23,7 +23,7 @@ anybody's table of rates, speedups or seconds over numbers of devices (Markdown,
 At least two numbers of devices must be measured; one, two and four give narrower intervals. A table has no repeats, so
 its intervals are wider. Each prediction is kept in results/mine/predictions; those from a table are kept in --output.
 When a predicted number of devices is measured later, predict and report say whether the interval held. --output
-writes prediction.json. docs/predict.md explains the intervals and how a hit is judged.
+writes prediction.json, .html and .png. docs/predict.md explains the intervals and how a hit is judged.
 
 Exit status: 0 at least one series was predicted, 1 a file cannot be written, 2 nothing can be predicted, or wrong
 use. Of --track_record: 0, also without a case."""
@@ -62,7 +62,7 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.analysis import prices
     from rnn_scaling.commands import prediction_results  # late: help and mistakes do not wait for it
     from rnn_scaling.files import terminal
-    from rnn_scaling.reports import prediction, report_files
+    from rnn_scaling.reports import prediction
 
     if options.track_record:
         found = prediction_results.track_record(options.sources)
@@ -71,7 +71,7 @@ def main(words: Sequence[str]) -> int:
         work = (options.items, listed, options.max_global_batch)
         found = prediction_results.predict(options.sources[0], options, *work)
     if options.output:
-        report_files.write({"prediction.json": lambda: prediction.to_json(found)}, options.output, force=False)
+        prediction_results.write(found, options.output, "prediction")
     if options.format == "json":
         print(prediction.to_json(found).decode(), end="")
     else:

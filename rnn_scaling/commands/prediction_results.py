@@ -10,13 +10,14 @@ from pathlib import Path
 from rnn_scaling import entry
 from rnn_scaling.analysis.prediction import predicting, sizing
 from rnn_scaling.analysis.prediction import track_record as records
-from rnn_scaling.analysis.prediction.curves import CannotPredict
+from rnn_scaling.analysis.prediction.curves import CannotPredict, Prediction
 from rnn_scaling.analysis.prediction.track_record import Case, MeasuredSeries
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.commands.prediction_options import PredictionOptions
 from rnn_scaling.commands.prediction_series import FolderSeries, chosen, every_series
 from rnn_scaling.records import predictions
-from rnn_scaling.reports.prediction import PredictionReport
+from rnn_scaling.reports import report_files
+from rnn_scaling.reports.prediction import PredictionReport, to_json
 from rnn_scaling.reports.wording import sentence
 
 DEFAULT = Path("results")  # whose subfolders hold predictions
@@ -62,6 +63,27 @@ def predict(
             entry.warn(f"{keep_in / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept")
     record = (total, *(case.statement() for case in cases))
     return PredictionReport(str(source), tuple(made), tuple(refused), record, tuple(sizes))
+
+
+def write(found: PredictionReport, folder: Path, name: str) -> None:
+    """Writes the JSON, the page and the picture of predictions or simulations. Raises Refusal if it cannot."""
+    files = {"json": lambda: to_json(found)}
+    if found.predictions:
+        from rnn_scaling.reports.page import prediction as page  # late: pictures are only made with --output
+        from rnn_scaling.reports.pictures import prediction as pictures
+
+        drawn, title = [*map(_refined, found.predictions)], f"{name.capitalize()} from {found.source}"
+        files |= {"html": lambda: page.render(found, drawn, title), "png": lambda: pictures.render(drawn)}
+    report_files.write({f"{name}.{kind}": render for kind, render in files.items()}, folder, force=False)
+
+
+def _refined(prediction: Prediction) -> Prediction:
+    """The prediction also on the measured numbers and the powers of two, for a curve; a simulation as it is."""
+    if "simulation" in prediction.weights:
+        return prediction
+    known = {*(point.devices for point in prediction.points), *(point.devices for point in prediction.curve.points)}
+    powers = {2**k for k in range(max(known).bit_length()) if 2**k > min(known)}
+    return dataclasses.replace(prediction, points=predicting.predict(prediction.curve, sorted(known | powers)).points)
 
 
 def track_record(sources: Sequence[Path]) -> PredictionReport:

@@ -32,7 +32,7 @@ exchange is fitted to the smallest measured number of devices above one. The sim
 number. Without a folder, --step_ms and the exchange are stated. The same --seed gives the same result.
 
 The interval is that of the random numbers, not of the assumptions; predict gives intervals for both. --output writes
-simulation.json. docs/simulate.md describes the events and what is left out.
+simulation.json, .html and .png. docs/simulate.md describes the events and what is left out.
 
 Exit status: 0 at least one series was simulated, 1 a file cannot be written, 2 nothing can be simulated, or wrong
 use."""
@@ -131,8 +131,9 @@ def _tell(curves: Sequence[Curve], options: SimulateOptions) -> int:
     from rnn_scaling.analysis.prediction.curves import CannotPredict
     from rnn_scaling.analysis.prediction.sizing import Sizes
     from rnn_scaling.analysis.simulation.calibration import calibrated, predicted
+    from rnn_scaling.commands import prediction_results
     from rnn_scaling.files import terminal
-    from rnn_scaling.reports import prediction, report_files
+    from rnn_scaling.reports import prediction
     from rnn_scaling.reports.wording import sentence
 
     made, refused = [], []
@@ -148,8 +149,8 @@ def _tell(curves: Sequence[Curve], options: SimulateOptions) -> int:
     entry.warn(*map(sentence, refused))
     source, sizes = str(options.folder or "stated values"), (Sizes(),) * len(made)
     found = prediction.PredictionReport(source, tuple(made), tuple(refused), sizes=sizes)
-    content = prediction.to_json(found)
     if options.output:
-        report_files.write({"simulation.json": lambda: content}, options.output, force=False)
-    print(content.decode(), end="") if options.format == "json" else terminal.tell(prediction.text(found))
+        prediction_results.write(found, options.output, "simulation")
+    is_json = options.format == "json"
+    print(prediction.to_json(found).decode(), end="") if is_json else terminal.tell(prediction.text(found))
     return entry.EXIT_OK

@@ -32,7 +32,7 @@ intervals, largest gain first.
 A folder of runs, or a table as predict reads, needs one device and another number of devices; --num_devices is the
 largest measured number if it is not given. Runs with --variable_update=independent and with a second --batch_size make
 the intervals much narrower. --link_gbit and --latency_us are those of a new link; --links or the records have the
-present one. --output writes whatif.json. docs/whatif.md lists the assumptions.
+present one. --output writes whatif.json and whatif.png. docs/whatif.md lists the assumptions.
 
 Exit status: 0 at least one series was answered, 1 a file cannot be written, 2 nothing can be said, or wrong use."""
 WORDS = {"half": 0.5, "quarter": 0.25, "none": 0.0, "free": 0.0}
@@ -89,7 +89,11 @@ def main(words: Sequence[str]) -> int:
         raise entry.Refusal(*refused)
     entry.warn(*refused)
     if options.output:
-        report_files.write({"whatif.json": functools.partial(report.to_json, answers)}, options.output, force=False)
+        from rnn_scaling.reports.pictures import prediction as pictures
+
+        files = {"whatif.json": report.to_json, "whatif.png": pictures.changes}
+        renders = {name: functools.partial(render, answers) for name, render in files.items()}
+        report_files.write(renders, options.output, force=False)
     is_json = options.format == "json"
     print(report.to_json(answers).decode(), end="") if is_json else terminal.tell(report.text(answers))
     return entry.EXIT_OK

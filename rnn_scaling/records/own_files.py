@@ -12,8 +12,8 @@ _SCHEMA = re.escape(REPORT_SCHEMA.encode())
 # How a file of the report says so, by the end of its name: at one place, so that a text about reports is not one.
 STARTS = {
     ".csv": rb"schema,[^\n]*\r?\n" + _SCHEMA + rb",",
-    # inspect, threads, history and predict write these next to their records and entries.
-    ".json": rb'\{\s*"schema": "rnn_scaling\.(?:report|inspect|threads|(?:history|prediction)_report)/1"',
+    # inspect, threads, history, predict and whatif write these next to their records and entries.
+    ".json": rb'\{\s*"schema": "rnn_scaling\.(?:report|inspect|threads|whatif|(?:history|prediction)_report)/1"',
     ".html": rb'<!doctype html>\n(?:<(?!meta name="generator")[^\n]*\n){1,8}<meta name="generator" content="'
     + _SCHEMA
     + rb'">',

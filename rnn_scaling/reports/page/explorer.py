@@ -38,6 +38,7 @@ class Point:
     runs: Sequence[int] = ()  # indices in `Explorer.runs`
     label: str = ""  # after the line's title: "2 devices"
     href: str = ""  # link of a point without runs
+    is_predicted: bool = False  # hollow, and its interval is part of a band
 
 
 @dataclasses.dataclass(frozen=True)

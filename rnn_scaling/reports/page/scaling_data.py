@@ -87,15 +87,15 @@ def _line(
 ) -> Line:
     points = []
     for row in series.rows:
-        values = {metric.name: _ends(metric.printed(row.row.metric(metric))) for metric in metrics}
-        values |= {part.name: _ends(part.points) for part in (row.loss.shown if row.loss else ())}
+        values = {metric.name: ends(metric.printed(row.row.metric(metric))) for metric in metrics}
+        values |= {part.name: ends(part.points) for part in (row.loss.shown if row.loss else ())}
         x = {DEVICES: row.row.num_devices, **{name: row.row.told(name) for name in axes}}
         known = {name: value for name, value in values.items() if value}
         points.append(Point({name: at for name, at in x.items() if at is not None}, known, places[row], row.devices))
     return Line(series.title, points, group)
 
 
-def _ends(interval: Interval | None) -> list[float | None]:
+def ends(interval: Interval | None) -> list[float | None]:
     """[value, low, high]; [] if unknown."""
     return [] if interval is None else [_short(interval.value), *map(_short, interval.ends or (None, None))]
 

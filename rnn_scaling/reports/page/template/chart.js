@@ -114,14 +114,18 @@ function linesPlot({ drawn, metric, axis }, width) {
   const isNumber = ["number", "log", "metric"].includes(axis.kind);
   const isLog = axis.kind === "log" || (isNumber && places[0] > 0 && places.at(-1) / places[0] > 16);
   const ideals = idealsOf(metric, axis, places);
-  const domain = frame(points, ideals, metric.ideal === "n");
+  const isLogY = isLog && metric.ideal === "n" && ideals.length > 0;
+  const domain = isLogY ? [d3.min(points, ({ y }) => y) / 3, 1.4 * d3.max([...ideals, ...points.map(({ y }) => y)])] : frame(points, ideals, metric.ideal === "n");
   const marks = [Plot.line(places, { x: (x) => x, y: (_, i) => ideals[i], stroke: "var(--muted)", strokeDasharray: "2 2", filter: () => ideals.length > 0 })];
   const shift = (k) => (isNumber && axis.kind !== "metric" ? 3 * (k - (drawn.length - 1) / 2) * Math.min(1, 12 / drawn.length) : 0);
   drawn.forEach((line, k) => {
     const both = { x: "x", stroke: colourOf(line), dx: shift(k) };
-    marks.push(Plot.ruleX(byLine[k].filter(({ low }) => low !== undefined), { ...both, y1: "low", y2: "high", strokeWidth: 1.2, clip: true }));
+    const isPredicted = ({ point }) => point.is_predicted;
+    const band = { y1: ({ y, low }) => Math.max(low ?? y, domain[0]), y2: ({ y, high }) => Math.min(high ?? y, domain[1]) };
+    if (byLine[k].some(isPredicted)) marks.push(Plot.areaY(byLine[k], { x: "x", ...band, dx: shift(k), fill: colourOf(line), fillOpacity: 0.36 / (1 + drawn.length) }));
+    marks.push(Plot.ruleX(byLine[k].filter((datum) => datum.low !== undefined && !isPredicted(datum)), { ...both, y1: "low", y2: "high", strokeWidth: 1.2, clip: true }));
     if (axis.kind !== "metric") marks.push(Plot.line(byLine[k], { ...both, y: "y", strokeWidth: 1.6 }));
-    marks.push(Plot.dot(byLine[k], { ...both, y: "y", r: 4, symbol: SYMBOLS[shapeOf(line)], fill: colourOf(line) }));
+    marks.push(Plot.dot(byLine[k], { ...both, y: "y", r: 4, symbol: SYMBOLS[shapeOf(line)], fill: (datum) => (isPredicted(datum) ? "var(--paper)" : colourOf(line)) }));
   });
   for (const mark of data.marks.filter((candidate) => candidate.axis === axis.name)) {
     const at = axis.kind === "time" ? new Date(mark.at) : mark.at;
@@ -129,14 +133,15 @@ function linesPlot({ drawn, metric, axis }, width) {
     marks.push(Plot.text([at], { x: (x) => x, text: () => mark.text, frameAnchor: "top", textAnchor: "start", dx: 4, lineWidth: 12 }));
   }
   const type = axis.kind === "order" ? "point" : axis.kind === "time" ? "utc" : isLog ? "log" : "linear";
-  const isListed = axis.kind !== "metric" && isNumber && places.length <= 10;
+  const isListed = axis.kind !== "metric" && isNumber && (isLog || places.length <= 10);
+  const few = places.filter((_, i) => (places.length - 1 - i) % Math.ceil(places.length / 10) === 0);
   const every = Math.ceil(places.length / Math.max(1, (width - 82) / 84));
   const order = { domain: [...new Set([...axis.order ?? [], ...points.map(({ x }) => x)])], tickFormat: (x, i) => (i % every ? "" : String(x).slice(0, 10)) };
-  const ticks = isListed ? { ticks: places, tickFormat: (x) => x.toLocaleString("en-US") } : axis.kind === "order" ? order : { ticks: width / 90 };
+  const ticks = isListed ? { base: isLog ? 2 : undefined, ticks: few, tickFormat: (x) => x.toLocaleString("en-US") } : axis.kind === "order" ? order : { ticks: width / 90 };
   return { points, domain, options: {
     height: Math.max(260, Math.min(380, 0.62 * width)), marginLeft: 62, marginRight: 20, marginTop: 28, marginBottom: 38,
     x: { type, label: axis.title + (axis.unit ? `, ${axis.unit}` : ""), labelArrow: "none", inset: 12, ...ticks },
-    y: { domain, label: captionOf(metric) + startOf(domain), labelArrow: "none", grid: true, ticks: 5 },
+    y: { type: isLogY ? "log" : "linear", domain, label: captionOf(metric) + (isLogY ? " (log axis)" : startOf(domain)), labelArrow: "none", grid: true, ...(isLogY ? { base: 2, ticks: few, tickFormat: "," } : { ticks: 5 }) },
     marks: [...marks, ...drawn.map((line, k) => links(byLine[k], "x", "y", { dx: shift(k) }))],
   } };
 }
@@ -280,10 +285,12 @@ function chartView(place) {
     if (search !== document.activeElement) search.value = state.get("series") ?? "";
     const [least, most] = d3.sort(places);
     const hasBars = choice.drawn.some((line) => pointsOf(line, metric, axis).some(({ low }) => low !== undefined));
+    const hasBand = !isRows && choice.drawn.some((line) => line.points.some((point) => point.is_predicted));
     note.textContent = [
       idealsOf(metric, axis, [...places]).length > 0 && "Dashed: ideal.",
       isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`,
-      hasBars && `Bars: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`,
+      hasBand && "Hollow: predicted.",
+      hasBars && `${hasBand ? "Band" : "Bars"}: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`,
       more,
     ].filter(Boolean).join(" ");
     if (focus) keys.querySelector(`[data-place="${focus}"]`)?.focus();

@@ -43,7 +43,10 @@ class PredictionOptions:
         None, "latency of a message on those links, in microseconds (default: 0)", minimum=0, maximum=1e9
     )
     devices_per_machine: int | None = option(
-        None, "devices in a machine; beyond it the exchange uses the links between machines", minimum=1, maximum=LARGEST
+        None,
+        "devices that share a machine's cores and memory; others are reached by links between machines",
+        minimum=1,
+        maximum=LARGEST,
     )
     output: Path | None = option(None, "folder for the files (default: no files)", shown="DIR")
     format: str = option("text", "what is printed", choices=("text", "json"))

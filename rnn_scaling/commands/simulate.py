@@ -106,7 +106,7 @@ def _curves(options: SimulateOptions) -> list[Curve]:
     else:
         step_s = (options.step_ms or 0.0) / 1000
         links = ((Link(0.0, math.inf, size),) if size else ()) + ((stated,) if stated else ())
-        known = Knowledge(step_s, algorithm=options.algorithm or "ring", links=links)
+        known = Knowledge(step_s, algorithm=options.algorithm or "ring", links=links, devices_per_machine=size)
         curves = [Curve("Stated values", "steps", WEAK, (MeasuredPoint(1, 1 / step_s, error=0.0),), known)]
     return [dataclasses.replace(curve, knowledge=dataclasses.replace(curve.knowledge, **changes)) for curve in curves]
 

@@ -125,6 +125,7 @@ def _answers(
         found, memory = changes.sensitivity(prediction, count, asked, share), []
         for change in asked if series.rows else ():
             if change.kind == changes.BATCH:
-                memory = sizing.memory(series.rows[-1], rows, count, change.factor, change.title)
+                stated = (change.factor, change.title, options.devices_per_machine)
+                memory = sizing.memory(series.rows[-1], rows, count, *stated)
         made.append(dataclasses.replace(found, statements=(*found.statements, *memory)))
     return made

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import prediction_coverage
 from rnn_scaling.analysis.prediction import models
+from rnn_scaling.analysis.prediction.averaging import known_terms
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
     PARTS,
@@ -72,6 +73,35 @@ def test_curves_that_stop_growing_are_not_extrapolated_as_growth(rates):
         assert refused.statement.kind == "prediction-stops-growing"
     else:
         assert all(point.rate.value <= max(rates) for point in points)
+
+
+def test_each_machine_brings_its_own_cores_and_memory():
+    alone = tuple(MeasuredPoint(n, n * rate, 0.01, 4.0) for n, rate in ((1, 1.0), (2, 0.9)))
+
+    def at_64(independent=(), **knowledge):
+        known = Knowledge(cores=2, independent=independent, **knowledge)
+        [point], said = (made := predict(Curve("a", "words", WEAK, alone, known), [64])).points, made.statements
+        return point, {statement.kind: statement.values for statement in said}
+
+    for knowledge in ({"algorithm": "none"}, {"algorithm": "ring", "independent": alone}):
+        shared, said = at_64(**knowledge)
+        assert shared.rate.value < 2 and said["prediction-cores"]["cores"] == 2
+        spread, said = at_64(**knowledge, devices_per_machine=2)
+        assert spread.efficiency.value > 0.7 and "prediction-cores" not in said
+        assert spread.parts["contention"] < 0.1
+    assert at_64(algorithm="none", devices_per_machine=2)[0].efficiency.value == pytest.approx(0.9, abs=0.02)
+    assert at_64(algorithm="none", devices_per_machine=4)[0].efficiency.value < 0.5, "four share two cores"
+
+
+def test_replicas_that_share_cores_lose_them_once():
+    alone = tuple(MeasuredPoint(n, rate, 0.01, 4.0) for n, rate in ((1, 1.0), (2, 2.0), (4, 2.0)))
+    [term] = known_terms(Curve("a", "words", WEAK, alone, Knowledge(cores=2, algorithm="ring", independent=alone)))
+    assert term.shape(np.array([2.0, 4.0])) == pytest.approx([0, 0], abs=0.02)
+
+
+def test_replicas_without_an_exchange_lose_nothing_to_it():
+    [point] = predict(curve((1.0, 1.8, 2.5), (1, 2, 4), algorithm="none", summed_bytes=0.0), [64]).points
+    assert point.parts["exchange"] == 0 < point.parts["contention"]
 
 
 def test_within_the_measured_numbers_a_stopped_curve_is_interpolated():

@@ -44,6 +44,8 @@ def test_a_line_goes_through_devices_and_samples():
         expected = (300 + devices * (100 + 4 * 16 * factor)) / 1024
         found = memory_gib(rows[1, 16], [*rows.values()], devices, factor)
         assert found.value == pytest.approx(expected, rel=1e-6) and found.low < expected < found.high
+        shared = memory_gib(rows[1, 16], [*rows.values()], 64, factor, per_machine=devices)
+        assert shared.value == pytest.approx(expected, rel=1e-6)
 
 
 def test_measured_peaks_of_the_largest_batch_are_inside_the_interval_of_the_smaller_ones():

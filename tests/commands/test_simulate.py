@@ -1,10 +1,11 @@
 """simulate: from a folder and from stated values, as text and JSON, and what is refused in one line."""
 
 import json
+import shutil
 
 import pytest
 
-from rnn_scaling.commands import simulate
+from rnn_scaling.commands import predict, simulate, whatif
 from rnn_scaling.records.own_files import is_own
 from tests.support.paths import ROOT
 
@@ -16,8 +17,8 @@ def go(capsys, monkeypatch):
     """Runs the command; returns exit status, stdout and stderr."""
     monkeypatch.chdir(ROOT)
 
-    def call(*words):
-        status = simulate.main([*words])
+    def call(*words, command=simulate):
+        status = command.main([*words])
         printed = capsys.readouterr()
         return status, printed.out, printed.err
 
@@ -46,6 +47,20 @@ def test_a_folder_is_calibrated_and_checked(go):
     for series in json.loads(text)["series"]:
         kinds = {statement["kind"]: statement["values"] for statement in series["statements"]}
         assert "simulation-fitted" in kinds and abs(kinds["simulation-check"]["percent"]) < 3
+
+
+def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):
+    for path in (ROOT / "docs" / "results" / "default").glob("cudnn_lstm-independent-*.json"):
+        shutil.copy(path, tmp_path)
+    words = (str(tmp_path), "--num_devices=64", "--devices_per_machine=2", "--format=json")
+    [predicted] = json.loads(go(*words, command=predict)[1])["series"]
+    [changed] = json.loads(go(*words, command=whatif)[1])["series"]
+    [simulated] = json.loads(go(*words, "--steps=40")[1])["series"]
+    assert simulated["predicted"][0]["efficiency"] == pytest.approx(0.94, abs=0.01)
+    assert predicted["predicted"][0]["efficiency"] == pytest.approx(0.94, abs=0.02)
+    assert changed["changes"][0]["efficiency"]["value"] == pytest.approx(0.94, abs=0.02)
+    of_one, of_two, of_64 = (size["memory_gib"]["value"] for size in predicted["sizes"])
+    assert of_one < of_two == of_64
 
 
 def test_a_faster_fabric_and_a_hierarchy_help(go):

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis.prediction import models, posterior
-from rnn_scaling.analysis.prediction.curves import Curve, Knowledge, MeasuredPoint
+from rnn_scaling.analysis.prediction.curves import WEAK, Curve, Knowledge, MeasuredPoint
 
 DRAWS = 20_000
 # Calibrated on simulated curves and on the development half of docs/results/prediction/public.csv.
@@ -43,23 +43,31 @@ class Average:
     drift: np.ndarray  # [S], standard normal
     step_place: np.ndarray  # [S], uniform in 0 to 1
     step_size: np.ndarray  # [S], log of how much longer a step takes, if the exchange leaves a machine
-    largest: int  # measured n
-    knowledge: Knowledge
+    curve: Curve
     weights: dict[str, float]  # of each model, largest first
 
-    def losses(self, n: float) -> np.ndarray:
-        """[S, J], what each term adds to one device's step."""
+    @property
+    def largest(self) -> int:
+        """Measured n."""
+        return self.curve.points[-1].devices
+
+    def losses(self, n: int) -> np.ndarray:
+        """[S, J], what each term adds to one device's step. Independent replicas know only those of their machine."""
+        known = self.curve.knowledge
+        if known.algorithm == "none" and self.curve.scaling == WEAK:
+            n = known.sharing(n, self.largest)
         return self.coefficients * shapes_at(self.terms, [n])[:, 0]
 
-    def log_y(self, n: float) -> np.ndarray:
+    def log_y(self, n: int) -> np.ndarray:
         """[S], log of how much longer the step is than one device's."""
-        return np.log(base_at([n], self.knowledge.cores)[0]) + np.log1p(self.losses(n).sum(axis=1))
+        known = self.curve.knowledge
+        return np.log(base_at([known.sharing(n, self.largest)], known.cores)[0]) + np.log1p(self.losses(n).sum(axis=1))
 
-    def log_rates(self, n: float) -> np.ndarray:
+    def log_rates(self, n: int) -> np.ndarray:
         """[S], of what would be measured."""
         log_y, doublings = self.log_y(n), max(0.0, math.log2(n / self.largest))
         drift = self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * log_y)
-        step = np.where(self.step_place < step_chance(self.knowledge, self.largest, n), self.step_size, 0.0)
+        step = np.where(self.step_place < step_chance(self.curve.knowledge, self.largest, n), self.step_size, 0.0)
         return math.log(n) - self.location - log_y + self.noise + drift - step
 
 
@@ -86,10 +94,11 @@ def average(curve: Curve) -> Average:
     loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
     candidates = models.candidates(curve, bool(known))
     fits = [
-        posterior.fit(z, w, shapes_at(model.terms, n), cost if model.uses_known else None, base, loss)
-        for model in candidates
+        posterior.fit(z, w, shapes_at(candidate.terms, n), cost if candidate.uses_known else None, base, loss)
+        for candidate in candidates
     ]
-    scores = [math.log(model.weight) + (f.left_out + f.evidence) / 2 for model, f in zip(candidates, fits)]
+    weighed = zip(candidates, fits)
+    scores = [math.log(candidate.weight) + (f.left_out + f.evidence) / 2 for candidate, f in weighed]
     shares = np.exp(np.array(scores) - max(scores))
     shares /= shares.sum()
     likely = np.cumsum(np.concatenate([share * fitted.weights for share, fitted in zip(shares, fits)]))
@@ -99,7 +108,7 @@ def average(curve: Curve) -> Average:
     s = np.concatenate([fitted.scale for fitted in fits])[rows] * np.sqrt(degrees / random.chisquare(degrees, DRAWS))
     location = np.concatenate([fitted.location for fitted in fits])[rows]
     terms, coefficients = _coefficients(candidates, fits, known)
-    weights = sorted(zip((model.name for model in candidates), shares.tolist()), key=lambda item: -item[1])
+    weights = sorted(zip((candidate.name for candidate in candidates), shares.tolist()), key=lambda item: -item[1])
     return Average(
         terms,
         coefficients[rows],
@@ -108,8 +117,7 @@ def average(curve: Curve) -> Average:
         random.standard_t(DRIFT_DEGREES, DRAWS),
         random.random(DRAWS),
         np.log1p(STEP_LOSS * np.abs(random.standard_cauchy(DRAWS))),
-        n[-1],
-        curve.knowledge,
+        curve,
         dict(weights),
     )
 
@@ -118,26 +126,27 @@ def _coefficients(
     candidates: Sequence[models.Model], fits: Sequence[posterior.Posterior], known: Sequence[models.Term]
 ) -> tuple[list[models.Term], np.ndarray]:
     """(all J terms, [rows of all grids, J]); the known terms share one coefficient, the last one of a fit."""
-    free = {term.name: term for model in candidates for term in model.terms}
+    free = {term.name: term for candidate in candidates for term in candidate.terms}
     place = {name: column for column, name in enumerate(free)}
     blocks = []
-    for model, fitted in zip(candidates, fits):
+    for candidate, fitted in zip(candidates, fits):
         block = np.zeros((len(fitted.weights), len(free) + len(known)))
-        block[:, [place[term.name] for term in model.terms]] = fitted.coefficients[:, : len(model.terms)]
-        if model.uses_known:
+        block[:, [place[term.name] for term in candidate.terms]] = fitted.coefficients[:, : len(candidate.terms)]
+        if candidate.uses_known:
             block[:, len(free) :] = fitted.coefficients[:, -1:]
         blocks.append(block)
     return [*free.values(), *known], np.concatenate(blocks)
 
 
 def known_terms(curve: Curve) -> list[models.Term]:
-    """`models.known_terms`, and what independent replicas lose."""
-    terms, independent = models.known_terms(curve), curve.knowledge.independent
-    if len(independent) > 1:
-        alone = average(dataclasses.replace(curve, points=independent, knowledge=Knowledge()))
+    """`models.known_terms`, and what independent replicas lose besides sharing cores."""
+    terms, known, largest = models.known_terms(curve), curve.knowledge, curve.points[-1].devices
+    if len(known.independent) > 1:
+        alone = average(dataclasses.replace(curve, points=known.independent, knowledge=Knowledge(cores=known.cores)))
 
         def contention(n: np.ndarray) -> np.ndarray:
-            return np.array([float(np.exp(np.median(alone.log_y(count)))) - 1 for count in n])
+            shared = [known.sharing(int(count), largest) for count in n]
+            return np.array([float(np.median(alone.losses(count).sum(axis=1))) for count in shared])
 
         terms.append(models.Term("contention", models.CONTENTION, contention))
     return terms

@@ -112,6 +112,7 @@ class _Step:
 
     def __init__(self, prediction: Prediction, devices: int, fixed_share: Interval | None) -> None:
         self._curve, self._known, self._devices = prediction.curve, prediction.curve.knowledge, devices
+        self._inside = self._known.sharing(devices, self._curve.points[-1].devices)  # of a machine
         self._point = next(point for point in prediction.points if point.devices == devices)
         self._random = np.random.default_rng(1)
         # What no record tells, between 0 and 1: how far a part follows another one that changes.
@@ -128,8 +129,8 @@ class _Step:
             normal = self._random.standard_normal(DRAWS)
             self.rates, efficiency = self._drawn(self._point.rate, normal), self._drawn(self._point.efficiency, normal)
         contention = None  # what independent replicas lose
-        if devices in alone:
-            contention = devices * self._drawn(alone.get(1, points[1])) / self._drawn(alone[devices]) - 1
+        if self._inside in alone:
+            contention = self._inside * self._drawn(alone.get(1, points[1])) / self._drawn(alone[self._inside]) - 1
         lost = np.maximum(1 / efficiency - 1, 0.0) * (devices > 1)
         self.parts = {"compute": 1 / efficiency - lost, **self._split(lost, contention)}
         hidden = self._random.uniform(0, OPEN_HIDDEN, DRAWS) if self._known.hidden is None else self._known.hidden
@@ -161,7 +162,7 @@ class _Step:
         shares /= shares.sum(axis=1, keepdims=True)
         shares = (shares + uniform(size=(DRAWS, 1)) * is_open * (anything - shares)).T
         if exchanges:  # contention is at worst one device at a time
-            most = np.minimum(lost, self._devices - 1)
+            most = np.minimum(lost, self._inside - 1)
         contention = shares[0] * most if contention is None else np.clip(contention, 0.0, lost)
         rest = lost - contention
         fixed, jitter = shares[2] / shares[1:].sum(axis=0) * rest, shares[3] * np.minimum(rest, 1.0)
@@ -219,8 +220,8 @@ class _Step:
         if any(change.kind == BATCH for change in changes):
             made.append(Statement("whatif-batch-unknown" if fixed_share is None else "whatif-batch"))
         if self._devices > 1 and self._known.algorithm != "none":
-            if all(point.devices != self._devices for point in self._known.independent):
-                made.append(Statement("whatif-no-independent", values={"devices": self._devices}))
+            if all(point.devices != self._inside for point in self._known.independent):
+                made.append(Statement("whatif-no-independent", values={"devices": self._inside}))
             made += [Statement("whatif-overlap")] if self._known.hidden is None else []
         return made
 

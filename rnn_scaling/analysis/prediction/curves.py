@@ -58,8 +58,13 @@ class Knowledge:
     step_times: Sequence[float] = ()  # of one device after the warm-up, in s: the jitter
     independent: tuple[MeasuredPoint, ...] = ()  # rates of independent replicas: what is lost without any exchange
     cores: int | None = None  # that devices of a CPU share; None: devices do not share cores
+    devices_per_machine: int | None = None  # as stated; each machine has cores and memory of its own
     # Mean seconds of a step until a device's gradients are computed, by the number of devices that exchange them.
     gradients_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
+
+    def sharing(self, devices: int, measured: int) -> int:
+        """How many of n devices share a machine; at most the largest measured number shares it as it was measured."""
+        return devices if devices <= measured else min(devices, self.devices_per_machine or devices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Prediction:
 
     curve: Curve
     points: tuple[PredictedPoint, ...]
-    weights: Mapping[str, float]  # of each model in the average, largest first; they add up to 1
+    weights: Mapping[str, float]  # of each of the averaged models, largest first; they add up to 1
     statements: tuple[Statement, ...] = ()  # assumptions and limits: unknown topology, growth that stops
 
 

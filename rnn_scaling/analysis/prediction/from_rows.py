@@ -120,6 +120,7 @@ def _knowledge(members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
         step_times=max(steps, key=len, default=()),
         independent=tuple(point(row) for row in alone),
         cores=_cores(largest),
+        devices_per_machine=links.devices_per_machine,
         gradients_s={row.num_devices: mean for row in members if (mean := _gradients_s(row))},
     )
 

@@ -90,23 +90,25 @@ def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
     losses, y = fitted.losses(n), np.exp(fitted.log_y(n))
     shared = y / (1 + losses.sum(axis=1))
     parts["contention"] = float(np.mean((shared - 1) / y))
+    exchange = "contention" if fitted.curve.knowledge.algorithm == "none" else "exchange"
     for term, loss in zip(fitted.terms, losses.T):
-        parts[term.part] += float(np.mean(loss * shared / y))
+        parts[exchange if term.part == "exchange" else term.part] += float(np.mean(loss * shared / y))
     parts[PARTS[-1]] = lost - sum(parts[part] for part in PARTS[:-1])
     return parts
 
 
 def _statements(curve: Curve, points: Sequence[PredictedPoint]) -> list[Statement]:
     """Assumptions and limits of the predicted points."""
-    last, cores = curve.points[-1].devices, curve.knowledge.cores
+    last, known = curve.points[-1].devices, curve.knowledge
+    cores = known.cores
     fastest = max(point.rate for point in curve.points)
     beyond = [point.devices for point in points if point.devices > last]
-    unknown = [n for n in beyond if step_chance(curve.knowledge, last, n) > 0]
+    unknown = [n for n in beyond if step_chance(known, last, n) > 0]
     falling = [point.devices for point in points if point.devices > last and point.rate.value < fastest]
     lists = {
         "prediction-topology-unknown": unknown,
         "prediction-far": [n for n in beyond if n > FAR * last],
-        "prediction-cores": [n for n in beyond if cores and n > cores],
+        "prediction-cores": [n for n in beyond if cores and known.sharing(n, last) > cores],
         "prediction-two-points": [point.devices for point in curve.points] if len(curve.points) == 2 else [],
     }
     values = {"largest": last, "cores": cores}

@@ -70,8 +70,12 @@ def fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
     return combine(lambda now, then: 1 - (then / now - 1) * size / (nearest - size), [steps[size], steps[nearest]])
 
 
-def memory_gib(row: Row, rows: Sequence[Row], devices: int, batch_factor: float = 1.0) -> Interval | None:
-    """Peak memory on n devices, of the process or on GPUs of the fullest one; None where the runs do not determine it.
+def memory_gib(
+    row: Row, rows: Sequence[Row], devices: int, batch_factor: float = 1.0, per_machine: int | None = None
+) -> Interval | None:
+    """Peak memory on n devices, of a process or on GPUs of the fullest one; None where the runs do not determine it.
+
+    A process has all devices, or those `per_machine`.
 
     Linear in the devices of a process and in their samples, with the 95 % interval of a further run. Where one batch
     size was measured, another one needs between the same and growth of all but parameters, gradients and optimizer.
@@ -86,13 +90,13 @@ def memory_gib(row: Row, rows: Sequence[Row], devices: int, batch_factor: float 
     if not known:
         return None
     total = (row.num_devices if row.config["global_batch_size"] else devices) * samples(row)
-    own = row.config["num_devices"] if row.is_distributed else devices
+    own = row.config["num_devices"] if row.is_distributed else min(devices, per_machine or devices)
     x = np.array([terms(other.config["num_devices"], samples(other)) for other, _ in known])
     y, target = np.array([most for _, most in known]) / GIB, np.array(terms(own, batch_factor * total / devices))
     scales = np.maximum(x.max(axis=0), 1.0)
     inverse = np.linalg.pinv(x / scales, rcond=1e-9)
     if not np.allclose(target / scales @ inverse @ x, target, rtol=1e-6):
-        now = memory_gib(row, rows, devices) if batch_factor != 1 else None
+        now = memory_gib(row, rows, devices, 1.0, per_machine) if batch_factor != 1 else None
         if now is None:
             return None
         parameters, copies = row.good[0].parameters, 2 + SLOTS.get(str(row.config.get("optimizer")), 0)
@@ -109,9 +113,11 @@ def memory_gib(row: Row, rows: Sequence[Row], devices: int, batch_factor: float 
     return Interval(value, max(0.0, value - margin), value + margin, "a further run", error)
 
 
-def memory(row: Row, rows: Sequence[Row], devices: int, batch_factor: float, change: str) -> list[Statement]:
+def memory(
+    row: Row, rows: Sequence[Row], devices: int, batch_factor: float, change: str, per_machine: int | None = None
+) -> list[Statement]:
     """The peak memory after a change of the batch size; empty if it is unknown."""
-    gib = memory_gib(row, rows, devices, batch_factor)
+    gib = memory_gib(row, rows, devices, batch_factor, per_machine)
     return [Statement("size-memory", values={"change": change, "gib": interval_values(gib)})] if gib else []
 
 
@@ -143,7 +149,7 @@ def sizes(
     per_machine = devices_per_machine or (priced.gpus if priced else 0) or curve.points[-1].devices
     made, statements, known = [], [], []
     for devices in sorted(devices for devices in rates if devices <= most):
-        size = Size(devices, memory_gib(rows[-1], every, devices) if rows else None)
+        size = Size(devices, memory_gib(rows[-1], every, devices, 1.0, devices_per_machine) if rows else None)
         if items:
             machines, seconds = math.ceil(devices / per_machine), rates[devices].inverse(items)
             cost = seconds.scaled(machines * price / SECONDS) if price else None

@@ -43,6 +43,7 @@ def base_system(curve: Curve) -> System:
         is_strong=curve.scaling == STRONG,
         slowdown={1: 1.0, **{point.devices: point.devices * rates[1] / point.rate for point in replicas}},
         cores=known.cores,
+        devices_per_machine=known.devices_per_machine,
     )
 
 

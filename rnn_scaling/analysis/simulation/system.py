@@ -38,7 +38,8 @@ class System:
     failures: Failures = Failures()
     is_strong: bool = False  # constant total work: n devices compute an n-th of it each
     slowdown: Mapping[int, float] = dataclasses.field(default_factory=lambda: {1: 1.0})  # of computing, by devices
-    cores: int | None = None  # that the devices share
+    cores: int | None = None  # that the devices of a machine share
+    devices_per_machine: int | None = None  # None: all share one machine
     exchange_slowdown: float = 1.0  # of computing where devices exchange
 
     def ideal_s(self, devices: int) -> float:
@@ -50,8 +51,8 @@ class System:
         Between measured numbers of devices the slowdown is interpolated. Beyond them it stays, or grows with the
         devices of each core where there are more devices than cores.
         """
-        size = self.links[0].devices if self.links else None
-        inside, counts = min(devices, size or devices), sorted(self.slowdown)
+        counts = sorted(self.slowdown)
+        inside = devices if devices <= counts[-1] else min(devices, self.devices_per_machine or devices)
         factor = float(np.interp(inside, counts, [self.slowdown[count] for count in counts]))
         crowded = max(1.0, inside / max(counts[-1], self.cores)) if self.cores else 1.0
         return self.ideal_s(devices) * factor * crowded * (self.exchange_slowdown if devices > 1 else 1.0)

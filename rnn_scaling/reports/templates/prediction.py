@@ -50,7 +50,10 @@ TEMPLATES = {
     ),
     "prediction-far": "{devices:list} devices are more than 8 times the {largest:,} measured ones.",
     "prediction-falls": "From {devices:,} devices on, more devices are slower than the fastest measured ones.",
-    "prediction-cores": "Devices share {cores:count core}, which limits the rate on {devices:list} devices.",
+    "prediction-cores": (
+        "Devices share {cores:count core}, which limits the rate on {devices:list} devices. "
+        "For further machines, add --devices_per_machine={cores}."
+    ),
     "prediction-two-points": "Only {devices:list} devices were measured; a third number makes the interval narrower.",
     "predict-hit": f"Hit: {_OUTCOME}",
     "predict-miss": f"Miss: {_OUTCOME}",

@@ -125,6 +125,6 @@ def test_strong_scaling_shares_the_work():
 def test_devices_beyond_the_cores_of_a_machine_take_turns():
     system = System(1.0, slowdown={1: 1.0, 2: 1.1}, cores=2)
     assert [system.computing_s(count) for count in (1, 2, 4)] == pytest.approx([1.0, 1.1, 2.2])
-    in_machines = dataclasses.replace(system, links=(Link(0.0, 1e9, 2), Link(0.0, 1e9)))
+    in_machines = dataclasses.replace(system, devices_per_machine=2)
     assert in_machines.computing_s(64) == pytest.approx(1.1)
     assert dataclasses.replace(system, cores=None).computing_s(64) == pytest.approx(1.1)

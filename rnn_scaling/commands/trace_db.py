@@ -17,8 +17,8 @@ from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
 USAGE = """\
-Summarizes a trace database: time by kernel, by copy kind and by API call, launches per second, busy and idle time of
-each device, hidden and exposed copies, gaps with the events around them, streams, NVTX ranges. Reads
+Summarizes a trace database: time by kernel and by copy kind, busy and idle time of each device, hidden and exposed
+copies and communication, and gaps with the events around them. Reads
 Nsight Systems' SQLite export (nsys export --type=sqlite REPORT) and the databases of nvprof -o. FILE is never changed.
 
     nsys export --type=sqlite report1.nsys-rep;  ./run.sh trace-db report1.sqlite

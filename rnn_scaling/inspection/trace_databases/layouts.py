@@ -12,7 +12,7 @@ from typing import Any
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
 
-KERNEL, COPY, MEMSET, API, RANGE = "kernel", "copy", "memset", "api", "range"
+KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
 MAX_NAMES = 20_000  # texts kept in memory
 LONGEST_NS = 2**53  # 104 days; a longer event is a fault
 # An activity without timestamps has (0, 0).
@@ -24,9 +24,6 @@ _NSYS = (
     ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", KERNEL, ("graphId",)),
     ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind",)),
     ("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, ()),
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", API, ("nameId",)),
-    ("CUPTI_ACTIVITY_KIND_DRIVER", API, ("nameId",)),
-    ("NVTX_EVENTS", RANGE, ("text", "textId")),
 )
 _NVPROF = (
     ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", KERNEL, ("name",)),
@@ -35,15 +32,8 @@ _NVPROF = (
     ("CUPTI_ACTIVITY_KIND_MEMCPY", COPY, ("copyKind",)),
     ("CUPTI_ACTIVITY_KIND_MEMCPY2", COPY, ()),
     ("CUPTI_ACTIVITY_KIND_MEMSET", MEMSET, ()),
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", API, ("cbid",)),
-    ("CUPTI_ACTIVITY_KIND_DRIVER", API, ("cbid",)),
 )
-_NVPROF_CALLS = {"CUPTI_ACTIVITY_KIND_RUNTIME": cupti.RUNTIME_CALLS, "CUPTI_ACTIVITY_KIND_DRIVER": cupti.DRIVER_CALLS}
-_MARKER = "CUPTI_ACTIVITY_KIND_MARKER"
-# A range is two rows of one id, with flag 2 at its start and flag 4 at its end (CUpti_ActivityFlag); flag 1 is a mark.
-_MARKER_RANGES = f"""(SELECT max(CASE WHEN flags & 2 THEN name END) AS name,
-    min(CASE WHEN flags & 2 THEN timestamp END) AS "start", max(CASE WHEN flags & 4 THEN timestamp END) AS "end"
-    FROM {_MARKER} WHERE flags & 6 GROUP BY id)"""
+HOST_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER", "NVTX_EVENTS")  # part of the span alone
 _NO_KERNELS = "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
 _GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kernel (--cuda-graph-trace=node)"
 
@@ -54,7 +44,6 @@ class EventTable:
 
     table: str
     kind: str
-    relation: str
     name_of: Callable[[Any], str]
     details: str  # SQL: name, bytes, and kinds of the memories that are copied from and to
     owner: str = "NULL, NULL"  # SQL: process and device
@@ -100,12 +89,10 @@ def _nsys(db: TraceDatabase) -> Layout:
     for table, number in (("TARGET_INFO_CUDA_GPU", "deviceId"), ("TARGET_INFO_GPU", "id")):  # the first until 2021.1
         models |= dict(db.select(table, number, "name", rest="ORDER BY 1 DESC"))
 
-    def name_of(table: str, kind: str, value: Any) -> str:
+    def name_of(table: str, value: Any) -> str:
         if table.endswith("GRAPH_TRACE"):
             return f"CUDA graph {value}"
-        if isinstance(value, str):
-            return value
-        return cupti.call_name(text(value)) if kind == API else text(value)
+        return value if isinstance(value, str) else text(value)
 
     return Layout(
         schema="nsys",
@@ -124,21 +111,12 @@ def _nsys(db: TraceDatabase) -> Layout:
 
 def _nvprof(db: TraceDatabase) -> Layout:
     text = _string_reader(db, "StringTable", "_id_")
-
-    def name_of(table: str, kind: str, value: Any) -> str:
-        if kind == API:
-            prefix = "cuda" if table.endswith("RUNTIME") else "cu"
-            return _NVPROF_CALLS[table].get(value, f"{prefix} function {value}")
-        return cupti.short_name(text(value))
-
-    tables = list(_event_tables(db, _NVPROF, name_of))
-    if db.has(_MARKER, "id", "flags", "timestamp", "name"):
-        tables.append(EventTable(_MARKER, RANGE, _MARKER_RANGES, text, "name, NULL, NULL, NULL"))
+    tables = _event_tables(db, _NVPROF, lambda table, value: cupti.short_name(text(value)))
     versions = {}
     if db.has("Version", "version"):
         versions = {"schema": ", ".join(str(number) for (number,) in db.select("Version", "version", rest="LIMIT 5"))}
     models = {device: text(name) for device, name in db.select("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name")}
-    return Layout("nvprof", "nvprof", versions, tuple(tables), cupti.MEMORY_KINDS, models)
+    return Layout("nvprof", "nvprof", versions, tables, cupti.MEMORY_KINDS, models)
 
 
 def _event_tables(
@@ -159,12 +137,11 @@ def _event_tables(
 
         size, source, target = column("bytes"), column("srcKind"), column("dstKind")
         name = _copy_kind(db, table, column(*names)) if kind == COPY else column(*names)
-        naming = _copy_name if kind == COPY else functools.partial(name_of, table, kind)
+        naming = _copy_name if kind == COPY else functools.partial(name_of, table)
         tables.append(
             EventTable(
                 table,
                 kind,
-                quoted(table),
                 functools.lru_cache(MAX_NAMES)(naming),
                 f"{name}, CASE WHEN typeof({size}) = 'integer' AND {size} >= 0 THEN {size} END, {source}, {target}",
                 # A global id contains the process in bits 24 to 47.

@@ -42,7 +42,7 @@ _GAPS = {
 def markdown(found: Row, top: int) -> str:
     """The summary as tables; `top` limits the rows of those that list names or gaps."""
     (first_ns, last_ns), (start_ns, end_ns) = found["span_ns"], found["window_ns"]
-    window_ns, launches = end_ns - start_ns, found["launches"]
+    window_ns = end_ns - start_ns
     versions = "".join(f"; {name} {value}" for name, value in found["versions"].items())
     idle = not any(device["count"] for device in found["devices"])
     lines = [
@@ -51,8 +51,6 @@ def markdown(found: Row, top: int) -> str:
         f"- Trace: {(last_ns - first_ns) / 1e9:.6f} s, {first_ns} ns to {last_ns} ns",
         f"- Looked at: {(start_ns - first_ns) / 1e9:.6f} s to {(end_ns - first_ns) / 1e9:.6f} s"
         f" after the trace's first event ({window_ns / 1e9:.6f} s)",
-        f"- Kernel launches by the host: {launches}"
-        + (f" ({launches * 1e9 / window_ns:.6g} a second)" if window_ns else ""),
         *(["- Note: no kernel, copy or memset in this time"] if idle else []),
         *(f"- Note: {note}" for note in found["notes"]),
         *(f"- Could not be used: {shown(_cut(problem))}" for problem in found["problems"]),
@@ -63,7 +61,6 @@ def markdown(found: Row, top: int) -> str:
         for device in devices
         if device["communication"]["kernels"] + device["communication"]["copies"]
     ]
-    kernels, calls, ranges = (_shares(found[part], window_ns) for part in ("kernels", "api", "ranges"))
     gaps = [
         {"device": device["device"], "after_ns": gap["start_ns"] - first_ns, **gap}
         for device in devices
@@ -73,11 +70,9 @@ def markdown(found: Row, top: int) -> str:
     sections = [
         _section("Devices", _DEVICES, devices),
         _section("Communication (nccl* and its like, copies between devices)", _COMMUNICATION, communicating),
-        _section("Kernels by time", {"Device": "device", **_NAMES, "Kernel": "name"}, kernels, top),
+        _section("Kernels by time", {"Device": "device", **_NAMES, "Kernel": "name"}, _shares(found["kernels"]), top),
         _section("Copies by time", _COPIES, found["copies"], top),
         _section("Largest gaps", _GAPS, sorted(gaps, key=lambda gap: -gap["ns"]), top),
-        _section("CUDA API calls by time", {**_NAMES, "Function": "name", "Calls/s": "calls_per_s"}, calls, top),
-        _section("NVTX ranges by time", {**_NAMES, "Range": "name"}, ranges, top),
         _section("Tables", {"Table": "table", "Rows": "rows"}, tables),
     ]
     return "\n".join(["\n".join(lines) + "\n", *filter(None, sections), LEGEND])
@@ -95,18 +90,13 @@ def _rates(device: Row, window_ns: int) -> Row:
     }
 
 
-def _shares(rows: Sequence[Row], window_ns: int) -> list[Row]:
-    """Totals by name with their share of the sum of their device, or of all for the host."""
+def _shares(rows: Sequence[Row]) -> list[Row]:
+    """Totals by name with their share of the sum of their device."""
     sums: Counter[object] = Counter()
     for row in rows:
-        sums[row.get("device")] += row["ns"]
+        sums[row["device"]] += row["ns"]
     return [
-        row
-        | {
-            "mean_ns": row["ns"] / row["calls"],
-            "share": _ratio(row["ns"] * 100, sums[row.get("device")]),
-            "calls_per_s": _ratio(row["calls"] * 1e9, window_ns),
-        }
+        row | {"mean_ns": row["ns"] / row["calls"], "share": _ratio(row["ns"] * 100, sums[row["device"]])}
         for row in rows
     ]
 

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
-from rnn_scaling.inspection.trace_databases.layouts import API, COPY, KERNEL, MEMSET, RANGE, USABLE, EventTable, Layout
+from rnn_scaling.inspection.trace_databases.layouts import COPY, HOST_TABLES, KERNEL, MEMSET, USABLE, EventTable, Layout
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
-SCHEMA = "rnn_scaling.trace_db/2"
+SCHEMA = "rnn_scaling.trace_db/3"
 Row = dict[str, Any]
-_DEVICE_WORK = (KERNEL, COPY, MEMSET)
 _NAMED = ("name", "calls", "ns", "longest_ns")
 _COPIED = ("device", "kind", "source", "target", "calls", "bytes", "ns", "whole_ns")
 
@@ -29,17 +28,17 @@ class _Event(NamedTuple):
 
 
 def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
-    """First start and last end of all usable events, in ns; None without any. Notes the unusable rows."""
+    """First start and last end of all usable events, the host's too, in ns; None without any. Notes unusable rows."""
     starts, ends = [], []
-    for table in layout.tables:
+    device_tables = [table.table for table in layout.tables]
+    for table in (*device_tables, *(table for table in HOST_TABLES if db.has(table, "start", "end"))):
         sql = (
             f'SELECT min(CASE WHEN {USABLE} THEN "start" END), max(CASE WHEN {USABLE} THEN "end" END), '
-            f'sum({USABLE}), sum("end" IS NULL), count(*) FROM {table.relation}'
+            f"sum({USABLE}), count(*) FROM {quoted(table)}"
         )
-        for start, end, usable, unclosed, rows in db.rows(table.table, sql):
-            faulty = rows - (usable or 0) - ((unclosed or 0) if table.kind == RANGE else 0)  # marks and open ranges
-            if faulty:
-                db.note(f"{table.table}: {faulty} of {rows} rows left out: no valid start and end")
+        for start, end, usable, rows in db.rows(table, sql):
+            if (faulty := rows - (usable or 0)) and table in device_tables:
+                db.note(f"{table}: {faulty} of {rows} rows left out: no valid start and end")
             if start is not None:
                 starts.append(start)
                 ends.append(end)
@@ -56,33 +55,29 @@ def summarize(
       span, window: the complete trace, and the part that is read, in ns.
       largest_gaps: how many gaps of each device are listed.
     """
-    totals: dict[str, dict[tuple[object, ...], Row]] = {kind: {} for kind in (KERNEL, COPY, API, RANGE, MEMSET)}
+    totals: dict[str, dict[tuple[object, ...], Row]] = {kind: {} for kind in (KERNEL, COPY, MEMSET)}
     sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
     # An instant at the very end of the trace belongs to the window.
     limits = {"lo": window[0], "hi": window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)}
     for event in _events(db, layout, limits):
         kind, text = event.table.kind, event.table.name_of(event.name)
         _add(totals[kind], layout, event, text)
-        if kind in _DEVICE_WORK:
-            is_peer_copy = kind == COPY and event.name == cupti.PEER_TO_PEER
-            communicates = cupti.is_communication(text) if kind == KERNEL else is_peer_copy
-            label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
-            if event.device not in sweeps:  # a damaged page hid it
-                sweeps[event.device] = DeviceSweep(largest_gaps)
-            sweeps[event.device].add(kind, event.start, event.end, label, communicates)
+        is_peer_copy = kind == COPY and event.name == cupti.PEER_TO_PEER
+        communicates = cupti.is_communication(text) if kind == KERNEL else is_peer_copy
+        label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
+        if event.device not in sweeps:  # a damaged page hid it
+            sweeps[event.device] = DeviceSweep(largest_gaps)
+        sweeps[event.device].add(kind, event.start, event.end, label, communicates)
     tables = {table: _count(db, table) for table in db.columns}
-    api = _rows(totals[API], *_NAMED)
     return {
         "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
         "versions": dict(layout.versions), "span_ns": list(span), "window_ns": list(window),
-        "launches": sum(row["calls"] for row in api if cupti.is_launch(row["name"])),
         "devices": [
             {"device": device, "model": layout.models.get(device)} | sweep.numbers(window[1] - window[0])
             for device, sweep in sweeps.items()
         ],
         "kernels": _rows(totals[KERNEL], *_NAMED, "device"),
         "copies": [row | {"gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], *_COPIED)],
-        "api": api, "ranges": _rows(totals[RANGE], *_NAMED),
         "tables": tables, "notes": layout.notes, "problems": list(db.problems),
     }  # fmt: skip
 
@@ -92,28 +87,21 @@ def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
     gpus = {
         layout.gpus.get(found, found[1])
         for table in layout.tables
-        if table.kind in _DEVICE_WORK
-        for found in db.rows(table.table, f"SELECT DISTINCT {table.owner} FROM {table.relation} WHERE {USABLE}")
+        for found in db.rows(table.table, f"SELECT DISTINCT {table.owner} FROM {quoted(table.table)} WHERE {USABLE}")
     }
     return sorted(gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu)))
 
 
 def _events(db: TraceDatabase, layout: Layout, limits: Mapping[str, int]) -> Iterator[_Event]:
-    """The events in the window, clipped to it; work on devices comes first, in order of time."""
-    device_work = [table for table in layout.tables if table.kind in _DEVICE_WORK]
-    streams = [_clipped(db, layout, table, limits, "ORDER BY 1, 2") for table in device_work]
-    yield from heapq.merge(*streams, key=lambda event: event[:2])
-    for table in layout.tables:
-        if table.kind not in _DEVICE_WORK:
-            yield from _clipped(db, layout, table, limits)
+    """The events in the window, clipped to it, in order of time."""
+    streams = [_clipped(db, layout, table, limits) for table in layout.tables]
+    return heapq.merge(*streams, key=lambda event: event[:2])
 
 
-def _clipped(
-    db: TraceDatabase, layout: Layout, table: EventTable, limits: Mapping[str, int], order: str = ""
-) -> Iterator[_Event]:
+def _clipped(db: TraceDatabase, layout: Layout, table: EventTable, limits: Mapping[str, int]) -> Iterator[_Event]:
     sql = (
         f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.owner}, {table.details} '
-        f'FROM {table.relation} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) {order}'
+        f'FROM {quoted(table.table)} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) ORDER BY 1, 2'
     )
     for start, end, whole_ns, process, device, name, size, source, target in db.rows(table.table, sql, limits):
         gpu = layout.gpus.get((process, device), device)

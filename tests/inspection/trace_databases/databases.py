@@ -59,9 +59,6 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (_id_ INTEGER PRIMARY KEY AUTOINCREMENT
 CREATE TABLE CUPTI_ACTIVITY_KIND_DRIVER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, cbid INT NOT NULL, start INT NOT NULL,
   end INT NOT NULL, processId INT NOT NULL, threadId INT NOT NULL, correlationId INT NOT NULL,
   returnValue INT NOT NULL);
-CREATE TABLE CUPTI_ACTIVITY_KIND_MARKER (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, flags INT NOT NULL,
-  timestamp INT NOT NULL, id INT NOT NULL, objectKind INT NOT NULL, objectId BLOB NOT NULL, name INT NOT NULL,
-  domain INT NOT NULL);
 CREATE TABLE CUPTI_ACTIVITY_KIND_DEVICE (_id_ INTEGER PRIMARY KEY AUTOINCREMENT, id INT NOT NULL, name INT NOT NULL);
 INSERT INTO Version VALUES (9);
 INSERT INTO StringTable VALUES (1, '_ZN5Eigen8internal4gemmIfEEvPT_'), (2, 'pointwise'), (3, 'step'),
@@ -171,14 +168,6 @@ def nvprof(file):
         db.execute(
             "INSERT INTO CUPTI_ACTIVITY_KIND_DRIVER VALUES (NULL, 307, ?, ?, 1, 1, 1, 0)", (t + 14 * MS, t + 15 * MS)
         )
-        markers = [
-            (2, t, 1, 3),
-            (4, t + 40 * MS, 1, 0),
-            (1, t + 3 * MS, 2, 3),
-            (2, t + 30 * MS, 3, 3),
-            (4, t + 31 * MS, 3, 0),
-        ]
-        db.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_MARKER VALUES (NULL, ?, ?, ?, 2, x'00', ?, 0)", markers)
 
 
 def look(*words: Any) -> tuple[str, list[str]]:

@@ -81,12 +81,3 @@ def quantile(values: Sequence[float], share: float) -> float:
     import numpy as np  # late: help and wrong flags do not wait for it
 
     return float(np.quantile(values, share))
-
-
-def between(num_bytes: Sequence[int], seconds: Sequence[float], wanted: int) -> float | None:
-    """Seconds of a transfer of `wanted` bytes between its neighbours of the increasing sizes; None outside of them."""
-    if not num_bytes or not num_bytes[0] <= wanted <= num_bytes[-1]:
-        return None
-    import numpy as np  # late: help and wrong flags do not wait for it
-
-    return float(np.interp(wanted, num_bytes, seconds))

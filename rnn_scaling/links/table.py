@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.links import gemm
-from rnn_scaling.links.fit import HOLDS_WITHIN, Fit, between
+from rnn_scaling.links.fit import HOLDS_WITHIN, Fit
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.series import ALL_REDUCE, Point, Series, size_text
 
@@ -138,7 +138,7 @@ def _all_reduce(results: Measurements, shown: Sequence[Series]) -> list[str]:
             f"Of each time, {_us(first)} us are the call itself: the same call with nothing "
             f"exchanged ({_us(last)} us at {size_text(last.num_bytes)}).\n"
         )
-    return parts + _predicted(results, shown)
+    return parts
 
 
 def _every_size(results: Measurements) -> str:
@@ -154,21 +154,6 @@ def _every_size(results: Measurements) -> str:
             rows.append((series.name, size_text(p.num_bytes), repeats, *times, rate, wrong))
     text = "\nRepeats: times measured x transfers in a row of which each is the mean. GB/s of an all-reduce: busbw.\n"
     return markdown_table(head, rows) + text
-
-
-def _predicted(results: Measurements, shown: Sequence[Series]) -> list[str]:
-    """What the gradients of a preset would take, by the measured neighbours alone."""
-    parts = []
-    for preset, num_bytes in results.gradient_bytes:
-        predicted = [(between(series.sizes, series.medians_s, num_bytes), series.name) for series in shown]
-        times = sorted((seconds, name) for seconds, name in predicted if seconds is not None)
-        if times:
-            predictions = ", ".join(f"{name} {1e3 * seconds:.3g} ms" for seconds, name in times)
-            parts.append(
-                f"{size_text(num_bytes)} of gradients (preset {preset}, float32, as one dense tensor) would take: "
-                f"{predictions}; between the two measured sizes next to it, with the devices idle otherwise.\n"
-            )
-    return parts
 
 
 def _compared(shown: Sequence[Series]) -> str:

@@ -150,7 +150,7 @@ def test_a_crash_and_an_error_are_told_and_the_rest_is_written(call, tmp_path):
 def test_an_empty_call_that_failed_is_no_algorithm(call, tmp_path):
     status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--passes=1", nothing="crash")
     assert status == 1 and "error: nothing: ended by SIGABRT" in err
-    assert "would take: pscpu 0." in out and "| nothing" not in out.replace("  ", "")
+    assert "| pscpu |" in out.replace("  ", "") and "| nothing" not in out.replace("  ", "")
     assert " nothing " not in (tmp_path / "out/all_reduce.txt").read_text()
 
 
@@ -197,13 +197,6 @@ def test_an_interruption_keeps_what_was_measured(call, monkeypatch, tmp_path):
 def test_wrong_sums_fail_the_command(call):
     status, out, err = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=4", pscpu="wrong")
     assert status == 1 and "error: pscpu: 5 wrong elements at 4 B" in err and "Wrong elements: 5" in out
-
-
-def test_a_prediction_needs_measured_neighbours(call):
-    _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu")
-    assert "2.93 KiB of gradients" in out and "pscpu 0.013 ms" in out
-    _, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=1k")
-    assert "of gradients" not in out
 
 
 def test_every_bad_flag_is_named_at_once(call):

@@ -82,13 +82,6 @@ def test_what_cannot_be_fitted():
             fit.fit(sizes, times)
 
 
-def test_a_prediction_stays_between_measured_neighbours():
-    assert fit.between([4, 16, 64], [1, 2, 8], 40) == pytest.approx(5)
-    assert fit.between([4, 16, 64], [1, 2, 8], 16) == 2
-    assert fit.between([4, 16, 64], [1, 2, 8], 65) is None and fit.between([4, 16], [1, 2], 3) is None
-    assert fit.between([], [], 3) is None
-
-
 def test_bus_bandwidth_is_nccl_s():
     assert busbw_gb_per_s(8 * 10**9, 2.0, 4) == pytest.approx(4 * 2 * 3 / 4)
     assert busbw_gb_per_s(100, 1.0, 1) == 0

@@ -14,7 +14,7 @@ there is no padding, and `target_lengths` are all T.
 from __future__ import annotations
 
 import dataclasses
-import json
+import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
@@ -99,24 +99,11 @@ def cell(weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates
 
 
 def write(work: Work, file: BinaryIO) -> None:
-    fields = {field.name: getattr(work, field.name) for field in dataclasses.fields(work)}
-    fields |= {"weights": list(work.weights), "batches": [list(batch) for batch in work.batches]}  # names of the arrays
-    arrays = {f"weights/{name}": value for name, value in work.weights.items()}
-    for tower, batch in enumerate(work.batches):
-        arrays |= {f"batches/{tower}/{name}": value for name, value in batch.items()}
-    np.savez(file, fields=np.array(json.dumps(fields)), **arrays)  # type: ignore[arg-type]
+    pickle.dump(work, file)
 
 
 def read(path: str) -> Work:
-    """The work that was written. Raises OSError if the file cannot be read."""
-    with open(path, "rb") as file, np.load(file) as stored:
-        fields = json.loads(str(stored["fields"]))
-        fields["weights"] = {name: stored[f"weights/{name}"] for name in fields["weights"]}
-        fields["batches"] = tuple(
-            {name: stored[f"batches/{tower}/{name}"] for name in names} for tower, names in enumerate(fields["batches"])
-        )
-    for name in ("items", "loss_items"):
-        fields[name] = tuple(fields[name])
-    for name in ("reference_losses", "cores"):
-        fields[name] = tuple(map(tuple, fields[name]))
-    return Work(**fields)
+    """The work that was written, by this program alone. Raises OSError if the file cannot be read."""
+    with open(path, "rb") as file:
+        work: Work = pickle.load(file)
+    return work

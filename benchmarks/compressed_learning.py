@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rnn_scaling.data import make_corpus
+from benchmarks import make_corpus
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import record
 

@@ -53,7 +53,6 @@ NEVER_TENSORFLOW = (
     "rnn_scaling/data/cifar10_files.py",
     "rnn_scaling/data/corpus.py",
     "rnn_scaling/data/source.py",
-    "rnn_scaling/data/make_corpus.py",
     *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "cluster", "progress", "native_log")),
     *(
         f"rnn_scaling/training/{name}.py"

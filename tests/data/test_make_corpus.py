@@ -7,7 +7,8 @@ import os
 import pytest
 
 import rnn_scaling.data
-from rnn_scaling.data import corpus, make_corpus
+from benchmarks import make_corpus
+from rnn_scaling.data import corpus
 from rnn_scaling.models.batch import Side
 from rnn_scaling.settings.run_options import DataOptions
 

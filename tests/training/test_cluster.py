@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnn_scaling.data import make_corpus
+from benchmarks import make_corpus
 from rnn_scaling.records import record
 from tests.support import ranks
 from tests.support.forked import TINY

@@ -1,6 +1,6 @@
 """Makes a small parallel corpus that a translation model can learn: the files of rnn_scaling/data/sample.
 
-    python -m rnn_scaling.data.make_corpus --out=DIR --pairs=2000 --seed=1
+    python -m benchmarks.make_corpus --out=DIR --pairs=2000 --seed=1
 
 Source words are drawn by Zipf's law (the word of rank r is chosen in proportion to 1/r), sentence lengths vary from 1
 word to about 40. The target is a function of the source: neighbouring words change places (0 1 2 3 4: 1 0 3 2 4), each
@@ -79,7 +79,7 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m rnn_scaling.data.make_corpus", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.make_corpus", description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="folder of the files; made if it is missing")
     parser.add_argument("--pairs", type=int, default=2000, help="sentence pairs")
     parser.add_argument("--words", type=int, default=1500, help="words of the source language")

@@ -68,7 +68,7 @@ class Crew:
 
     def _run(self, core: int) -> None:
         try:
-            bind({core})
+            os.sched_setaffinity(0, {core})
             buffers = _Buffers(-(-self._num_bytes // len(self._threads)))
         except BaseException:
             self._end.abort()
@@ -81,19 +81,13 @@ class Crew:
                 self._end.wait()
 
 
-def bind(cores: set[int]) -> None:
-    """Binds the calling thread to cores, where the system can."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-
-
 def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: rounds.Tell) -> list[Series]:
     """Times of copy, read and write on one core, and on all `cores` where there are several.
 
     sizes: bytes of a transfer, increasing; a copy has as many at its source and at its target.
     """
     crew = Crew(cores, max(sizes)) if len(cores) > 1 else None
-    bind({cores[0]})
+    os.sched_setaffinity(0, {cores[0]})
     try:
         buffers = _Buffers(max(sizes))
         calls: dict[tuple[str, int], list[tuple[int, rounds.Call]]] = {}
@@ -105,7 +99,7 @@ def measure(sizes: Sequence[int], repeats: int, cores: Sequence[int], tell: roun
                 calls[kernel, len(cores)] = [(size, functools.partial(crew.move, kernel, size)) for size in shared]
         points = rounds.measured_points(calls, repeats, BUDGET_S, tell, "host memory")
     finally:
-        bind(set(cores))
+        os.sched_setaffinity(0, cores)
         if crew is not None:
             crew.close()
     return [

@@ -7,9 +7,7 @@ from rnn_scaling.machine.system import read_first_line
 
 
 def available_cores() -> list[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
+    return sorted(os.sched_getaffinity(0))
 
 
 def share_of_cores(local_size: int) -> int:
@@ -22,8 +20,7 @@ def share_of_cores(local_size: int) -> int:
 
 def bind_to_cores(count: int, local_rank: int = 0) -> list[int]:
     cores = first_cores(count, local_rank)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, cores)
     return cores
 
 

@@ -240,8 +240,6 @@ class _Child:
 
     def status(self) -> int | None:
         """Its exit status or minus a signal's number; None while it runs."""
-        if not hasattr(os, "waitid"):  # macOS before Python 3.13
-            return self._process.poll()
         if self._process.returncode is not None:
             return self._process.returncode
         # WNOWAIT leaves it a zombie, so that its number, which is its group's, stays taken.
@@ -252,15 +250,13 @@ class _Child:
 
     def is_stopped(self) -> bool:
         """Whether a signal, as SIGSTOP, has stopped it."""
-        if not hasattr(os, "waitid"):
-            return False
         try:
             return os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:  # it has ended
             return False
 
     def signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, only zombies are left
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
     def reap(self) -> int:

@@ -2,11 +2,10 @@
 
 The kernel kills it when its parent dies (PID 0: whichever that is). It is held to cores, and killed when it uses more
 than so many bytes: memory in use, as its peak in a record. TensorFlow reserves up to twice as much and may never touch
-it; RLIMIT_DATA, which counts reserved memory, is a second net, and the only one outside Linux.
+it; RLIMIT_DATA, which counts reserved memory, is a second net.
 
 A program of its own instead of a function between fork and exec: that one may deadlock when the parent has threads,
-and a progress bar has one. Linux alone has this signal; elsewhere a parent that is killed with SIGKILL leaves its
-child running to its end.
+and a progress bar has one.
 """
 
 import contextlib
@@ -36,14 +35,12 @@ def environment() -> dict[str, str]:
 
 def main(argv: list[str]) -> None:
     parent, command = int(argv[0]), argv[1:]
-    if sys.platform == "linux":
-        _end_with_parent()
+    _end_with_parent()
     if parent and os.getppid() != parent:  # it died before the call above, so no signal will come
         sys.exit("error: the sweep has ended")
     if command[0].startswith(CORES):
         cores = command.pop(0).removeprefix(CORES)
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
+        os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     if command[0].startswith(BYTES):
         _limit_memory(int(command.pop(0).removeprefix(BYTES)))
     try:
@@ -61,7 +58,7 @@ def _end_with_parent() -> None:
 
 def _limit_memory(limit: int) -> None:
     program = os.getpid()
-    if sys.platform == "linux" and os.fork() == 0:
+    if os.fork() == 0:
         _watch(program, limit)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     reserved = int(RESERVED * limit)

@@ -106,7 +106,7 @@ class _TrainerRun:
         self._ranks: Ranks | None = None
 
     def main(self) -> int:
-        if self._work.cores and self._num_ranks > 1 and hasattr(os, "sched_setaffinity"):
+        if self._work.cores and self._num_ranks > 1:
             os.sched_setaffinity(0, self._work.cores[self._rank])
         recorder = self._recorder()
         try:

@@ -32,12 +32,6 @@ def test_exit_status_and_lines():
     assert [line for line in heard if line] == ["a", "b", "c"]
 
 
-def test_a_python_without_waitid(monkeypatch):
-    monkeypatch.delattr(os, "waitid")
-    ended = run("import sys; print('a', file=sys.stderr); sys.exit(7)")
-    assert (ended.returncode, ended.lines) == (7, ["a"])
-
-
 def test_a_signal():
     ended = run("import os; os.kill(os.getpid(), 11)")
     assert ended.returncode == -signal.SIGSEGV

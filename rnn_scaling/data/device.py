@@ -3,7 +3,7 @@
 import functools
 
 from rnn_scaling.data.source import Feed, Source
-from rnn_scaling.data.synthetic import DrawnSource, draw
+from rnn_scaling.data.synthetic import draw, drawn
 
 
 def build(feed: Feed) -> Source:
@@ -11,4 +11,4 @@ def build(feed: Feed) -> Source:
 
     Fresh batches have no order that the number of towers could change, so `feed.split` is not read.
     """
-    return DrawnSource(feed, functools.partial(draw, feed))
+    return drawn(feed, functools.partial(draw, feed))

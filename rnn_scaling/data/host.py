@@ -14,18 +14,6 @@ from rnn_scaling.data import pipeline, synthetic
 from rnn_scaling.data.source import Feed, Source
 
 
-class _AsDrawn:
-    """Gives the batches of a source what is known when tracing of those that `device` draws, such as full lengths."""
-
-    def __init__(self, source: Source, feed: Feed) -> None:
-        self._source, self._feed = source, feed
-
-    def next_batches(self, step: tf.Tensor) -> list[Any]:
-        feed, batches = self._feed, self._source.next_batches(step)
-        known = functools.partial(feed.layout.as_drawn, lengths=feed.max_lengths)
-        return pipeline.on_each(feed.devices, known, batches, feed.own_batch_sizes)
-
-
 def build(feed: Feed) -> Source:
     """Random batches by (seed, step, tower), from `num_parallel_calls` threads of the host."""
     batch_size = feed.pipeline_batch_sizes[0]
@@ -39,4 +27,10 @@ def build(feed: Feed) -> Source:
     with tf.device(pipeline.host_of(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=feed.options.num_parallel_calls)
     source = pipeline.to_towers(dataset, feed)
-    return source if feed.options.random_lengths else _AsDrawn(source, feed)
+    if feed.options.random_lengths:
+        return source
+    # What is known when tracing of the batches that `device` draws, such as full lengths.
+    known = functools.partial(feed.layout.as_drawn, lengths=feed.max_lengths)
+    return Source(
+        lambda step: pipeline.on_each(feed.devices, known, source.next_batches(step), feed.own_batch_sizes), keep=source
+    )

@@ -20,35 +20,32 @@ from rnn_scaling.models.layout import BOS_ID, EOS_ID, TextLayout
 FIRST_WORD = EOS_ID + 1  # ids below it are <unk>, <s> and </s>
 
 
-class _KnownAnswer:
-    def __init__(self, feed: Feed, layout: TextLayout) -> None:
-        self._feed, self._layout, self._reverses = feed, layout, feed.options.data_source == "reverse"
+def build(feed: Feed) -> Source:
+    """Sentences of which both sides have `feed.max_lengths` words, the end-of-sentence word included."""
+    layout = feed.layout
+    if not isinstance(layout, TextLayout):
+        raise ValueError(f"expected a workload of text, got batches of {type(layout).__name__}")
 
-    def batch(self, step: tf.Tensor, tower: int, batch_size: int) -> Any:
+    def batch_of(step: tf.Tensor, tower: int, batch_size: int) -> Any:
         """A tower's part of the global batch: every tower draws all of it, which costs little next to training."""
-        feed = self._feed
         shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]  # [G, T - 1]
-        vocabulary = min(side.vocab_size for side in self._layout.sides)
+        vocabulary = min(side.vocab_size for side in layout.sides)
         seed = synthetic.seed_pair(feed.seed, step, 0)
         words = tf.random.stateless_uniform(shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64)
         first = sum(feed.batch_sizes[:tower])
         tower_words = words[first : first + batch_size]
-        return self._layout.batch(self._part(side, tower_words) for side in self._layout.sides)
+        return layout.batch(_part(feed, layout, side, tower_words) for side in layout.sides)
 
-    def _part(self, side: Side, words: tf.Tensor) -> list[tf.Tensor]:
-        """What a side gives to a batch, of its words [B, T - 1]."""
-        batch_size = words.shape[0]
-        bos, eos = (tf.fill([batch_size, 1], tf.constant(word, tf.int64)) for word in (BOS_ID, EOS_ID))
-        if side.predicted and self._reverses:
-            words = tf.reverse(words, [1])
-        ended = tf.concat([words, eos], 1)
-        ids = [tf.concat([bos, words], 1), ended] if side.predicted else [ended]
-        laid_out = [tf.transpose(tensor) if self._layout.time_major else tensor for tensor in ids]
-        return [*laid_out, tf.fill([batch_size], self._feed.max_lengths[0])]
+    return synthetic.drawn(feed, batch_of)
 
 
-def build(feed: Feed) -> Source:
-    """Sentences of which both sides have `feed.max_lengths` words, the end-of-sentence word included."""
-    if not isinstance(feed.layout, TextLayout):
-        raise ValueError(f"expected a workload of text, got batches of {type(feed.layout).__name__}")
-    return synthetic.DrawnSource(feed, _KnownAnswer(feed, feed.layout).batch)
+def _part(feed: Feed, layout: TextLayout, side: Side, words: tf.Tensor) -> list[tf.Tensor]:
+    """What a side gives to a batch, of its words [B, T - 1]."""
+    batch_size = words.shape[0]
+    bos, eos = (tf.fill([batch_size, 1], tf.constant(word, tf.int64)) for word in (BOS_ID, EOS_ID))
+    if side.predicted and feed.options.data_source == "reverse":
+        words = tf.reverse(words, [1])
+    ended = tf.concat([words, eos], 1)
+    ids = [tf.concat([bos, words], 1), ended] if side.predicted else [ended]
+    laid_out = [tf.transpose(tensor) if layout.time_major else tensor for tensor in ids]
+    return [*laid_out, tf.fill([batch_size], feed.max_lengths[0])]

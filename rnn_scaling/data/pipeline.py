@@ -83,17 +83,6 @@ def host_of(device: str) -> str:
     return tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0).to_string()
 
 
-class _PipelineSource:
-    """A `Source` whose batches come in order, whatever the step."""
-
-    def __init__(self, take: Callable[[], list[Any]], keep: Any, num_samples: int | None) -> None:
-        """keep: what must live as long as this, such as tables."""
-        self._take, self._keep, self.num_samples = take, keep, num_samples
-
-    def next_batches(self, step: tf.Tensor) -> list[Any]:
-        return self._take()
-
-
 def _prefetched(dataset: tf.data.Dataset, devices: Sequence[str], buffer_size: int) -> Callable[[], list[Any]]:
     """Background threads copy batches to the devices ahead of the step."""
     # It holds buffer_size batches on each device, and the same number for it on the host.
@@ -140,4 +129,4 @@ def to_towers(dataset: tf.data.Dataset, feed: Feed, keep: Any = None, num_sample
         take = _prefetched(dataset, feed.devices, options.prefetch_buffer_size)
     else:
         take = _on_demand(dataset, feed.devices)
-    return _PipelineSource(take, keep, num_samples)
+    return Source(lambda step: take(), num_samples, keep)

@@ -1,7 +1,8 @@
 """What every data source is given, and what it hands to the training step."""
 
 import dataclasses
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from rnn_scaling.models.batch import Layout
 from rnn_scaling.settings.run_options import DataOptions
@@ -41,18 +42,18 @@ class Feed:
         return (sum(self.batch_sizes),) if self.split else self.batch_sizes
 
 
-class Source(Protocol):
+@dataclasses.dataclass
+class Source:
     """Batches for every tower; owns the iterators and tables that they come from.
 
     Each source module has `build(feed)`, which returns one of these. With `feed.split` (strong scaling) the batches of
     sources that read files, and of `host`, are pieces of one global batch, the same one whatever the number of towers.
     `device` and `constant` draw each tower's batches separately. So their batches change with that number, and those of
-    `host` differ from those of `device`. A source with a fixed set of samples has their number in `num_samples`. Keep
-    the object alive as long as a `tf.function` that called it.
+    `host` differ from those of `device`. Keep the object alive as long as a `tf.function` that called it.
     """
 
-    def next_batches(self, step: Any) -> list[Any]:
-        """One batch for each of the feed's devices, on it, of the type that the feed's layout makes.
-
-        Called while a `tf.function` is traced, once a step that it runs. `step`: its number from 0, an int64 scalar.
-        """
+    # One batch for each of the feed's devices, on it, of the type that the feed's layout makes, for a step's number
+    # from 0, an int64 scalar; pipelines do not read it. Called while a `tf.function` is traced, once a step.
+    next_batches: Callable[[Any], list[Any]]
+    num_samples: int | None = None  # of an epoch, of a fixed set of samples; None: not counted
+    keep: Any = None  # what must live as long as this, such as tables

@@ -7,24 +7,21 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.data.pipeline import on_each
-from rnn_scaling.data.source import Feed
+from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.layout import TextLayout
 
 # Room for the number of the draw (two a tower) in the low bits of the generator's first seed word.
 _DRAW_BITS = 20
 
 
-class DrawnSource:
-    """A `Source` whose batches are made on their towers' devices, by `batch_of(step, tower, batch_size)`."""
+def drawn(feed: Feed, batch_of: Callable[[tf.Tensor, int, int], Any], num_samples: int | None = None) -> Source:
+    """A source whose batches are made on their towers' devices, by `batch_of(step, tower, batch_size)`."""
+    towers = range(len(feed.batch_sizes))[feed.own_towers]
 
-    def __init__(
-        self, feed: Feed, batch_of: Callable[[tf.Tensor, int, int], Any], num_samples: int | None = None
-    ) -> None:
-        self._feed, self._batch_of, self.num_samples = feed, batch_of, num_samples
+    def next_batches(step: tf.Tensor) -> list[Any]:
+        return on_each(feed.devices, functools.partial(batch_of, step), towers, feed.own_batch_sizes)
 
-    def next_batches(self, step: tf.Tensor) -> list[Any]:
-        feed, towers = self._feed, range(len(self._feed.batch_sizes))[self._feed.own_towers]
-        return on_each(feed.devices, functools.partial(self._batch_of, step), towers, feed.own_batch_sizes)
+    return Source(next_batches, num_samples)
 
 
 def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -> Any:

@@ -153,7 +153,7 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
             **_kernels(config, workload),
             own_operators=bool(workload.kernels) and operators.usable(config.model.compute_dtype),
             learning_rate=learning_rate.of(config).last if trains else None,
-            train_samples=getattr(source, "num_samples", None),
+            train_samples=source.num_samples,
             all_reduce=update.all_reduce(),
             variable_placement=bytes_by_device(step.variable_states()),
         )

@@ -45,7 +45,6 @@ class VariableState:
 class VariableUpdate(abc.ABC):
     """How towers get their variables and what becomes of their gradients. Its methods add ops to the step."""
 
-    synchronous: bool  # one update for the global batch; otherwise each tower is a run of its own
     devices: list[str]  # of the towers
     updaters: Sequence["Updater"]  # of each copy of the variables
 
@@ -76,10 +75,6 @@ class VariableUpdate(abc.ABC):
     @abc.abstractmethod
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         """Exchanges the towers' gradients and updates the variables."""
-
-    @abc.abstractmethod
-    def replicas(self) -> list[dict[str, tf.Tensor]]:
-        """Every copy of the variables, whole, by name."""
 
     @abc.abstractmethod
     def variable_states(self) -> list[VariableState]:
@@ -220,9 +215,6 @@ class Replicas(VariableUpdate):
         for index, (updater, grads) in enumerate(zip(self.updaters, tower_gradients, strict=True)):
             with tf.name_scope(f"update/tower_{index}/"):
                 updater.apply(grads)
-
-    def replicas(self) -> list[dict[str, tf.Tensor]]:
-        return [{name: variable.read_value() for name, variable in copy.items()} for copy in self.copies]
 
     def variable_states(self) -> list[VariableState]:
         return [

@@ -115,14 +115,15 @@ def keep_weights(path: str, initial_range: float = 1.0) -> None:
     """The weights after the last step go into a file; large initial ones have gradients far above the tolerance."""
     from rnn_scaling.models import workload
     from rnn_scaling.training import benchmark
+    from tests.support.training import replicas
 
     workload.INITIAL_RANGE = initial_range
     train = benchmark._train
 
     def train_and_keep(config: Any, step: Any, *rest: Any) -> None:
         train(config, step, *rest)
-        for tower, replica in enumerate(step._update.replicas()):
-            np.savez(f"{path}.{tower}.npz", **{name: value.numpy() for name, value in replica.items()})
+        for tower, replica in enumerate(replicas(step._update)):
+            np.savez(f"{path}.{tower}.npz", **replica)
 
     benchmark._train = train_and_keep
 

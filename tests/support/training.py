@@ -30,6 +30,18 @@ LM = dataclasses.replace(MODEL, model="lm")
 TRANSFORMER = dataclasses.replace(MODEL, model="transformer")
 
 
+def replicas(update: Any) -> list[dict[str, np.ndarray]]:
+    """Every copy of the variables of an update mode, whole, by name."""
+    import tensorflow as tf
+
+    towers: dict[int | None, dict[str, list[np.ndarray]]] = {}
+    with tf.device("CPU:0"):  # of this process, where others hold variables
+        for state in update.variable_states():
+            parts = towers.setdefault(state.tower, {}).setdefault(state.name, [])
+            parts.append(tf.identity(state.variable.read_value()).numpy())
+    return [{name: np.concatenate(parts) for name, parts in whole.items()} for whole in towers.values()]
+
+
 def make_batches(num_steps: int, num_towers: int, model: ModelConfig = MODEL) -> list[list[Any]]:
     """numpy batches `[step][tower]`; towers hold different numbers of words, and words repeat in a batch."""
     random = np.random.default_rng(0)
@@ -101,7 +113,7 @@ def train(
     results, after = [], []
     for _ in range(len(batches) // config.training.gradient_accumulation_steps):
         results.append(step())
-        after.append([{name: value.numpy() for name, value in replica.items()} for replica in update.replicas()])
+        after.append(replicas(update))
         assert after[-1] and all(after[-1]), "no variable: whatever is said of each would hold"
     return {
         "after": after,

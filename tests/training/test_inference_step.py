@@ -10,6 +10,7 @@ import pytest
 
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from tests.support.forked import TINY, Trainer, as_built
+from tests.support.training import replicas
 from tests.training.test_checkpoints import build
 
 MODELS = {
@@ -65,10 +66,10 @@ def test_the_values_of_a_checkpoint_of_any_mode_are_read(tf, tmp_path, mode):
         state.variable.assign_add(tf.fill(state.variable.shape, float(number)))
     checkpoints._write_variables(step, tmp_path, 0)
     values = checkpoints.trained_values(tmp_path, step._workload.variables)
-    replica = step._update.replicas()[0]
+    replica = replicas(step._update)[0]
     assert values.keys() == replica.keys() and len(values) > 4
     for name, value in replica.items():
-        np.testing.assert_array_equal(values[name], value.numpy())
+        np.testing.assert_array_equal(values[name], value)
     narrow = [dataclasses.replace(spec, shape=spec.shape[:-1] + (1,)) for spec in step._workload.variables]
     with pytest.raises(CheckpointError, match=r"embedding has the shape \(\d, 4\), expected \(\d, 1\)"):
         checkpoints.trained_values(tmp_path, narrow)

@@ -10,7 +10,7 @@ from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.workload import first_values
 from rnn_scaling.settings import config as configs
 from tests.support import tiny_images
-from tests.support.training import FixedSource
+from tests.support.training import FixedSource, replicas
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -81,7 +81,7 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(tf, dev
 
     trains_one = registry.trains_one_model(mode)
     weights, moving = serial(tf, batches, [(0, 1)] if trains_one else [(0,), (1,)])
-    for replica, want in zip(update.replicas(), weights * 2 if trains_one else weights):
+    for replica, want in zip(replicas(update), weights * 2 if trains_one else weights):
         for name, value in replica.items():
             np.testing.assert_allclose(value, want[name], rtol=0, atol=1e-6, err_msg=name)
     for variables, want in zip(step._moving, moving):

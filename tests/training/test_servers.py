@@ -169,7 +169,7 @@ def _coordinate(addresses, victim):
     from rnn_scaling.models import workload
     from rnn_scaling.training.engines import coordinator
     from rnn_scaling.training.scheduled_step import ScheduledStep
-    from tests.support.training import FixedSource, workload_of
+    from tests.support.training import FixedSource, replicas, workload_of
 
     engine = coordinator.start(served.request(addresses, "coordinator", 0, 1))
     workload.INITIAL_RANGE = RANGE
@@ -188,7 +188,7 @@ def _coordinate(addresses, victim):
         "done": step.done,
         "losses": losses,
         "surplus": surplus,
-        "replicas": [{name: value.numpy() for name, value in replica.items()} for replica in update.replicas()],
+        "replicas": replicas(update),
         "ran_on": _where(engine),
     }
 

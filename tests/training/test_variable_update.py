@@ -157,7 +157,6 @@ def test_synchronous_update_equals_serial_update_on_global_batch(workload, optio
 @pytest.mark.parametrize("mode", OF_ONE_PROCESS)
 def test_one_tower_equals_serial_training(mode, trained):
     result = trained(SMALL_LM, 1, variable_update=mode)
-    assert result["update"].synchronous == registry.VARIABLE_UPDATES[mode].trains_one_model
     assert largest_difference(result["replicas"][0], serial(SMALL_LM, 1)[0]) < TOLERANCE
 
 

@@ -12,8 +12,6 @@ from rnn_scaling.training.replica import Gradients, Replicas, Specs, UpdateRule,
 
 
 class Horovod(Replicas):
-    synchronous = True
-
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         super().__init__(specs, values, engine, options, rule)
         self._host, self._hvd = engine.host, horovod.load()

@@ -8,8 +8,6 @@ from rnn_scaling.training.replica import Replicas
 
 
 class Independent(Replicas):
-    synchronous = False
-
     def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return list(items)
 

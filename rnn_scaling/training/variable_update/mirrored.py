@@ -28,8 +28,6 @@ class _Strategy(tf.distribute.MirroredStrategy):
 class Mirrored(Replicas):
     """Mirrored variables; towers run in `strategy.run`, gradients meet in the replica context's all_reduce."""
 
-    synchronous = True
-
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         self._strategy = engine.strategy or _Strategy(engine.devices)
         self._first_tower, self._has_peers = engine.first_tower, engine.size > 1

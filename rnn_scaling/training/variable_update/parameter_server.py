@@ -61,7 +61,6 @@ def place_parts(specs: Specs, devices: Sequence[str], partition: bool) -> dict[s
 
 
 class ParameterServer(VariableUpdate):
-    synchronous = True
     _applied: Sequence[Any] = ()  # what must have run until the variables are updated
 
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
@@ -109,9 +108,6 @@ class ParameterServer(VariableUpdate):
                         summed[variable.name] = gradients.add([tower_pieces[index] for tower_pieces in pieces])
         with tf.name_scope("update/"):
             self._applied = self._updater.apply(summed)
-
-    def replicas(self) -> list[dict[str, tf.Tensor]]:
-        return [{name: self._read(name, "CPU:0") for name in self._variables}]
 
     def variable_states(self) -> list[VariableState]:
         return [

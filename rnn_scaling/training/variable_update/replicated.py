@@ -20,8 +20,6 @@ from rnn_scaling.training.replica import DeferredGradients, Gradients, Replicas,
 
 
 class Replicated(Replicas):
-    synchronous = True
-
     def __init__(self, specs: Specs, values: Values, engine: Engine, options: UpdateOptions, rule: UpdateRule) -> None:
         super().__init__(specs, values, engine, options, rule)
         self._options = options

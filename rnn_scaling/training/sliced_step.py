@@ -11,17 +11,17 @@ nowhere.
 
 import itertools
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.analysis import slicing
-from rnn_scaling.models.workload import Outputs, Workload
+from rnn_scaling.models.workload import Outcome, Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
 from rnn_scaling.training import gradients
 from rnn_scaling.training.replica import Gradients
-from rnn_scaling.training.towers import TowerInputs, TrainStep
+from rnn_scaling.training.towers import TowerInputs, TrainStep, count_row
 
 
 class Slices:
@@ -73,13 +73,6 @@ class Slices:
         return slicing.ELSEWHERE if set(tables) & set(elsewhere) else slicing.LOOKUP
 
 
-class Sums(NamedTuple):
-    """Over the samples of a tower, float32 scalars on the host."""
-
-    loss: tf.Tensor
-    correct: tf.Tensor | None = None  # predicted right; None: not asked
-
-
 class SlicedStep(TrainStep):
     def _build_step(self, step: tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor | None]:
         workload, config = self._workload, self._config
@@ -118,7 +111,7 @@ class SlicedStep(TrainStep):
 
     def _loss(
         self, batch: Any, logits: Sequence[tf.Tensor], denominator: tf.Tensor, loss_scale: tf.Tensor | None
-    ) -> tuple[list[Sums], list[tf.Tensor]]:
+    ) -> tuple[list[Outcome], list[tf.Tensor]]:
         """Each tower's part of the loss of the global batch, and the gradient of the scaled mean for its logits."""
         with tf.device(self.engine.host), tf.name_scope("exchange/loss/"):
             joined = tf.concat(list(logits), self._workload.layout.sample_axis(logits[0]))
@@ -130,18 +123,16 @@ class SlicedStep(TrainStep):
             of_towers = [
                 [tf.reduce_sum(part) for part in tf.split(terms, self._config.tower_batch_sizes())] for terms in summed
             ]
-            return [Sums(*sums) for sums in zip(*of_towers)], tf.gradients(mean_loss, list(logits))
+            outcomes = [Outcome(loss, correct=next(iter(correct), None)) for loss, *correct in zip(*of_towers)]
+            return outcomes, tf.gradients(mean_loss, list(logits))
 
-    def _counts_of(self, index: int, sums: Sums, piece: Any) -> tf.Tensor:
+    def _counts_of(self, index: int, outcome: Outcome, piece: Any) -> tf.Tensor:
         """As `_counts`; what is counted is counted on the host, so that nothing of the batch moves for it."""
         with tf.name_scope(f"tower_{index}/counts/"):
             with tf.device(self.engine.host):
-                counts = self._workload.counts(piece)
-                values = [tf.cast(sums.loss, tf.float64), counts.loss_items, counts.items]
-                values.append(tf.cast(counts.positions, tf.float64))
-                values += [] if sums.correct is None else [tf.cast(sums.correct, tf.float64)]
+                row = count_row(outcome, self._workload.counts(piece))
             with tf.device(self.engine.devices[index]):
-                return tf.stack(values)
+                return tf.stack(row)
 
 
 build = SlicedStep

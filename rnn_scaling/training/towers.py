@@ -54,26 +54,6 @@ class TowerInputs(NamedTuple):
     loss_scale: tf.Tensor | None
 
 
-class _FirstCall:
-    """Calls a function and keeps the graphs of its first call, the only one for which TensorFlow hands them out."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
-        self.graphs: list[Any] = []  # RunMetadata.FunctionGraphs: pre- and post-optimization and partition GraphDefs
-
-    def __call__(self) -> Any:
-        if self.graphs:
-            return self._function()
-        context.context().enable_graph_collection()
-        try:
-            result = self._function()
-            metadata = context.context().export_run_metadata()
-        finally:
-            context.context().disable_graph_collection()
-        self.graphs = list(metadata.function_graphs)
-        return result
-
-
 class TrainStep:
     """Callable: runs one step, waits until every device has finished it and says what was processed."""
 
@@ -91,7 +71,10 @@ class TrainStep:
         with tf.device(engine.host):
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
         self._function = tf.function(self._build, autograph=False)
-        self._first_call = _FirstCall(self._function) if config.output.trace_batches else None
+        # RunMetadata.FunctionGraphs of the first call, for which alone TensorFlow has them: GraphDefs before and after
+        # optimization, and those of each partition.
+        self.function_graphs: list[Any] = []
+        self._collects_graphs = config.output.trace_batches > 0
         self._moving = [
             place(workload.moving, first_values(workload.moving, self._seed), device, f"tower_{number}/moving")
             for number, device in enumerate(engine.devices)
@@ -101,11 +84,21 @@ class TrainStep:
 
     def __call__(self) -> StepResult:
         begun = time.time()  # tf.timestamp's clock
-        counts, ready = self._function() if self._first_call is None else self._first_call()
+        collects = self._collects_graphs and not self.function_graphs
+        counts, ready = self._collecting_graphs() if collects else self._function()
         # A tower's counts leave its device after everything queued before them, the update included.
         loss_sum, loss_items, items, positions, *correct = np.stack([tower.numpy() for tower in counts]).T
         ready_s = None if ready is None else float(ready) - begun
         return StepResult(loss_sum, loss_items, items, positions, ready_s, *correct)
+
+    def _collecting_graphs(self) -> Any:
+        context.context().enable_graph_collection()
+        try:
+            result = self._function()
+            self.function_graphs = list(context.context().export_run_metadata().function_graphs)
+        finally:
+            context.context().disable_graph_collection()
+        return result
 
     def go_to(self, number: int) -> None:
         self._step.assign(number)
@@ -121,11 +114,6 @@ class TrainStep:
     def graph(self) -> tf.Graph:
         """The graph of the step as traced from Python."""
         return self._function.get_concrete_function().graph
-
-    @property
-    def function_graphs(self) -> list[Any]:
-        """RunMetadata.FunctionGraphs of the first call; empty before it, or if none are collected."""
-        return [] if self._first_call is None else self._first_call.graphs
 
     def variable_states(self) -> list[VariableState]:
         return self._update.variable_states()
@@ -247,9 +235,14 @@ class TrainStep:
     def _counts(self, index: int, outcome: Outcome, batches: Sequence[Any]) -> tf.Tensor:
         with tf.device(self.engine.devices[index]), tf.name_scope(f"tower_{index}/counts/"):
             counts = Counts(*map(tf.add_n, map(list, zip(*map(self._workload.counts, batches)))))
-            floats = tf.cast(outcome.loss_sum, tf.float64), counts.loss_items, counts.items
-            correct = [] if outcome.correct is None else [tf.cast(outcome.correct, tf.float64)]
-            return tf.stack([*floats, tf.cast(counts.positions, tf.float64), *correct])
+            return tf.stack(count_row(outcome, counts))
+
+
+def count_row(outcome: Outcome, counts: Counts) -> list[tf.Tensor]:
+    """The numbers of a `StepResult` of one tower, float64 scalars."""
+    row = [tf.cast(outcome.loss_sum, tf.float64), counts.loss_items, counts.items]
+    row.append(tf.cast(counts.positions, tf.float64))
+    return row if outcome.correct is None else [*row, tf.cast(outcome.correct, tf.float64)]
 
 
 def _values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:

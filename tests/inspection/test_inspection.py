@@ -367,12 +367,12 @@ def test_a_step_that_collected_no_graphs_cannot_be_looked_into(step):
     from rnn_scaling.inspection import observe
 
     built, *_ = step
-    collected, built._first_call = built._first_call, None
+    collected, built.function_graphs = built.function_graphs, []
     try:
         with pytest.raises(ValueError, match="collected its graphs"):
             observe.graph(built)
     finally:
-        built._first_call = collected
+        built.function_graphs = collected
 
 
 def test_the_kept_trace_has_no_iterations_that_would_pass_for_steps(tf):

@@ -50,7 +50,7 @@ def read_environment() -> dict[str, Any]:
         "cpu_mhz": [float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")],  # of each core now
         "cpu_limit": cpu_limit(),
         **{name: read_first_line(path) for name, path in SYSTEM_FILES.items()},
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": _load_average(),
         "gpus": query_gpus(),
         "topology": gpu_topology(),
@@ -115,13 +115,6 @@ def cpu_limit(root: str = "/") -> float | None:
         if len(words) == 2 and all(word.isdigit() for word in words):  # "max" and -1: no limit
             limits.append(int(words[0]) / int(words[1]))
     return min(limits, default=None)
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
 
 
 def _load_average() -> list[float] | None:

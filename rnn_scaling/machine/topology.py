@@ -59,14 +59,9 @@ def best_subsets(topology: Topology, count: int) -> Best:
         if size <= EXHAUSTIVE
         else (tuple(range(first, first + count)) for first in range(size - count + 1))
     )
-    best: tuple[int, int] | None = None
-    equal: list[tuple[int, ...]] = []
-    for subset in candidates:
-        quality = _quality(worth, subset)
-        if best is None or quality > best:
-            best, equal = quality, []
-        if quality == best:
-            equal.append(subset)
+    qualities = {subset: _quality(worth, subset) for subset in candidates}
+    best = max(qualities.values())
+    equal = [subset for subset, quality in qualities.items() if quality == best]
     equal.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
     named = tuple(tuple(topology.devices[i] for i in subset) for subset in equal[:NAMED])
     return Best(named, _worst(topology, equal[0]), len(equal))

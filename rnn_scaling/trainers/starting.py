@@ -16,7 +16,6 @@ from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.trainers import handoff
 from rnn_scaling.training.native_log import LEVEL_VARIABLE
 from rnn_scaling.training.session import Session
-from rnn_scaling.training.state import RunState
 
 _LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RNN_SCALING_GROUP", "PYTHONHOME")
 
@@ -41,11 +40,12 @@ class _Handover(Session):
             from rnn_scaling.trainers import reference  # loads TensorFlow
 
             file = tempfile.TemporaryFile()  # noqa: SIM115, the next process reads it
-            handoff.write(reference.make(self._config, self._state, self._started), file)
+            work = reference.make(self._config, self._state, self._started)
+            handoff.write(work, file)
             file.flush()
             if not self._had_level:  # the log's own, and in no record
                 os.environ.pop(LEVEL_VARIABLE, None)
-            _become(self._config, file, self._state)
+            _become(self._config, file, work.threads)
         except Exception as e:
             return self._fail(e)
         return entry.EXIT_FAILED  # not reached: the process is another
@@ -58,11 +58,9 @@ def environment(config: RunConfig, threads: int) -> dict[str, str]:
     return {**kept, **pools, "KERAS_BACKEND": config.frameworks.keras_backend}
 
 
-def _become(config: RunConfig, file: IO[bytes], state: RunState) -> None:
+def _become(config: RunConfig, file: IO[bytes], threads: int) -> None:
     name = config.frameworks.framework
-    python, devices = other_python.path(name), config.devices
-    cores = len(state.resolved["cpu_affinity"])
-    threads = devices.cpu_cores_per_device if devices.device == "cpu" else max(1, cores // devices.num_devices)
+    python = other_python.path(name)
     os.set_inheritable(file.fileno(), True)
     os.dup2(sys.stderr.fileno(), 2)  # which TensorFlow's own messages had
     sys.stdout.flush()

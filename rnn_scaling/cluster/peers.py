@@ -3,7 +3,7 @@
 import dataclasses
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SHOWN = 4  # ranks or flags in one line
@@ -51,36 +51,32 @@ def disagreement(joined: Mapping[int, tuple[Peer, Hello]]) -> str:
     reference = joined[0][1]
     ranks_of: defaultdict[str, list[int]] = defaultdict(list)
     for rank in sorted(joined):
-        difference = _versions_apart(joined[rank][1], reference) or _flags_apart(joined[rank][1], reference)
-        if difference:
-            ranks_of[difference].append(rank)
+        hello = joined[rank][1]
+        if versions := _apart(hello.versions, reference.versions, _version, ", "):
+            ranks_of[f"{versions}; install the same versions on every host"].append(rank)
+        elif flags := _apart(hello.flags, reference.flags, _flag, " "):
+            ranks_of[f"{flags}; give every rank the same flags"].append(rank)
     for difference, ranks in ranks_of.items():
         host = f" (host {joined[ranks[0]][0].host})" if len(ranks) == 1 else ""
         return f"{ranks_text(ranks)}{host}: {difference}"
     return ""
 
 
-def _versions_apart(hello: Hello, reference: Hello) -> str:
-    names = sorted(hello.versions.keys() | reference.versions.keys())
-    apart = [name for name in names if hello.versions.get(name) != reference.versions.get(name)]
-    if not apart:
-        return ""
-    theirs, of_rank_0 = ([f"{name} {side.versions.get(name, 'none')}" for name in apart] for side in (hello, reference))
-    return f"{', '.join(theirs)}, but rank 0 has {', '.join(of_rank_0)}; install the same versions on every host"
-
-
-def _flags_apart(hello: Hello, reference: Hello) -> str:
-    names = sorted(hello.flags.keys() | reference.flags.keys())
-    apart = [name for name in names if _flag(hello, name) != _flag(reference, name)]
-    if not apart:
-        return ""
+def _apart(
+    theirs: Mapping[str, Any], of_rank_0: Mapping[str, Any], spell: Callable[[Mapping[str, Any], str], str], comma: str
+) -> str:
+    names = sorted(theirs.keys() | of_rank_0.keys())
+    apart = [name for name in names if spell(theirs, name) != spell(of_rank_0, name)]
     more = f" and {len(apart) - SHOWN} more" if len(apart) > SHOWN else ""
-    theirs, of_rank_0 = (" ".join(_flag(side, name) for name in apart[:SHOWN]) for side in (hello, reference))
-    return f"{theirs}{more}, but rank 0 has {of_rank_0}; give every rank the same flags"
+    shown = [comma.join(spell(side, name) for name in apart[:SHOWN]) for side in (theirs, of_rank_0)]
+    return f"{shown[0]}{more}, but rank 0 has {shown[1]}" if apart else ""
 
 
-def _flag(hello: Hello, name: str) -> str:
-    if name not in hello.flags:
+def _version(versions: Mapping[str, str], name: str) -> str:
+    return f"{name} {versions.get(name, 'none')}"
+
+
+def _flag(flags: Mapping[str, Any], name: str) -> str:
+    if name not in flags:
         return f"no --{name}"
-    value = hello.flags[name]
-    return f"--{name}={value if isinstance(value, str) else json.dumps(value)}"
+    return f"--{name}={flags[name] if isinstance(flags[name], str) else json.dumps(flags[name])}"

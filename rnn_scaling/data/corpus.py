@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from rnn_scaling.files import input_files
@@ -88,17 +88,11 @@ def _checked_side(data: DataOptions, side: Side) -> CheckedSide:
     return CheckedSide(words, eos_id, bos_id)
 
 
-class Stamps:
-    """Sizes and times of the last change of some files, to see later whether these are still the same."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        self._known = {path: stamp(path) for path in paths}
-
-    def change(self) -> str:
-        """The error message for files that have changed since; "" if none has."""
-        changed = [path for path, before in self._known.items() if stamp(path) != before]
-        remedy = "changed while the run read it; run it again on files that stay"
-        return f"{' and '.join(changed)} {remedy}" if changed else ""
+def change(stamps: Mapping[str, list[int] | None]) -> str:
+    """The error message for files that are no longer as `stamp` found them; "" if all are."""
+    changed = [path for path, before in stamps.items() if stamp(path) != before]
+    remedy = "changed while the run read it; run it again on files that stay"
+    return f"{' and '.join(changed)} {remedy}" if changed else ""
 
 
 def stamp(path: str) -> list[int] | None:

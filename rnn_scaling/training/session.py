@@ -67,7 +67,7 @@ class Session:
         self._is_recorded = self._is_others_fault = False
         self._num_lost = 0  # lost ranks that were reported
         self._state.files = _data_files(config)
-        self._texts = corpus.Stamps(self._state.files)
+        self._stamps = {path: corpus.stamp(path) for path in self._state.files}
         self._held = contextlib.ExitStack()  # until the process ends
         self._interrupted = threading.Event()
         self._finished = threading.Event()
@@ -152,9 +152,9 @@ class Session:
         except Exception as e:
             if self._comes_of_others(e):
                 return EXIT_FAILED
-            reason = self._texts.change() or _fault_of_data(self._config, e)
+            reason = corpus.change(self._stamps) or _fault_of_data(self._config, e)
             return self._fail(corpus.DataError(reason) if reason else e)
-        if change := self._texts.change():
+        if change := corpus.change(self._stamps):
             entry.warn(change)
         result = self._record("ok")
         if self._cluster.rank == 0:

@@ -1,6 +1,7 @@
 """MLPerf training logs: the events of one or more runs.
 
 Format: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_*/common.yaml: ":::MLLOG {json}".
+Release 0.6 wrote ":::MLL SECONDS KEY: {json}", release 0.5 ":::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE".
 """
 
 import dataclasses
@@ -16,7 +17,9 @@ from rnn_scaling.importers.points import ScalingRow, exact
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "
-detect = detector(r":::MLLOG \{", TOKEN)
+_V06 = re.compile(r":::MLL (\d{1,12}\.\d{1,9}) (\w{1,80}): (\{.*)")
+_V05 = re.compile(r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) (\w{1,80})(?:: (.*))?")
+detect = detector(r":::MLLOG \{|:::MLL \d+\.\d+ \w+: \{|:::MLPv0\.5\.\d \w+ \d+(?:\.\d+)? \(", ":::ML")
 TITLE = "MLPerf runs"
 NO_SCORE = "no score"
 NO_DEVICES = (
@@ -76,13 +79,15 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     runs = [_MlperfRun()]
     nothing = "no run_start in this MLPerf log"
     for line, text in numbered(lines):
-        _, token, event_text = text.partition(TOKEN)
-        if not token:
+        begin = text.find(":::ML")
+        if begin < 0:
             continue
         try:
-            event = input_files.parse_json(event_text)
+            event = _read_event(text[begin:])
         except input_files.JsonError:
             problems.add(line, "no whole JSON in this event; the line is cut, or two ranks wrote into it", "no JSON")
+            continue
+        if event is None:
             continue
         nothing = "no score: no run_start in this MLPerf log"
         try:
@@ -98,6 +103,31 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     rows = [_scaling_row(run, source) for run in started if run.status == "success" and run.seconds]
     every = Table(TITLE, COLUMNS, tuple(_row(run) for run in started))
     return finish(FORMAT, source, rows, [every], [*NOTES, *_notes(started)], problems, nothing)
+
+
+def _read_event(text: str) -> Any:
+    """The event of a line in the form of the present release; None if it is none."""
+    if text.startswith(TOKEN):
+        return input_files.parse_json(text[len(TOKEN) :])
+    if match := _V06.match(text):
+        return {"time_ms": 1000 * float(match[1]), "key": match[2], **input_files.parse_json(match[3])}
+    if match := _V05.match(text):
+        value = _plain_value(match[4])
+        named = value if isinstance(value, dict) else {}
+        event = {"time_ms": 1000 * float(match[2]), "key": match[3]}
+        event |= {"value": named.get("value", value), "metadata": named}
+        if match[3] == "run_stop" and "success" in named:
+            event["metadata"] = {"status": "success" if named["success"] is True else "aborted"}
+        return event
+    return None
+
+
+def _plain_value(text: str | None) -> Any:
+    """A value of release 0.5, where texts stand without quotation marks."""
+    try:
+        return input_files.parse_json(text) if text else None
+    except input_files.JsonError:
+        return text
 
 
 def _event(event: Mapping[str, Any], line: int, runs: list[_MlperfRun], problems: Problems) -> None:

@@ -110,3 +110,20 @@ def test_mlperfs_rate_is_the_mean_of_reports_under_one_name():
     events[-1]["metadata"] = {"status": "success"}
     log = parse(mlperf, "".join(f":::MLLOG {json.dumps(event)}\n" for event in events))
     assert log.rows[0].rate.value == 105 and log.tables[0].column("Throughput reports") == (2,)
+
+
+def test_mlperf_of_older_releases():
+    v06 = (
+        ':::MLL 1571444841.158 submission_benchmark: {"value": "gnmt", "metadata": {"lineno": 179}}\n'
+        ':::MLL 1571444842.000 run_start: {"value": null, "metadata": {"lineno": 1}}\n'
+        ':::MLL 1571444902.500 run_stop: {"value": null, "metadata": {"lineno": 1, "status": "success"}}\n'
+    )
+    v05 = (
+        ":::MLPv0.5.0 ncf 1579665554.500000000 (ncf_estimator_main.py:80) run_start\n"
+        'NCF_RAW_:::MLPv0.5.0 ncf 1579665614.500000000 (ncf_estimator_main.py:187) run_stop: {"success": %s}\n'
+        ":::MLPv0.5.0 ncf 1579665614.881932020 (ncf_estimator_main.py:193) run_final\n"
+    )
+    for text, status, seconds in ((v06, "success", 60.5), (v05 % "true", "success", 60.0)):
+        assert mlperf.detect(text)
+        assert parse(mlperf, text).tables[0].rows[0][2:4] == (status, pytest.approx(seconds))
+    assert parse(mlperf, v05 % "false").tables[0].rows[0][2] == "no score (aborted)"

@@ -20,10 +20,11 @@ anybody's table of rates, speedups or seconds over numbers of devices (Markdown,
     ./run.sh predict results/mine --num_devices=8,16,32 --items=1e10 --max_global_batch=4096    hours and cost
     ./run.sh predict --track_record            how often predictions were right
 
-At least two numbers of devices must be measured; one, two and four give narrower intervals. A table has no repeats, so
-its intervals are wider. Each prediction is kept in results/mine/predictions; those from a table are kept in --output.
-When a predicted number of devices is measured later, predict and report say whether the interval held. --output
-writes prediction.json, .html and .png. docs/predict.md explains the intervals and how a hit is judged.
+Without --num_devices, 2, 4 and 8 times the largest measured number are predicted. At least two numbers of devices must
+be measured; one, two and four give narrower intervals. A table has no repeats, so its intervals are wider. Each
+prediction is kept in results/mine/predictions; those from a table are kept in --output. When a predicted number of
+devices is measured later, predict and report say whether the interval held. --output writes prediction.json, .html
+and .png. docs/predict.md explains the intervals and how a hit is judged.
 
 Exit status: 0 at least one series was predicted, 1 a file cannot be written, 2 nothing can be predicted, or wrong
 use. Of --track_record: 0, also without a case."""
@@ -55,8 +56,6 @@ def main(words: Sequence[str]) -> int:
     if len(options.sources) != 1 and not options.track_record:
         given = " ".join(map(str, options.sources)) or "nothing"
         wrong.append(f"expected one folder of run records or one file with tables, got {given}; see predict --help")
-    if not options.devices and not options.track_record:
-        wrong.append("--num_devices is missing; name the numbers of devices to predict for, as --num_devices=8,64")
     if wrong := wrong or [f"{path}: no such file or folder" for path in options.sources if not path.exists()]:
         raise entry.Refusal(*wrong)
     from rnn_scaling.analysis import prices

@@ -20,6 +20,7 @@ from rnn_scaling.reports import report_files
 from rnn_scaling.reports.prediction import PredictionReport, to_json
 from rnn_scaling.reports.wording import sentence
 
+DEFAULT_FACTORS = (2, 4, 8)  # times the largest measured n: the default of --num_devices
 DEFAULT = Path("results")  # whose subfolders hold predictions
 
 
@@ -39,7 +40,8 @@ def predict(
         try:
             if series.refusal:
                 raise CannotPredict(series.refusal)
-            found = predicting.predict(series.curve, options.devices)
+            default = tuple(factor * series.curve.points[-1].devices for factor in DEFAULT_FACTORS)
+            found = predicting.predict(series.curve, options.devices or default)
         except CannotPredict as e:
             refused.append(e.statement)
             continue

@@ -31,7 +31,7 @@ With a folder of run records, step times and jitter come from one device, conten
 exchange is fitted to the smallest measured number of devices above one. The simulation is compared with every measured
 number. Without a folder, --step_ms and the exchange are stated. The same --seed gives the same result.
 
-The interval is that of the random numbers, not of the assumptions; predict gives intervals for both. --output writes
+Simulated rates have no intervals, because the error of the assumptions is unknown; those of predict do. --output writes
 simulation.json, .html and .png. docs/simulate.md describes the events and what is left out.
 
 Exit status: 0 at least one series was simulated, 1 a file cannot be written, 2 nothing can be simulated, or wrong

@@ -18,10 +18,11 @@ UNEVEN = 0.15  # share of the longer side by which the other one is shorter, fro
 FURTHER = 2  # decimals beyond a metric's own, for an interval that is that narrow
 
 
-def plus_minus(interval: Interval | None, digits: int) -> str:
-    """The number with its 95 % interval, else with this number of decimals at most; "n/a" for None."""
+def plus_minus(interval: Interval | None, digits: int | None) -> str:
+    """The number with its 95 % interval, else with so many decimals at most (None: one, or two digits); or "n/a"."""
     if interval is None:
         return "n/a"
+    digits = max(1, 1 - _magnitude(interval.value)) if digits is None else digits
     if not interval.half_width or interval.ends is None:
         return plain(interval.value, digits)
     if interval.is_wide:

@@ -12,12 +12,13 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import escaped
 from rnn_scaling.records.decoding import encode
-from rnn_scaling.reports.numbers import interval_data, plus_minus
+from rnn_scaling.reports.numbers import interval_data, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.wording import sentence, sentences
 
 SCHEMA = "rnn_scaling.prediction_report/1"
 PERCENT = 100.0
+LEAST = 0.0005  # share of the ideal, of a part that is named
 NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 
@@ -44,15 +45,25 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
 def table(prediction: Prediction) -> Grid:
     """A line for each number of devices."""
     unit, measured = prediction.curve.unit, {point.devices for point in prediction.curve.points}
-    is_speedup = unit == answers.SPEEDUP
+    is_speedup, is_simulated = unit == answers.SPEEDUP, prediction.is_simulated
+    digits, later = 2 if is_speedup else None, "simulated" if is_simulated else "predicted"
+    first = "measured" if prediction.curve.source or not is_simulated else "stated"
     columns: Columns = {
         "Devices": lambda point: f"{point.devices:,}",
-        "Source": lambda point: "measured" if point.devices in measured else "predicted",
-        "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(point.rate, 1 + is_speedup),
-        "Efficiency (%)": lambda point: plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), 1),
+        "Source": lambda point: first if point.devices in measured else later,
+        "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(point.rate, digits),
+        "Efficiency (%)": lambda point: plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), None),
         "Largest loss": lambda point: _loss(point.parts),
     }
     return grid_of("", columns, points(prediction))
+
+
+def loss_tables(prediction: Prediction) -> list[Grid]:
+    """What each predicted number of devices loses; no table where it is unknown."""
+    split = [point for point in prediction.points if point.parts]
+    parts = [part for point in split[:1] for part in point.parts if any(p.parts[part] >= LEAST for p in split)]
+    lines = [[f"{p.devices:,}", *(plain(PERCENT * p.parts[part], 1) for part in parts)] for p in split]
+    return [Grid("", ["Devices", *(f"{part.capitalize()} (%)" for part in parts)], lines)] if parts else []
 
 
 def _loss(parts: Mapping[str, float]) -> str:
@@ -65,7 +76,8 @@ def text(report: PredictionReport) -> str:
     parts = []
     for prediction, sizes in zip(report.predictions, report.sizes):
         parts.append(f"{prediction.curve.name}\n{sentences(answers.answer(prediction))}\n")
-        parts.append(markdown([Section("", (table(prediction), *size_tables(sizes)))]))
+        losses = loss_tables(prediction) if prediction.is_simulated else []
+        parts.append(markdown([Section("", (table(prediction), *losses, *size_tables(sizes)))]))
         parts.append(f"{' '.join(map(sentence, (*sizes.statements, *answers.assumptions(prediction))))}\n")
     return escaped("\n".join([*parts, *map(sentence, report.record), ""]))
 

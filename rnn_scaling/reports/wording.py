@@ -7,6 +7,7 @@ A template is a format string over the statement's values and `subject`:
     {n:count run}       "1 run", "3 runs"; `{n:count process|processes}` gives an irregular plural
     {n:is|are}          the first word for one, the second otherwise; n is a number or a list
     {rate:interval 1}   "120.3 ± 1.5", with one decimal at most where there is no interval
+    {rate:interval}     the same, with more decimals where it would be 0.0
     {part:share}        0.052 as "5.2 %"
     {tied:rates}        a list of {"name", "rate", "unit"}: "A (120.3 ± 1.5 words/s) and B (119 ± 2 words/s)"
     {rate:,.1f}         anything else is Python's own format
@@ -81,7 +82,7 @@ class _Kit(string.Formatter):
             return counted(_size(value), rest)
         if word == "interval":
             interval = Interval(kind="", standard_error=None, degrees=math.inf, processes=(), **value)
-            return numbers.plus_minus(interval, int(rest or 0))
+            return numbers.plus_minus(interval, int(rest) if rest else None)
         if word == "rates":
             return listed([self.format("{name} ({rate:interval 1} {unit}/s)", **series) for series in value])
         if word == "share":

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks import prediction_coverage
+from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import models
+from rnn_scaling.analysis.prediction.answers import answer
 from rnn_scaling.analysis.prediction.averaging import known_terms
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
@@ -21,6 +23,8 @@ from rnn_scaling.analysis.prediction.curves import (
     Knowledge,
     Link,
     MeasuredPoint,
+    PredictedPoint,
+    Prediction,
 )
 from rnn_scaling.analysis.prediction.predicting import predict
 
@@ -73,6 +77,17 @@ def test_curves_that_stop_growing_are_not_extrapolated_as_growth(rates):
         assert refused.statement.kind == "prediction-stops-growing"
     else:
         assert all(point.rate.value <= max(rates) for point in points)
+
+
+def test_the_answer_is_about_the_most_devices_whose_interval_is_not_wide():
+    def told(*predicted):
+        points = [PredictedPoint(n, Interval(n, n / ratio, n * ratio), Interval(0.5), {}) for n, ratio in predicted]
+        made = answer(Prediction(curve((1.0, 2.0)), tuple(points), {}))
+        return [s.values["devices"] for s in made if s.kind == "predict-rate"]
+
+    assert told((4, 1.1), (8, 1.9), (16, 2.5), (64, 9.0)) == [8, 64]
+    assert told((4, 1.1), (64, 1.5)) == [64]
+    assert told((4, 3.0), (64, 9.0)) == [64]
 
 
 def test_each_machine_brings_its_own_cores_and_memory():

@@ -63,6 +63,12 @@ def test_a_table_is_predicted_and_kept_only_with_an_output(go, tmp_path):
     assert [fitted.rates for fitted in kept.fitted] == [(42953.0,), (80945.0,), (145385.0,)]
 
 
+def test_without_a_number_of_devices_multiples_of_the_largest_are_predicted(go, tmp_path):
+    (tmp_path / "t.md").write_text(TABLE)
+    [series] = as_json(go, "t.md")["series"]
+    assert [point["devices"] for point in series["predicted"]] == [4, 8, 16]
+
+
 def test_a_row_that_a_table_gets_later_is_judged(go, tmp_path):
     (tmp_path / "t.md").write_text(TABLE)
     assert kinds(as_json(go, "t.md", "--num_devices=4", "--output=out")) == ["track-record-none"]
@@ -141,8 +147,7 @@ def test_other_commands_pass_over_predictions(go, tmp_path):
 @pytest.mark.parametrize(
     "words, part",
     [
-        ([], "--num_devices"),
-        (["mine"], "--num_devices"),
+        ([], "one folder"),
         (["mine", "mine", "--num_devices=4"], "one folder"),
         (["none", "--num_devices=4"], "none"),
         (["mine", "--num_devices=0"], "--num_devices=0"),

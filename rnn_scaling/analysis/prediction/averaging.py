@@ -46,28 +46,23 @@ class Average:
     curve: Curve
     weights: dict[str, float]  # of each model, largest first
 
-    @property
-    def largest(self) -> int:
-        """Measured n."""
-        return self.curve.points[-1].devices
-
     def losses(self, n: int) -> np.ndarray:
         """[S, J], what each term adds to one device's step. Independent replicas know only those of their machine."""
-        known = self.curve.knowledge
-        if known.algorithm == "none" and self.curve.scaling == WEAK:
-            n = known.sharing(n, self.largest)
+        if self.curve.knowledge.algorithm == "none" and self.curve.scaling == WEAK:
+            n = self.curve.sharing(n)
         return self.coefficients * shapes_at(self.terms, [n])[:, 0]
 
     def log_y(self, n: int) -> np.ndarray:
         """[S], log of how much longer the step is than one device's."""
-        known = self.curve.knowledge
-        return np.log(base_at([known.sharing(n, self.largest)], known.cores)[0]) + np.log1p(self.losses(n).sum(axis=1))
+        shared = base_at([self.curve.sharing(n)], self.curve.knowledge.cores)[0]
+        return np.log(shared) + np.log1p(self.losses(n).sum(axis=1))
 
     def log_rates(self, n: int) -> np.ndarray:
         """[S], of what would be measured."""
-        log_y, doublings = self.log_y(n), max(0.0, math.log2(n / self.largest))
+        largest = self.curve.points[-1].devices
+        log_y, doublings = self.log_y(n), max(0.0, math.log2(n / largest))
         drift = self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * log_y)
-        step = np.where(self.step_place < step_chance(self.curve.knowledge, self.largest, n), self.step_size, 0.0)
+        step = np.where(self.step_place < step_chance(self.curve.knowledge, largest, n), self.step_size, 0.0)
         return math.log(n) - self.location - log_y + self.noise + drift - step
 
 
@@ -140,13 +135,12 @@ def _coefficients(
 
 def known_terms(curve: Curve) -> list[models.Term]:
     """`models.known_terms`, and what independent replicas lose besides sharing cores."""
-    terms, known, largest = models.known_terms(curve), curve.knowledge, curve.points[-1].devices
+    terms, known = models.known_terms(curve), curve.knowledge
     if len(known.independent) > 1:
         alone = average(dataclasses.replace(curve, points=known.independent, knowledge=Knowledge(cores=known.cores)))
 
         def contention(n: np.ndarray) -> np.ndarray:
-            shared = [known.sharing(int(count), largest) for count in n]
-            return np.array([float(np.median(alone.losses(count).sum(axis=1))) for count in shared])
+            return np.array([np.median(alone.losses(curve.sharing(int(count))).sum(axis=1)) for count in n])
 
         terms.append(models.Term("contention", models.CONTENTION, contention))
     return terms

@@ -112,7 +112,7 @@ class _Step:
 
     def __init__(self, prediction: Prediction, devices: int, fixed_share: Interval | None) -> None:
         self._curve, self._known, self._devices = prediction.curve, prediction.curve.knowledge, devices
-        self._inside = self._known.sharing(devices, self._curve.points[-1].devices)  # of a machine
+        self._inside = self._curve.sharing(devices)
         self._point = next(point for point in prediction.points if point.devices == devices)
         self._random = np.random.default_rng(1)
         # What no record tells, between 0 and 1: how far a part follows another one that changes.

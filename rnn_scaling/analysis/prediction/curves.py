@@ -62,10 +62,6 @@ class Knowledge:
     # Mean seconds of a step until a device's gradients are computed, by the number of devices that exchange them.
     gradients_s: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
-    def sharing(self, devices: int, measured: int) -> int:
-        """How many of n devices share a machine; at most the largest measured number shares it as it was measured."""
-        return devices if devices <= measured else min(devices, self.devices_per_machine or devices)
-
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
@@ -77,6 +73,11 @@ class Curve:
     points: tuple[MeasuredPoint, ...]  # in rising order of devices, each number once
     knowledge: Knowledge = Knowledge()
     source: str = ""  # folder, or file and line
+
+    def sharing(self, devices: int) -> int:
+        """How many of n devices share a machine; up to the most measured ones, as when they were measured."""
+        size = devices if devices <= self.points[-1].devices else self.knowledge.devices_per_machine
+        return min(devices, size or devices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +96,11 @@ class Prediction:
     points: tuple[PredictedPoint, ...]
     weights: Mapping[str, float]  # of each of the averaged models, largest first; they add up to 1
     statements: tuple[Statement, ...] = ()  # assumptions and limits: unknown topology, growth that stops
+
+    @property
+    def is_simulated(self) -> bool:
+        """No model was averaged, and no noise was assumed."""
+        return self.weights.keys() == {"simulation"}
 
 
 class CannotPredict(ValueError):

@@ -99,16 +99,15 @@ def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
 
 def _statements(curve: Curve, points: Sequence[PredictedPoint]) -> list[Statement]:
     """Assumptions and limits of the predicted points."""
-    last, known = curve.points[-1].devices, curve.knowledge
-    cores = known.cores
+    last, cores = curve.points[-1].devices, curve.knowledge.cores
     fastest = max(point.rate for point in curve.points)
     beyond = [point.devices for point in points if point.devices > last]
-    unknown = [n for n in beyond if step_chance(known, last, n) > 0]
+    unknown = [n for n in beyond if step_chance(curve.knowledge, last, n) > 0]
     falling = [point.devices for point in points if point.devices > last and point.rate.value < fastest]
     lists = {
         "prediction-topology-unknown": unknown,
         "prediction-far": [n for n in beyond if n > FAR * last],
-        "prediction-cores": [n for n in beyond if cores and known.sharing(n, last) > cores],
+        "prediction-cores": [n for n in beyond if cores and curve.sharing(n) > cores],
         "prediction-two-points": [point.devices for point in curve.points] if len(curve.points) == 2 else [],
     }
     values = {"largest": last, "cores": cores}

@@ -12,7 +12,6 @@ from rnn_scaling.analysis.simulation.system import System
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 FITS = 3
-LEAST = 0.0005  # share of the ideal, of a part that is named
 STEPS = 200  # of the runs that are compared with the measured step
 
 
@@ -107,12 +106,10 @@ def predicted(
     """
     if system.algorithm != "none" and max(devices) > 1 and not exchange_of(system, max(devices)):
         raise CannotPredict(Statement("simulation-unknown-exchange", curve.name))
-    one, statements = curve.points[0].rate, [*fit.statements]
+    one = curve.points[0].rate
     points = tuple(simulate(system, count, steps, seed, one) for count in devices)
-    for simulated in points:
-        parts = sorted(simulated.parts.items(), key=lambda part: -part[1])
-        lost = [f"{100 * share:.1f} % to {part}" for part, share in parts if share > LEAST]
-        statements.append(Statement("simulation-parts", curve.name, {"devices": simulated.devices, "lost": lost}))
+    error = max(point.rate.relative_error or 0.0 for point in points)
+    statements = [*fit.statements, Statement("simulation-error", curve.name, {"error": error})]
     for point in curve.points[1:]:
         rate = simulate(fit.system, point.devices, steps, seed, one).rate
         values = {"devices": point.devices, "unit": curve.unit, "percent": 100 * (rate.value / point.rate - 1)}

@@ -13,14 +13,12 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.curves import PredictedPoint
 from rnn_scaling.analysis.simulation.exchanges import exchange_of
 from rnn_scaling.analysis.simulation.system import Failures, System
-from rnn_scaling.analysis.student import t_quantile
 
-JOBS = 20  # parts of a run, each with other stragglers, whose rates give the interval
+JOBS = 20  # parts of a run, each with other stragglers, whose rates give the standard error
 BLOCK = 1 << 20  # random numbers that are drawn at once
-NARROW = 0.0005  # share of the rate; a narrower interval has no width
 PARTS = ("contention", "jitter", "stragglers", "failures", "exchange latency", "exchange bandwidth")
 SWITCHED_OFF = ("failures", "stragglers", "jitter", "exchange latency")  # in this order; then the exchange
-KIND = "95 % CI of the simulation over its random numbers; says nothing about what was assumed"
+KIND = "no interval: the standard error is that of the random numbers, and says nothing about what was assumed"
 
 
 def simulate(system: System, devices: int, steps: int, seed: int, one_rate: float = 1.0) -> PredictedPoint:
@@ -38,12 +36,8 @@ def simulate(system: System, devices: int, steps: int, seed: int, one_rate: floa
             parts[cause], reached = better - reached, better
     computing = system.ideal_s(devices) / system.computing_s(devices)
     parts |= {"contention": 1 - computing, "exchange bandwidth": computing - reached}
-    degrees = len(efficiencies) - 1
-    error = float(efficiencies.std(ddof=1)) / math.sqrt(degrees + 1)
-    margin = t_quantile(0.975, degrees) * error
-    efficiency = Interval.exact(mean, KIND)
-    if margin > NARROW * mean:
-        efficiency = Interval(mean, mean - margin, mean + margin, KIND, error, degrees)
+    error = float(efficiencies.std(ddof=1)) / math.sqrt(len(efficiencies))
+    efficiency = Interval(mean, mean, mean, KIND, error)
     return PredictedPoint(devices, efficiency.scaled(devices * one_rate), efficiency, parts)
 
 

@@ -9,7 +9,7 @@ from rnn_scaling.reports.page import document, explorer
 from rnn_scaling.reports.page.parts import Block, Body, Group, Items, Live, PageSection, figure_of
 from rnn_scaling.reports.page.scaling_data import DEVICES, ends
 from rnn_scaling.reports.pictures import prediction as pictures
-from rnn_scaling.reports.sections import Grid, Section
+from rnn_scaling.reports.sections import Section
 from rnn_scaling.reports.wording import sentence, sentences
 
 SPEEDUP, EFFICIENCY = "speedup", "efficiency"
@@ -62,10 +62,7 @@ def _assumptions(found: report.PredictionReport) -> Iterator[Block]:
 def _numbers(found: report.PredictionReport, drawn: Sequence[Prediction]) -> Iterator[Block]:
     """The losses on all drawn numbers of devices, and memory, time and cost."""
     for prediction, sizes in zip(drawn, found.sizes):
-        split = [point for point in prediction.points if point.parts]
-        head = ["Devices", *(f"{part.capitalize()} (%)" for point in split[:1] for part in point.parts)]
-        lines = [[f"{p.devices:,}", *(f"{PERCENT * share:.1f}" for share in p.parts.values())] for p in split]
-        shown = (*([Grid("", head, lines)] if split else []), *report.size_tables(sizes))
+        shown = (*report.loss_tables(prediction), *report.size_tables(sizes))
         if shown:
             yield Body(Section(prediction.curve.name, shown), prediction.curve.name, has_title=True)
 

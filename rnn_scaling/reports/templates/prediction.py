@@ -5,11 +5,12 @@ _OUTCOME = (
     "{subject} on {devices:,} devices: {measured:interval 2} measured, {predicted:interval 2} predicted from up to "
     "{fitted:,} devices."
 )
+_LINK = "{gbit:interval} Gbit/s and {latency_us:interval 1} us a message."
 TEMPLATES = {
-    "predict-rate": "{devices:count device} would process {rate:interval 1} {unit}/s.",
+    "predict-rate": "{devices:count device} would process {rate:interval} {unit}/s.",
     "predict-speedup": "{devices:count device} would be {rate:interval 2} times as fast as the baseline of the table.",
     "predict-measured": "All these numbers of devices are measured.",
-    "predict-efficiency": "The efficiency would be {efficiency:interval 1} %.",
+    "predict-efficiency": "The efficiency would be {efficiency:interval} %.",
     "predict-is-efficient": "No change is needed for an efficiency of {wanted:share}.",
     "predict-needs": "An efficiency of {wanted:share} needs {part} to cost {factor:.1f} times less.",
     "predict-needs-more": (
@@ -21,7 +22,9 @@ TEMPLATES = {
     "predict-models": "Average of {count:count model}, with the weights {models:list}.",
     "predict-no-repeats": "No repeats are known, so the interval assumes typical noise.",
     "predict-bytes": "A device exchanges {mb:interval 2} MB of gradients a step.",
-    "predict-link": "Links: {gbit:interval 2} Gbit/s and {latency_us:interval 1} us a message.",
+    "predict-link": f"Links: {_LINK}",
+    "predict-link-inside": f"Links inside a machine: {_LINK}",
+    "predict-link-between": f"Links between machines: {_LINK}",
     "predict-links-unknown": "The speed of the links inside a machine is unknown.",
     "predict-links-unused": "The bytes of a step are not known, so the speed of links is not used.",
     "predict-constant-work": "The table has no batch sizes: constant work per device is assumed.",

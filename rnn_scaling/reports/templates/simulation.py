@@ -15,9 +15,12 @@ TEMPLATES = {
     "simulation-fitted": (
         "Fitted on {devices} devices: the exchange costs {ms:.3g} ms. More devices are assumed to have the same links."
     ),
-    "simulation-parts": "{devices:,} devices lose {lost:list}.",
+    "simulation-error": (
+        "Simulated rates contain no uncertainty of the links or of the model. "
+        "Their standard error over random numbers is {error:share} at most."
+    ),
     "simulation-check": (
-        "{devices:,} devices: measured {measured:interval 1} {unit}/s, simulated {simulated:interval 1} "
+        "{devices:,} devices: {measured:interval 1} {unit}/s measured, {simulated:interval 1} simulated "
         "({percent:+.1f} %)."
     ),
 }

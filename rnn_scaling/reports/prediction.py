@@ -18,6 +18,7 @@ from rnn_scaling.reports.wording import sentence, sentences
 
 SCHEMA = "rnn_scaling.prediction_report/1"
 PERCENT = 100.0
+RATE_DIGITS = 12  # decimals at most: 1 / seconds of an epoch is small
 NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 
@@ -44,11 +45,11 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
 def table(prediction: Prediction) -> Grid:
     """A line for each number of devices."""
     unit, measured = prediction.curve.unit, {point.devices for point in prediction.curve.points}
-    is_speedup = unit == answers.SPEEDUP
+    head = "Speedup" if unit == answers.SPEEDUP else f"{unit.capitalize()}/s"
     columns: Columns = {
         "Devices": lambda point: f"{point.devices:,}",
         "Source": lambda point: "measured" if point.devices in measured else "predicted",
-        "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(point.rate, 1 + is_speedup),
+        head: lambda point: plus_minus(point.rate, RATE_DIGITS),
         "Efficiency (%)": lambda point: plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), 1),
         "Largest loss": lambda point: _loss(point.parts),
     }

@@ -2,12 +2,12 @@
 
 _TALLY = "{held:,} of {cases:count case}; the median error is {error:share}."
 _OUTCOME = (
-    "{subject} on {devices:,} devices: {measured:interval 2} measured, {predicted:interval 2} predicted from up to "
+    "{subject} on {devices:,} devices: {measured:interval 12} measured, {predicted:interval 12} predicted from up to "
     "{fitted:,} devices."
 )
 TEMPLATES = {
-    "predict-rate": "{devices:count device} would process {rate:interval 1} {unit}/s.",
-    "predict-speedup": "{devices:count device} would be {rate:interval 2} times as fast as the baseline of the table.",
+    "predict-rate": "{devices:count device} would process {rate:interval 12} {unit}/s.",
+    "predict-speedup": "{devices:count device} would be {rate:interval 12} times as fast as the baseline of the table.",
     "predict-measured": "All these numbers of devices are measured.",
     "predict-efficiency": "The efficiency would be {efficiency:interval 1} %.",
     "predict-is-efficient": "No change is needed for an efficiency of {wanted:share}.",

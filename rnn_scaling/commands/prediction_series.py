@@ -94,10 +94,12 @@ def _of_table(view: View, series: derived.Series, titles: Mapping[int, str], per
     title = numbers.plain(titles.get(above, ""))[:LONGEST_TITLE].strip(" #:*")
     name = ", ".join(filter(None, (title, series.name, f"line {series.line}")))
     stated = _scaling(view, {int(point.devices) for point in series.points})
-    falls = series.measure == "seconds" and series.points[-1].measured < SHRINKS * series.points[0].measured
-    scaling = (STRONG if falls else WEAK) if stated is None else stated
-    kind = f"predict-{scaling}-seconds" if series.measure == "seconds" else "predict-constant-work"
-    unit, points = _points(view, series, scaling)
+    falls = series.points[-1].measured < SHRINKS * series.points[0].measured
+    is_constant = series.measure == "seconds" and (falls or "epoch" in series.name.lower())  # the work, with any batch
+    scaling = (STRONG if is_constant else WEAK) if stated is None else stated
+    work = STRONG if is_constant else scaling
+    kind = f"predict-{work}-seconds" if series.measure == "seconds" else "predict-constant-work"
+    unit, points = _points(view, series, work)
     known = Knowledge(links=(Link(0.0, math.inf, per_machine),) if per_machine else ())
     return FolderSeries(
         Curve(name, unit, scaling, points, known, f"{series.source}:{series.line}"),
@@ -106,20 +108,20 @@ def _of_table(view: View, series: derived.Series, titles: Mapping[int, str], per
     )
 
 
-def _points(view: View, series: derived.Series, scaling: str) -> tuple[str, tuple[MeasuredPoint, ...]]:
+def _points(view: View, series: derived.Series, work: str) -> tuple[str, tuple[MeasuredPoint, ...]]:
     """(what is counted a second, "items" if the header does not say, the points of a series)."""
     columns = [column for column in view.columns if column.quantity == series.measure]
     column = next(column for column in columns if series.name.endswith(column.name))
     cells = zip(view.columns[view.of("devices")[0]].items, column.items)
     rounding = {int(n.low): math.log(item.high / item.low) / 2 for n, item in cells if n and item and item.low > 0}
     values = [(int(point.devices), point.measured) for point in series.points]
-    if series.measure == "seconds":
-        unit, rates = "steps", [(n, (1 if scaling == STRONG else n) / value) for n, value in values]
-    elif series.measure == "speedup":
+    if series.measure == "speedup":
         unit, rates = SPEEDUP, values
     else:
-        found = _UNIT.search(column.name)
-        unit, rates = found[1].lower() if found else "items", [(n, column.factor * value) for n, value in values]
+        found, values = _UNIT.search(column.name), [(n, column.factor * value) for n, value in values]
+        unit, rates = found[1].lower() if found else "items", values
+    if series.measure == "seconds":
+        unit, rates = "steps", [(n, (1 if work == STRONG else n) / value) for n, value in values]
     return unit, tuple(MeasuredPoint(n, float(f"{r:.12g}"), rounding=rounding.get(n, 1.0)) for n, r in rates)
 
 

@@ -68,6 +68,7 @@ def test_timing_tables(table):
         (1.0, 1.8, 2.28, 1.8),
         (1.0, 0.8),
         (1.0, 1.9, 2.7, 2.72),
+        (*TURNS_OVER[:3], 12_000),
     ],
 )
 def test_curves_that_stop_growing_are_not_extrapolated_as_growth(rates):

@@ -68,6 +68,11 @@ def doubling(monkeypatch):
     monkeypatch.setattr(prediction, "predict", predict)
 
 
+def test_no_curve_is_there_twice():
+    rates = [tuple((point.devices, point.rate) for point in public.curve.points) for public in public_tables.read()]
+    assert len(rates) == len(set(rates))
+
+
 def test_cuts_keep_two_points_or_three_of_five(doubling):
     assert list(prediction.cuts(public([1, 2, 3, 4]))) == [2, 3]
     assert list(prediction.cuts(public([1, 2, 3, 4, 5]))) == [3, 4]

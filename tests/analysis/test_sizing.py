@@ -106,6 +106,8 @@ def test_time_and_cost_follow_from_the_rate_and_complete_machines():
     assert (best.values["fastest"], best.values["cheapest"], best.values["both"]) == (8, 4, 4)
     stated = sizes(prediction([(4, 0.9), (8, 0.5)]), (), (), 3.6e6, PRICED, devices_per_machine=8)
     assert {size.machines for size in stated.sizes} == {1}
+    [fastest] = sizes(prediction([(4, 0.9), (8, 0.5)]), (), (), 3.6e6).statements
+    assert fastest.kind == "size-fastest" and not {"cheapest", "both"} & fastest.values.keys(), "without a price"
 
 
 def test_beyond_the_limit_of_the_batch_nothing_is_claimed():

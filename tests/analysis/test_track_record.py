@@ -53,6 +53,16 @@ def test_only_the_series_with_all_fitted_runs_judges():
     assert len(judged(kept, curve(n1=7.0, n4=9.0), LATER)) == 1
 
 
+@pytest.mark.parametrize("shared", range(100, 120))  # the order of a set of runs is random
+def test_series_that_share_a_run_are_judged_apart(shared):
+    """As every series of speedups has 1.00 on one device."""
+    early, late = ({"n1": shared, "n2": second} for second in (190.0, 180.0))
+    curves = [curve(**early, n4=380.0), curve(**late, n4=300.0)]
+    for fitted, rate in ((early, 380.0), (late, 300.0)):
+        [case] = judged([predicted(curve(**fitted), 4)], *curves)
+        assert case.measured.value == rate
+
+
 def test_equal_predictions_count_once_and_fitted_points_never():
     kept = [predicted(FIRST, 4), predicted(FIRST, 4), predicted(FIRST, 4, low=0.8)]
     assert len(judged(kept, LATER)) == 2

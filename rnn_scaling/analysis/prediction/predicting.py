@@ -19,7 +19,7 @@ from rnn_scaling.analysis.statements import Statement
 
 KIND = "average of models"
 WINDOW = 0.75  # of the largest measured n: from there on the last gain is measured
-GAIN = 0.3
+GAIN = 0.5
 SIGNIFICANT = 4.0  # standard errors
 FAR = 8  # times the largest measured n
 

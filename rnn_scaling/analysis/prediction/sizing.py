@@ -157,8 +157,9 @@ def sizes(
             known.append((cost.value if cost else 0.0, seconds.value, devices))
         made.append(size)
     if known:
-        values = {"fastest": min(known, key=lambda size: size[1])[2], "cheapest": min(known)[2], "machine": per_machine}
-        values["both"] = min(known, key=lambda size: size[0] * size[1])[2]
+        values = {"fastest": min(known, key=lambda size: size[1])[2], "machine": per_machine}
+        if price:
+            values |= {"cheapest": min(known)[2], "both": min(known, key=lambda size: size[0] * size[1])[2]}
         statements.append(Statement("size-best" if price else "size-fastest", values=values))
     if batch and (items or most < max(rates)):
         values = {"batch": round(batch * max(rates)), "limit": max_global_batch or 0}

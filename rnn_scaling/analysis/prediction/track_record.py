@@ -95,12 +95,11 @@ def judge(made: Iterable[KeptPrediction], measured: Iterable[MeasuredSeries]) ->
 
     A prediction belongs to the series that has all runs that it was fitted to.
     """
-    places = {key: series for series in measured for _, runs in series.values() for key in runs.keys}
+    known = [(frozenset().union(*(runs.keys for _, runs in series.values())), series) for series in measured]
     cases: dict[object, Case] = {}
     for prediction in made:
-        series = places.get(next(iter(prediction.runs)), {})
-        if prediction.runs <= frozenset().union(*(runs.keys for _, runs in series.values())):
-            used = {fitted.devices for fitted in prediction.fitted}
+        used = {fitted.devices for fitted in prediction.fitted}
+        for series in (series for keys, series in known if prediction.runs <= keys):
             for point in prediction.predicted:
                 if point.devices in series and point.devices not in used:
                     case = Case(prediction, point, series[point.devices][0])

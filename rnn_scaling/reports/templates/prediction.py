@@ -2,7 +2,7 @@
 
 _TALLY = "{held:,} of {cases:count case}; the median error is {error:share}."
 _OUTCOME = (
-    "{subject} on {devices:,} devices: {measured:interval 2} measured, {predicted:interval 2} predicted from up to "
+    "{subject} on {devices:,} devices: {measured:interval 12} measured, {predicted:interval 12} predicted from up to "
     "{fitted:,} devices."
 )
 _LINK = "{gbit:interval} Gbit/s and {latency_us:interval 1} us a message."

@@ -72,9 +72,10 @@ def test_the_first_example_shows_what_its_command_prints(name, tmp_path, capsys,
     monkeypatch.chdir(tmp_path)
     command, *words = commands_of(shown)[0]
     assert importlib.import_module(f"rnn_scaling.commands.{command}").main(words) == 0
-    before, printed = tables(re.search(r"```bash.*", shown, flags=re.DOTALL)[0].split("```")[3]), capsys.readouterr().out
-    assert len(before) > 4 and tables(printed)[:2] == before[:2]
-    for row, kept in zip(tables(printed)[2:], before[2:], strict=True):
+    output_block = re.search(r"```bash.*", shown, flags=re.DOTALL)[0].split("```")[3]
+    before, printed = tables(output_block), tables(capsys.readouterr().out)
+    assert len(before) > 4 and printed[:2] == before[:2]
+    for row, kept in zip(printed[2:], before[2:], strict=True):
         assert re.sub(NUMBER, "", row) == re.sub(NUMBER, "", kept)
         numbers = [[float(x) for x in re.findall(NUMBER, text.replace(",", ""))] for text in (row, kept)]
         assert numbers[0] == pytest.approx(numbers[1], rel=0.05)

@@ -4,7 +4,8 @@
 
 Each curve of docs/results/prediction/public.csv is cut: its first points are fitted, at least 2 (3 of 5 or more), and
 all later ones are predicted. Every cut and every predicted number of devices is a case. A case is inside if the 95 %
-interval contains the printed rate. Its error is |predicted / printed - 1|. docs/methods/prediction.md has the output.
+interval contains the printed rate. Its error is |predicted / printed - 1|. docs/results/prediction/scores.md has the
+output, and docs/methods/prediction.md its main tables.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ GROWS = 0.05  # a rate that is higher than all fitted ones by less than this has
 HEAD = ("curves", "cases", "refused", "inside", "median error", "90 % below", "median ±", *scaling_laws.LAWS)
 FIVE = "seeds/002"  # the five timing tables
 FALLING = "tensorflow/benchmarks:issues/359"  # a table that turns over
+INTRODUCTION = f"""\
+# Scores of predictions
+
+[How predictions work](../../methods/prediction.md) explains the columns. The tables of public cases are the output of
+`python -m benchmarks.prediction`. They have predictions of up to {NEAR} times the largest fitted number of devices,
+except by distance.
+
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,11 +226,19 @@ def misses(cases: Sequence[Case]) -> str:
 
 
 def text(cases: Sequence[Case]) -> str:
-    """All tables."""
+    """All tables with their headings."""
     near = [case for case in cases if case.factor <= NEAR]
-    parts = [by_half(near), by_group(near), by_weight(near), by_factor(cases), by_outcome(near)]
-    parts += [in_full(cases, FIVE, True), in_full(cases, FALLING, False), refused(cases)]
-    return "\n".join(parts)
+    tables = {
+        "By half": by_half(near),
+        "By source": by_group(near),
+        "By weight": by_weight(near),
+        "By distance": by_factor(cases),
+        "By what the printed rate does": by_outcome(near),
+        "The five timing tables of the seeds, fitted to 1 to 4 GPUs": in_full(cases, FIVE, True),
+        "A table that turns over, fitted to 1 to 4 GPUs": in_full(cases, FALLING, False),
+        "Refused curves": refused(cases),
+    }
+    return INTRODUCTION + "\n".join(f"## {title}\n\n{table}" for title, table in tables.items())
 
 
 def main() -> None:

@@ -5,6 +5,7 @@
 A true curve has one or two reasons to lose efficiency, drawn from those of the models and from some that no model has:
 a ring in machines of 4 or 8 devices with slower links between them, a loss that grows as a root or a power of n, and
 cores that devices share. The rates have normal noise of 0.3 to 3 %. Tables differ in which n are fitted.
+docs/results/prediction/scores.md has the output.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rnn_scaling.analysis.prediction.predicting import predict
 
 FITTED = ((1, 2, 3, 4), (1, 2, 4), (1, 4), (1, 2, 4, 8))
 PREDICTED = (8, 16, 64)
+SHOWN = ("inside", "error", "width")
 Loss = Callable[[float], float]  # devices -> what is lost, as a share of one device's step
 
 
@@ -67,7 +69,7 @@ TRUTHS = {
 
 
 def coverage(truth: str, fitted: Sequence[int], repetitions: int, seed: int) -> dict[str, float]:
-    """Shares of curves: refused; and for each of PREDICTED: inside the 95 % interval, median error, median +- width."""
+    """Shares of curves: refused; and for each of PREDICTED: inside the 95 % interval, median error, median ±."""
     rng, refused = np.random.default_rng(seed), 0
     inside: dict[int, list[bool]] = {n: [] for n in PREDICTED if n > fitted[-1]}
     errors: dict[int, list[float]] = {n: [] for n in inside}
@@ -102,13 +104,17 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=200, help="curves of each row")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    columns = [f"{name} at {n}" for n in PREDICTED for name in ("inside", "error", "width")]
-    print(f"| truth | fitted | refused | {' | '.join(columns)} |\n|" + "---|" * (3 + len(columns)))
+    print(f"## In simulation\n\n`python -m benchmarks.prediction_coverage --repetitions={options.repetitions}`\n")
+    print(f"| the loss is | fitted | refused | {' | '.join(f'on {n}' for n in PREDICTED)} |")
+    print("| " + " | ".join(["---"] * (3 + len(PREDICTED))) + " |")
     for truth in TRUTHS:
         for fitted in FITTED:
-            summary = coverage(truth, fitted, options.repetitions, options.seed)
-            cells = [f"{summary[name]:.0%}" if name in summary else "" for name in ("refused", *columns)]
-            print(f"| {truth} | {', '.join(map(str, fitted))} | {' | '.join(cells)} |", flush=True)
+            shares = coverage(truth, fitted, options.repetitions, options.seed)
+            cells = [truth, ", ".join(map(str, fitted)), f"{shares['refused']:.0%}"]
+            for n in PREDICTED:
+                numbers = [f"{shares[f'{name} at {n}']:.0%}" for name in SHOWN if f"{name} at {n}" in shares]
+                cells.append(", ".join(numbers) or "-")
+            print("| " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

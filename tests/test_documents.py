@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import runpy
 import shlex
@@ -19,6 +20,7 @@ from tests.support.paths import ROOT
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 DOCUMENTS = [path for path in DOCUMENTS if not path.is_relative_to(ROOT / "docs" / "results")]
 TAKES_TRAINER_FLAGS = {"sweep", "verify", "recommend", "inspect", "threads", "netlab", "local-cluster", "ab"}
+NUMBER = r"\d[\d.,]*"
 PASSED_ON = {"tensorboard"}  # its flags are TensorBoard's
 
 
@@ -40,6 +42,10 @@ def commands_of(text: str) -> list[list[str]]:
     return [shlex.split(match[1].replace("...", ""), comments=True) for match in found if match]
 
 
+def tables(text: str) -> list[str]:
+    return [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|")]
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_and_flag_exists(path):
     for command, *words in commands_of(path.read_text()):
@@ -57,6 +63,22 @@ def test_the_readme_shows_what_its_command_prints(tmp_path, capsys):
     printed = re.sub(r" +", " ", capsys.readouterr().out)
     table = re.search(r"\n\n(\| .*?)\n\n", (ROOT / "README.md").read_text(), flags=re.DOTALL)[1].splitlines()
     assert len(table) == 8 and all(re.sub(r" +", " ", row) in printed for row in (table[0], *table[2:]))
+
+
+@pytest.mark.parametrize("name", ["predict", "whatif", "simulate"])
+def test_the_first_example_shows_what_its_command_prints(name, tmp_path, capsys, monkeypatch):
+    shown, example = ((ROOT / "docs" / f"{page}.md").read_text() for page in (name, "predict"))
+    (tmp_path / "RESULTS.md").write_text(re.search(r"```text\n(# .*?)```", example, flags=re.DOTALL)[1])
+    monkeypatch.chdir(tmp_path)
+    command, *words = commands_of(shown)[0]
+    assert importlib.import_module(f"rnn_scaling.commands.{command}").main(words) == 0
+    output_block = re.search(r"```bash.*", shown, flags=re.DOTALL)[0].split("```")[3]
+    before, printed = tables(output_block), tables(capsys.readouterr().out)
+    assert len(before) > 4 and printed[:2] == before[:2]
+    for row, kept in zip(printed[2:], before[2:], strict=True):
+        assert re.sub(NUMBER, "", row) == re.sub(NUMBER, "", kept)
+        numbers = [[float(x) for x in re.findall(NUMBER, text.replace(",", ""))] for text in (row, kept)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.05)
 
 
 LINKS = runpy.run_path(str(ROOT / "tools" / "docs" / "links.py"))

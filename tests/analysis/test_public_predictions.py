@@ -20,6 +20,7 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.statements import Statement
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "methods" / "prediction.md"
+SCORES = Path(__file__).parents[2] / "docs" / "results" / "prediction" / "scores.md"  # output of the benchmarks
 NUMBER = r"[\d.,]+"
 HEADER = "source,table,group,scaling,half,quantity,devices,printed\n"
 
@@ -122,3 +123,9 @@ def test_the_document_has_these_tables_as_they_are_predicted_now(source, is_last
         assert re.sub(NUMBER, "", row) == re.sub(NUMBER, "", kept)
         numbers = [[float(x) for x in re.findall(NUMBER, text.replace(",", ""))] for text in (row, kept)]
         assert numbers[0] == pytest.approx(numbers[1], rel=0.02, abs=0.11), name
+
+
+def test_all_rows_of_the_document_are_rows_of_the_scores():
+    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
+    assert len(rows) > 20
+    assert set(rows) <= set(SCORES.read_text().splitlines())

@@ -7,7 +7,7 @@ pseudo-BMA). F adds up that of each point as predicted from those before it, bec
 
 A drawn curve differs from the average by noise and fit (t distributions), by its model, by what no model has, which
 grows with log2(n / largest measured n), and, where the links are unknown, by the chance that the exchange leaves a
-machine or a switch. docs/methods/prediction_models.md explains it; docs/methods/prediction.md has how often it held.
+machine or a switch. docs/methods/prediction.md explains it and says how often it held.
 
 Letters: S curves; J terms; K measured points; N numbers of devices.
 """

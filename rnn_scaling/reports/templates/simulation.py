@@ -5,15 +5,15 @@ TEMPLATES = {
     "simulation-unknown-exchange": (
         "{subject}: the bytes or the links of the exchange are unknown; add --exchange_mb=... and --link_gbit=..."
     ),
-    "simulation-not-calibrated": "No exchange was measured: its time follows from the bytes and the links.",
+    "simulation-not-calibrated": "No exchange was measured, so its time is computed from the bytes and the links.",
     "simulation-overlap": (
-        "Fitted on {devices} devices: the exchange begins {overlap_ms:.3g} ms before the computation of a step ends."
+        "Fitted on {devices} devices: the exchange starts {overlap_ms:.3g} ms before the computation of a step ends."
     ),
     "simulation-slower": (
         "Fitted on {devices} devices: the exchange takes {factor:.2f} times as long as expected on these links."
     ),
     "simulation-fitted": (
-        "Fitted on {devices} devices: the exchange costs {ms:.3g} ms. More devices are assumed to have the same links."
+        "Fitted on {devices} devices: the exchange takes {ms:.3g} ms. The same links are assumed for more devices."
     ),
     "simulation-error": (
         "Simulated rates contain no uncertainty of the links or of the model. "

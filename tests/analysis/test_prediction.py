@@ -221,6 +221,19 @@ def test_independent_replicas_give_the_contention():
     assert parts["contention"] == pytest.approx(0.1 / 1.25, abs=0.03)
 
 
+@pytest.mark.parametrize(
+    ("knowledge", "part"),
+    [
+        ({}, "not split"),
+        ({"algorithm": "parameter_server", "summed_bytes": 1e6}, "exchange"),
+        ({"algorithm": "ring", "gathered_bytes": 1e6}, "exchange"),
+        ({"algorithm": "ring", "summed_bytes": 0.0}, "fixed cost"),
+    ],
+)
+def test_a_cost_linear_in_n_is_the_exchange_where_that_grows_so(knowledge, part):
+    assert models.part_of(models.WEAK_TERMS["linear"], Knowledge(**knowledge)) == part
+
+
 def test_cores_limit_the_rate():
     point = predict(curve((1.0, 1.98, 3.95), (1, 2, 4), cores=4), [16]).points[0]
     assert point.rate.value < 4.2

@@ -23,8 +23,7 @@ from rnn_scaling.analysis.prediction import from_rows, predicting
 from rnn_scaling.analysis.prediction.curves import WEAK, CannotPredict, Curve, Knowledge, Link, MeasuredPoint
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.simulation.calibration import calibrated
-from rnn_scaling.analysis.simulation.simulating import simulate
-from rnn_scaling.analysis.simulation.system import Failures, System
+from rnn_scaling.analysis.simulation.simulating import System, simulate
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.records import folder
 
@@ -58,7 +57,7 @@ def netlab_errors(place: Path = NETLAB, steps: int = 300) -> dict[tuple[str, int
     """(series, workers) -> simulated over measured rate, less 1."""
     errors = {}
     for curve in netlab_curves(place):
-        system = calibrated(curve, seed=1).system
+        system, _ = calibrated(curve, seed=1)
         for point in curve.points[1:]:
             rate = (
                 simulate(system, point.devices, steps, seed=1).efficiency.value * point.devices * curve.points[0].rate
@@ -78,10 +77,10 @@ def random_systems(count: int, seed: int) -> Iterator[System]:
             algorithm=str(random.choice(["ring", "tree", "hierarchical"])),
             summed_bytes=step_s * rate * 10 ** random.uniform(-2, 0),
             links=(Link(10 ** random.uniform(-6, -4.5), rate),),
-            jitter_cv=random.choice([0.01, 0.03, 0.1]),
-            straggler_share=random.choice([0.0, 0.01]),
+            jitter=random.choice([0.01, 0.03, 0.1]),
+            stragglers=random.choice([0.0, 0.01]),
             straggler_factor=1.2,
-            failures=Failures(random.choice([0.0, 1e-5])),
+            link_failures=random.choice([0.0, 1e-5]),
         )
 
 
@@ -94,9 +93,9 @@ def coverage(cases: int, steps: int = 400) -> list[tuple[int, bool, bool, float]
         for count in FEW:
             shown = runs[count].efficiency
             points.append(MeasuredPoint(count, count * shown.value, (shown.standard_error or 1e-4) / shown.value, 19.0))
-        times = np.random.default_rng(number).lognormal(0.0, system.jitter_cv, 200) * system.step_s
+        times = np.random.default_rng(number).lognormal(0.0, system.jitter, 200) * system.step_s
         known = Knowledge(
-            system.step_s, system.summed_bytes, 0.0, system.algorithm, links=system.links, step_times=tuple(times)
+            system.step_s, system.algorithm, system.summed_bytes, 0.0, system.links, step_times=tuple(times)
         )
         for knowledge in (known, Knowledge()):
             try:
@@ -115,9 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=24)
     cases = parser.parse_args().cases
-    system = System(
-        0.1, "ring", 1e8, 0.0, (Link(1e-6, 2e11, 8), Link(5e-6, 1.25e10)), jitter_cv=0.05, failures=Failures(1e-6)
-    )
+    system = System(0.1, "ring", 1e8, 0.0, (Link(1e-6, 2e11, 8), Link(5e-6, 1.25e10)), jitter=0.05, link_failures=1e-6)
     rows = []
     for algorithm in ("ring", "tree", "hierarchical", "parameter_server"):
         begun = time.process_time()

@@ -60,8 +60,6 @@ def main(words: Sequence[str]) -> int:
         raise entry.Refusal(*wrong)
     from rnn_scaling.analysis import prices
     from rnn_scaling.commands import prediction_results  # late: help and mistakes do not wait for it
-    from rnn_scaling.files import terminal
-    from rnn_scaling.reports import prediction
 
     if options.track_record:
         found = prediction_results.track_record(options.sources)
@@ -69,10 +67,4 @@ def main(words: Sequence[str]) -> int:
         [listed] = prices.read(options.machines, options.machine)
         work = (options.items, listed, options.max_global_batch)
         found = prediction_results.predict(options.sources[0], options, *work)
-    if options.output:
-        prediction_results.write(found, options.output, "prediction")
-    if options.format == "json":
-        print(prediction.to_json(found).decode(), end="")
-    else:
-        terminal.tell(prediction.text(found))
-    return entry.EXIT_OK
+    return prediction_results.tell(found, options, "prediction")

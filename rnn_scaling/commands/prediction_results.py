@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.prediction import predicting, sizing
@@ -13,13 +14,16 @@ from rnn_scaling.analysis.prediction import track_record as records
 from rnn_scaling.analysis.prediction.curves import CannotPredict, Prediction
 from rnn_scaling.analysis.prediction.track_record import Case, MeasuredSeries
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.commands.prediction_options import PredictionOptions
 from rnn_scaling.commands.prediction_series import FolderSeries, chosen, every_series
+from rnn_scaling.files import terminal
 from rnn_scaling.records import predictions
 from rnn_scaling.reports import report_files
-from rnn_scaling.reports.prediction import PredictionReport, to_json
+from rnn_scaling.reports.prediction import PredictionReport, text, to_json
 from rnn_scaling.reports.wording import sentence
 
+Answer = TypeVar("Answer")
 DEFAULT_FACTORS = (2, 4, 8)  # times the largest measured n: the default of --num_devices
 DEFAULT = Path("results")  # whose subfolders hold predictions
 
@@ -34,26 +38,21 @@ def predict(
     """Predicts the chosen series, and keeps the predictions of a folder. Raises Refusal if none can be predicted."""
     every = every_series(source, options)
     rows = [row for series in every for row in series.rows]
-    made, refused, new, sizes = [], [], [], []
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    for series in chosen(every, options.series):
-        try:
-            if series.refusal:
-                raise CannotPredict(series.refusal)
-            default = tuple(factor * series.curve.points[-1].devices for factor in DEFAULT_FACTORS)
-            found = predicting.predict(series.curve, options.devices or default)
-        except CannotPredict as e:
-            refused.append(e.statement)
-            continue
-        made.append(dataclasses.replace(found, statements=(*series.assumed, *found.statements)))
-        new.append(records.as_kept(made[-1], _measured(series), now, entry.VERSION))
+
+    def predicted(series: FolderSeries) -> tuple[Prediction, predictions.KeptPrediction, sizing.Sizes]:
+        if series.refusal:
+            raise CannotPredict(series.refusal)
+        default = tuple(factor * series.curve.points[-1].devices for factor in DEFAULT_FACTORS)
+        found = predicting.predict(series.curve, options.devices or default)
+        made = dataclasses.replace(found, statements=(*series.assumed, *found.statements))
         priced = prices.match(series.rows[-1].good[0]) if series.rows else prices.chosen
         stated = (items, priced, options.devices_per_machine, max_global_batch)
-        sizes.append(sizing.sizes(found, series.rows, rows, *stated))
-    lines = [sentence(statement) for statement in refused]
-    if not made:
-        raise entry.Refusal(*lines)
-    entry.warn(*lines)
+        kept = records.as_kept(made, _measured(series), now, entry.VERSION)
+        return made, kept, sizing.sizes(found, series.rows, rows, *stated)
+
+    results, refused = answered(chosen(every, options.series), predicted)
+    made, new, sizes = zip(*results)
     keep_in = source if source.is_dir() else options.output
     cases = _cases(keep_in, [*map(_measured, every)]) if keep_in else []
     total = records.tally(_distinct([*cases, *_below([DEFAULT], keep_in)]))
@@ -64,7 +63,31 @@ def predict(
         except OSError as e:
             entry.warn(f"{keep_in / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept")
     record = (total, *(case.statement() for case in cases))
-    return PredictionReport(str(source), tuple(made), tuple(refused), record, tuple(sizes))
+    return PredictionReport(str(source), made, refused, record, sizes)
+
+
+def answered(items: Iterable[Any], answer: Callable[[Any], Answer]) -> tuple[list[Answer], tuple[Statement, ...]]:
+    """The answers, and why items are refused, of which it warns. Raises Refusal if there is no answer."""
+    made, refused = [], []
+    for item in items:
+        try:
+            made.append(answer(item))
+        except CannotPredict as e:
+            refused.append(e.statement)
+    lines = [sentence(statement) for statement in refused]
+    if not made:
+        raise entry.Refusal(*lines)
+    entry.warn(*lines)
+    return made, tuple(refused)
+
+
+def tell(found: PredictionReport, options: PredictionOptions, name: str) -> int:
+    """Prints predictions or simulations; with --output also writes them. Raises Refusal if it cannot."""
+    if options.output:
+        write(found, options.output, name)
+    is_json = options.format == "json"
+    print(to_json(found).decode(), end="") if is_json else terminal.tell(text(found))
+    return entry.EXIT_OK
 
 
 def write(found: PredictionReport, folder: Path, name: str) -> None:

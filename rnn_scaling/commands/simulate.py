@@ -15,7 +15,6 @@ from rnn_scaling.settings import flags
 
 if TYPE_CHECKING:
     from rnn_scaling.analysis.prediction.curves import Curve
-    from rnn_scaling.analysis.simulation.system import System
 
 USAGE = """\
 Simulates training steps on N devices, event by event: each device computes with jitter, waits for the others, and
@@ -84,7 +83,16 @@ def main(words: Sequence[str]) -> int:
         wrong.append(f"{options.folder}: no such folder")
     if wrong:
         raise entry.Refusal(*wrong)
-    return _tell(_curves(options), options)
+    from rnn_scaling.analysis.prediction.sizing import Sizes
+    from rnn_scaling.analysis.simulation.calibration import simulated
+    from rnn_scaling.commands import prediction_results
+    from rnn_scaling.reports.prediction import PredictionReport
+
+    arguments = (_disturbances(options), options.devices, options.steps, options.seed)
+    made, refused = prediction_results.answered(_curves(options), lambda curve: simulated(curve, *arguments))
+    source, sizes = str(options.folder or "stated values"), (Sizes(),) * len(made)
+    report = PredictionReport(source, tuple(made), refused, sizes=sizes)
+    return prediction_results.tell(report, options, "simulation")
 
 
 def _curves(options: SimulateOptions) -> list[Curve]:
@@ -111,46 +119,10 @@ def _curves(options: SimulateOptions) -> list[Curve]:
     return [dataclasses.replace(curve, knowledge=dataclasses.replace(curve.knowledge, **changes)) for curve in curves]
 
 
-def _disturbed(system: System, options: SimulateOptions) -> System:
-    """The calibrated system with what the flags change in it."""
-    from rnn_scaling.analysis.simulation.system import Failures
-
-    changes: dict[str, Any] = {} if options.jitter is None else {"jitter_cv": options.jitter, "step_times": ()}
-    return dataclasses.replace(
-        system,
-        algorithm=options.algorithm or system.algorithm,
-        exchange_every=options.exchange_every,
-        straggler_share=options.stragglers,
-        straggler_factor=options.straggler_factor,
-        failures=Failures(options.link_failures, options.failure_s),
-        **changes,
-    )
-
-
-def _tell(curves: Sequence[Curve], options: SimulateOptions) -> int:
-    from rnn_scaling.analysis.prediction.curves import CannotPredict
-    from rnn_scaling.analysis.prediction.sizing import Sizes
-    from rnn_scaling.analysis.simulation.calibration import calibrated, predicted
-    from rnn_scaling.commands import prediction_results
-    from rnn_scaling.files import terminal
-    from rnn_scaling.reports import prediction
-    from rnn_scaling.reports.wording import sentence
-
-    made, refused = [], []
-    for curve in curves:
-        try:
-            fit = calibrated(curve, options.seed)
-            system = _disturbed(fit.system, options)
-            made.append(predicted(curve, fit, system, options.devices, options.steps, options.seed))
-        except CannotPredict as e:
-            refused.append(e.statement)
-    if not made:
-        raise entry.Refusal(*map(sentence, refused))
-    entry.warn(*map(sentence, refused))
-    source, sizes = str(options.folder or "stated values"), (Sizes(),) * len(made)
-    found = prediction.PredictionReport(source, tuple(made), tuple(refused), sizes=sizes)
-    if options.output:
-        prediction_results.write(found, options.output, "simulation")
-    is_json = options.format == "json"
-    print(prediction.to_json(found).decode(), end="") if is_json else terminal.tell(prediction.text(found))
-    return entry.EXIT_OK
+def _disturbances(options: SimulateOptions) -> dict[str, Any]:
+    """The fields of the calibrated system that the flags change."""
+    names = ("exchange_every", "stragglers", "straggler_factor", "link_failures", "failure_s")
+    changes: dict[str, Any] = {name: getattr(options, name) for name in names}
+    if options.jitter is not None:
+        changes |= {"jitter": options.jitter, "step_times": ()}
+    return {**changes, "algorithm": options.algorithm} if options.algorithm else changes

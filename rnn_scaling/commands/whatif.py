@@ -69,25 +69,18 @@ class WhatifOptions(PredictionOptions):
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, WhatifOptions, "whatif")
-    from rnn_scaling.analysis.prediction.curves import CannotPredict
-    from rnn_scaling.commands import prediction_series
+    from rnn_scaling.commands import prediction_results, prediction_series
     from rnn_scaling.files import terminal
     from rnn_scaling.reports import report_files
     from rnn_scaling.reports import whatif as report
-    from rnn_scaling.reports.wording import sentence
 
     new_link = options.stated_link  # of the change, and not of the runs
     present = dataclasses.replace(options, link_gbit=None, latency_us=None)
     every = prediction_series.every_series(options.source, present)
-    answers, refused = [], []
-    for series in prediction_series.chosen(every, options.series):
-        try:
-            answers += _answers(series, every, options, new_link)
-        except CannotPredict as e:
-            refused.append(sentence(e.statement))
-    if not answers:
-        raise entry.Refusal(*refused)
-    entry.warn(*refused)
+    found, _ = prediction_results.answered(
+        prediction_series.chosen(every, options.series), lambda series: _answers(series, every, options, new_link)
+    )
+    answers = [answer for answers in found for answer in answers]
     if options.output:
         from rnn_scaling.reports.pictures import prediction as pictures
 

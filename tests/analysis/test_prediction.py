@@ -148,7 +148,8 @@ def test_bad_input_is_refused(rates, devices, wanted, kind):
 @pytest.mark.parametrize("scaling", [WEAK, STRONG])
 @pytest.mark.parametrize("size", [0.0, 0.02, 0.3])
 def test_curves_of_one_term_are_recovered(scaling, size):
-    for term in (models.STRONG_TERMS if scaling == STRONG else models.WEAK_TERMS).values():
+    terms = models.STRONG_TERMS if scaling == STRONG else models.WEAK_TERMS
+    for term in map(terms.get, terms.keys() & (models.STRONG_MODELS if scaling == STRONG else models.WEAK_MODELS)):
         n = np.array([1.0, 2, 4, 8, 16])
         rates = n / (1 + size * term.shape(n))
         point = predict(curve(rates[:4], (1, 2, 4, 8), scaling), [16]).points[0]
@@ -219,6 +220,19 @@ def test_independent_replicas_give_the_contention():
     rates = [n / (1 + (0.1 + 0.05 * (n - 1) if n > 1 else 0)) for n in (1, 2, 4)]
     parts = predict(curve(rates, (1, 2, 4), independent=alone), [4]).points[0].parts
     assert parts["contention"] == pytest.approx(0.1 / 1.25, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "part"),
+    [
+        ({}, "not split"),
+        ({"algorithm": "parameter_server", "summed_bytes": 1e6}, "exchange"),
+        ({"algorithm": "ring", "gathered_bytes": 1e6}, "exchange"),
+        ({"algorithm": "ring", "summed_bytes": 0.0}, "fixed cost"),
+    ],
+)
+def test_a_cost_linear_in_n_is_the_exchange_where_that_grows_so(knowledge, part):
+    assert models.part_of(models.WEAK_TERMS["linear"], Knowledge(**knowledge)) == part
 
 
 def test_cores_limit_the_rate():

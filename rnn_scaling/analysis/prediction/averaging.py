@@ -1,15 +1,21 @@
 """An average over the models of `models.py`, as a set of equally likely curves that are drawn from it.
 
+With z(n) = log(n / rate(n)), less what is certain of shared cores, a model says z(n) = a + log y(n) + error, where
+y(n) = 1 + the sum of coefficient x shape.
+The errors are normal with variance s^2 w(n); w is known and s^2 has a scaled inverse chi-squared prior, so that a and s
+are integrated in closed form, and predictions are t distributions (Gelman et al., "Bayesian Data Analysis", 3rd ed.,
+2013, section 3.2). The coefficients are summed over a grid, which keeps them above 0.
+
 Weights: a model's weight before the data times exp((L + F) / 2). L adds up the log density of each point as predicted
 from all others (Yao et al., "Using Stacking to Average Bayesian Predictive Distributions", Bayesian Analysis 13, 2018:
 pseudo-BMA). F adds up that of each point as predicted from those before it, because extrapolation is the purpose
 (Dawid, "The Prequential Approach", JRSS A 147, 1984).
 
-A drawn curve differs from the average by noise and fit (t distributions), by its model, by what no model has, which
-grows with log2(n / largest measured n), and, where the links are unknown, by the chance that the exchange leaves a
-machine or a switch. docs/methods/prediction.md explains it and says how often it held.
+A drawn curve differs from the average by noise and fit, by its model, by what no model has, which grows with
+log2(n / largest measured n), and, where the links are unknown, by the chance that the exchange leaves a machine or a
+switch. docs/methods/prediction.md explains it and says how often it held.
 
-Letters: S curves; J terms; K measured points; N numbers of devices.
+Letters: S curves; J terms; K measured points; N numbers of devices; G rows of a model's grid; d = z - log y.
 """
 
 import dataclasses
@@ -18,7 +24,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnn_scaling.analysis.prediction import models, posterior
+from rnn_scaling.analysis.prediction import models
 from rnn_scaling.analysis.prediction.curves import WEAK, Curve, Knowledge, MeasuredPoint
 
 DRAWS = 20_000
@@ -30,16 +36,19 @@ DRIFT_DEGREES = 4.0  # of its t distribution
 STEP_CHANCE = 0.1  # that a doubling beyond the measured n leaves a machine or a switch, where links are unknown
 CROSSED_CHANCE = 0.5  # that leaving a machine makes steps longer, where it is known to happen but not what it costs
 STEP_LOSS = 0.1  # half of these make a step longer by less than this share, some by several times (Cauchy)
+NOISE = 0.012  # prior scale of s: how far log(rate) of a table is from a smooth curve
+NOISE_DEGREES = 2.0  # its degrees of freedom
+KNOWN_SPREAD = 0.25  # standard deviation of the logarithm of the known cost's coefficient
+SHARES = np.linspace(0, 1, 13)  # of the loss at the largest n that is the first of two terms'
 
 
 @dataclasses.dataclass(frozen=True)
 class Average:
-    """S equally likely curves: log(rate) = log n - location - log y(n), y = base x (1 + coefficients @ shapes)."""
+    """S equally likely curves: log(rate) = log n + offset - log y(n), y = crowding x (1 + coefficients @ shapes)."""
 
     terms: Sequence[models.Term]
     coefficients: np.ndarray  # [S, J]
-    location: np.ndarray  # [S]
-    noise: np.ndarray  # [S], error of a measured point, in log(rate)
+    offset: np.ndarray  # [S], -a, and the error of a measured point
     drift: np.ndarray  # [S], standard normal
     step_place: np.ndarray  # [S], uniform in 0 to 1
     step_size: np.ndarray  # [S], log of how much longer a step takes, if the exchange leaves a machine
@@ -54,8 +63,7 @@ class Average:
 
     def log_y(self, n: int) -> np.ndarray:
         """[S], log of how much longer the step is than one device's."""
-        shared = base_at([self.curve.sharing(n)], self.curve.knowledge.cores)[0]
-        return np.log(shared) + np.log1p(self.losses(n).sum(axis=1))
+        return np.log(self.curve.crowding(n)) + np.log1p(self.losses(n).sum(axis=1))
 
     def log_rates(self, n: int) -> np.ndarray:
         """[S], of what would be measured."""
@@ -63,7 +71,7 @@ class Average:
         log_y, doublings = self.log_y(n), max(0.0, math.log2(n / largest))
         drift = self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * log_y)
         step = np.where(self.step_place < step_chance(self.curve.knowledge, largest, n), self.step_size, 0.0)
-        return math.log(n) - self.location - log_y + self.noise + drift - step
+        return math.log(n) + self.offset - log_y + drift - step
 
 
 def step_chance(known: Knowledge, largest: float, n: float) -> float:
@@ -72,9 +80,8 @@ def step_chance(known: Knowledge, largest: float, n: float) -> float:
         return 0.0
     if not known.links:
         return 1 - (1 - STEP_CHANCE) ** math.log2(n / largest)
-    for place, link in enumerate(known.links):
-        outer = known.links[place + 1 : place + 2]
-        has_cost = models.knows_exchange(known) and outer and math.isfinite(outer[0].bytes_per_s)
+    for link, outer in zip(known.links, (*known.links[1:], None)):
+        has_cost = outer and math.isfinite(outer.bytes_per_s) and models.knows_exchange(known)
         if link.devices and largest <= link.devices < n and not has_cost:
             return CROSSED_CHANCE
     return 0.0
@@ -82,33 +89,35 @@ def step_chance(known: Knowledge, largest: float, n: float) -> float:
 
 def average(curve: Curve) -> Average:
     """Fits every candidate to the curve's points, two or more with positive rates."""
-    n = [point.devices for point in curve.points]
-    z = np.array([math.log(point.devices / point.rate) for point in curve.points])
-    w, known = variances(curve.points), known_terms(curve)
-    base, cost = base_at(n, curve.knowledge.cores), shapes_at(known, n).sum(axis=0)
+    n, w, known = [point.devices for point in curve.points], variances(curve.points), known_terms(curve)
+    z = np.log([point.devices / point.rate / curve.crowding(point.devices) for point in curve.points])
+    cost = shapes_at(known, n).sum(axis=0)
     loss = LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
     candidates = models.candidates(curve, bool(known))
-    fits = [
-        posterior.fit(z, w, shapes_at(candidate.terms, n), cost if candidate.uses_known else None, base, loss)
-        for candidate in candidates
-    ]
-    weighed = zip(candidates, fits)
-    scores = [math.log(candidate.weight) + (f.left_out + f.evidence) / 2 for candidate, f in weighed]
-    shares = np.exp(np.array(scores) - max(scores))
+    free = [*dict.fromkeys(term for candidate in candidates for term in candidate.terms)]
+    fits, blocks = [], []
+    for candidate in candidates:
+        shapes, known_cost = shapes_at(candidate.terms, n), cost if candidate.uses_known else None
+        fitted = _fit(z, w, shapes, known_cost, loss)
+        block = np.zeros((len(fitted.weights), len(free) + len(known)))
+        block[:, [free.index(term) for term in candidate.terms]] = fitted.coefficients[:, :-1]
+        block[:, len(free) :] = fitted.coefficients[:, -1:]  # which the known terms share
+        fits.append(fitted)
+        blocks.append(block)
+    scores = np.array([math.log(candidate.weight) + fitted.score for candidate, fitted in zip(candidates, fits)])
+    shares = np.exp(scores - scores.max())
     shares /= shares.sum()
     likely = np.cumsum(np.concatenate([share * fitted.weights for share, fitted in zip(shares, fits)]))
     rows = np.minimum(np.searchsorted(likely, (np.arange(DRAWS) + 0.5) / DRAWS), len(likely) - 1)
-    random = np.random.default_rng(0)
-    degrees, error = fits[0].degrees, fits[0].location_error  # the same for all models
+    random, degrees = np.random.default_rng(0), NOISE_DEGREES + len(n) - 1
     s = np.concatenate([fitted.scale for fitted in fits])[rows] * np.sqrt(degrees / random.chisquare(degrees, DRAWS))
-    location = np.concatenate([fitted.location for fitted in fits])[rows]
-    terms, coefficients = _coefficients(candidates, fits, known)
+    a = np.concatenate([fitted.location for fitted in fits])[rows]
+    a += s / math.sqrt(float((1 / w).sum())) * random.standard_normal(DRAWS)
     weights = sorted(zip((candidate.name for candidate in candidates), shares.tolist()), key=lambda item: -item[1])
     return Average(
-        terms,
-        coefficients[rows],
-        location + s * error * random.standard_normal(DRAWS),
-        s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS),
+        [*free, *known],
+        np.concatenate(blocks)[rows],
+        s * math.sqrt(float(w.mean())) * random.standard_normal(DRAWS) - a,
         random.standard_t(DRIFT_DEGREES, DRAWS),
         random.random(DRAWS),
         np.log1p(STEP_LOSS * np.abs(random.standard_cauchy(DRAWS))),
@@ -117,25 +126,9 @@ def average(curve: Curve) -> Average:
     )
 
 
-def _coefficients(
-    candidates: Sequence[models.Model], fits: Sequence[posterior.Posterior], known: Sequence[models.Term]
-) -> tuple[list[models.Term], np.ndarray]:
-    """(all J terms, [rows of all grids, J]); the known terms share one coefficient, the last one of a fit."""
-    free = {term.name: term for candidate in candidates for term in candidate.terms}
-    place = {name: column for column, name in enumerate(free)}
-    blocks = []
-    for candidate, fitted in zip(candidates, fits):
-        block = np.zeros((len(fitted.weights), len(free) + len(known)))
-        block[:, [place[term.name] for term in candidate.terms]] = fitted.coefficients[:, : len(candidate.terms)]
-        if candidate.uses_known:
-            block[:, len(free) :] = fitted.coefficients[:, -1:]
-        blocks.append(block)
-    return [*free.values(), *known], np.concatenate(blocks)
-
-
 def known_terms(curve: Curve) -> list[models.Term]:
-    """`models.known_terms`, and what independent replicas lose besides sharing cores."""
-    terms, known = models.known_terms(curve), curve.knowledge
+    """`models.exchange_terms`, and what independent replicas lose besides sharing cores."""
+    terms, known = models.exchange_terms(curve), curve.knowledge
     if len(known.independent) > 1:
         alone = average(dataclasses.replace(curve, points=known.independent, knowledge=Knowledge(cores=known.cores)))
 
@@ -147,13 +140,12 @@ def known_terms(curve: Curve) -> list[models.Term]:
 
 
 def variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
-    """[K], variance of log(rate) in units of posterior.NOISE squared: between processes, of digits, and about a curve.
+    """[K], variance of log(rate) in units of NOISE squared: between processes, of digits, and about a curve.
 
     An error of few degrees of freedom counts for more, as its t distribution is wider.
     """
     errors = [(point.error or 0.0) ** 2 * (1 + 3 / max(point.degrees, 1.0)) for point in points]
-    digits = [point.rounding**2 / 3 for point in points]
-    return 1 + np.array([error + digit for error, digit in zip(errors, digits)]) / posterior.NOISE**2
+    return 1 + (np.array(errors) + [point.rounding**2 / 3 for point in points]) / NOISE**2
 
 
 def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
@@ -162,7 +154,83 @@ def shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
     return np.array([term.shape(devices) for term in terms]).reshape(len(terms), len(devices))
 
 
-def base_at(n: Sequence[float], cores: int | None) -> np.ndarray:
-    """[N], by how much a step is longer because more devices than cores share them."""
-    devices = np.asarray(n, float)
-    return np.maximum(1.0, devices / cores) if cores else np.ones_like(devices)
+@dataclasses.dataclass(frozen=True)
+class Posterior:
+    """A model after the data."""
+
+    coefficients: np.ndarray  # [G, J + 1], of the terms and of the known cost
+    weights: np.ndarray  # [G], add up to 1
+    location: np.ndarray  # [G], a
+    scale: np.ndarray  # [G], of s
+    score: float  # mean of the log densities of all points: each from those before it, and each from all others
+
+
+def _fit(z: np.ndarray, w: np.ndarray, shapes: np.ndarray, known: np.ndarray | None, loss: float) -> Posterior:
+    """Fits one model.
+
+    Args:
+      z: [K], in rising order of n.
+      w: [K], variance of the errors in units of s^2.
+      shapes: [J, K], J at most 2.
+      known: [K], the known cost; None for a model without it.
+      loss: prior scale of what is lost at the largest n: half of all curves lose less.
+    """
+    steps = np.zeros(1) if known is None else np.linspace(-2.5, 2.5, 11)
+    factors, factor_weights = np.exp(KNOWN_SPREAD * steps), np.exp(-(steps**2) / 2)
+    if known is None:
+        factors, known = np.zeros(1), np.zeros(len(z))
+    blocks, priors = [], []
+    for factor, factor_weight in zip(factors, factor_weights / factor_weights.sum()):
+        block, mass = _grid(math.exp(z[-1] - z[0]), factor * known[-1], shapes[:, -1:], loss)
+        blocks.append(np.column_stack([block, np.full(len(block), factor)]))
+        priors.append(np.log(factor_weight * mass + 1e-300))
+    coefficients, log_prior = np.concatenate(blocks), np.concatenate(priors)
+    d = z - np.log1p(coefficients @ np.vstack([shapes, known]))  # [G, K]
+
+    def log_density(kept: np.ndarray) -> float:
+        return _log_sum(log_prior + _integrated(d[:, kept], w[kept])[0])
+
+    likelihood, location, squares = _integrated(d, w)
+    log_weights, every = log_prior + likelihood, np.arange(len(z))
+    total = _log_sum(log_weights)
+    left_out = sum(total - log_density(np.delete(every, i)) for i in every)
+    weights = np.exp(log_weights - log_weights.max())
+    scale = np.sqrt((NOISE_DEGREES * NOISE**2 + squares) / (NOISE_DEGREES + len(z) - 1))
+    score = (left_out + total - log_density(every[:1])) / 2
+    return Posterior(coefficients, weights / weights.sum(), location, scale, score)
+
+
+def _grid(observed: float, known: float, largest: np.ndarray, loss: float) -> tuple[np.ndarray, np.ndarray]:
+    """(coefficients [rows, J], their prior): fine where the largest n's point is met, coarse elsewhere.
+
+    The prior of the loss at the largest n is half a Cauchy distribution, that of two terms' shares in it uniform.
+
+    Args:
+      observed: y at the largest n.
+      known: the known cost there.
+      largest: [J, 1], the shapes there.
+    """
+    if not len(largest):
+        return np.zeros((1, 0)), np.ones(1)
+    near = observed * np.linspace(-0.2, 0.2, 121) + observed - 1 - known
+    totals = np.unique(np.concatenate([[0.0], np.geomspace(1e-4, 300, 60), near[near > 0]]))
+    edges = np.concatenate([[0.0], (totals[1:] + totals[:-1]) / 2, [np.inf]])
+    mass = np.diff(np.arctan(edges / loss)) * 2 / math.pi
+    split = np.stack([SHARES, 1 - SHARES]) if len(largest) == 2 else np.ones((1, 1))  # [J, shares]
+    rows = totals[:, None, None] * (split / largest).T  # [totals, shares, J]
+    return rows.reshape(-1, len(largest)), np.repeat(mass, split.shape[1]) / split.shape[1]
+
+
+def _integrated(d: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(log density of the points with a and s integrated, a, squares about it), each [G]."""
+    precision = float((1 / w).sum())
+    location = (d / w).sum(axis=1) / precision
+    squares = ((d - location[:, None]) ** 2 / w).sum(axis=1)
+    free, prior = d.shape[1] - 1, NOISE_DEGREES * NOISE**2
+    constant = math.lgamma((NOISE_DEGREES + free) / 2) - math.lgamma(NOISE_DEGREES / 2) - free / 2 * math.log(math.pi)
+    constant += NOISE_DEGREES / 2 * math.log(prior) - 0.5 * (math.log(precision) + float(np.log(w).sum()))
+    return constant - (NOISE_DEGREES + free) / 2 * np.log(prior + squares), location, squares
+
+
+def _log_sum(logs: np.ndarray) -> float:
+    return float(logs.max() + np.log(np.exp(logs - logs.max()).sum()))

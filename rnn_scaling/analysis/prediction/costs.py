@@ -1,7 +1,7 @@
-"""Seconds of an exchange between n devices, in closed form: every message of b bytes takes alpha + b / bandwidth.
+"""Seconds of an exchange between n devices, in closed form, from its messages one after the other.
 
-Letters: n devices; S bytes that are summed over all devices; g bytes that each device sends to every other one; m
-groups that a link joins. A device sends and receives at once. The devices of a machine share its link to the others.
+Letters: n devices; S bytes that are summed over all devices; g bytes that each device sends to every other one. A
+device sends and receives at once. The devices of a machine share its link to the others.
 
 Sources: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1),
 2005, doi:10.1177/1094342005051521 (trees, all-gathers); Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for
@@ -12,7 +12,7 @@ Machine Learning with the Parameter Server", OSDI 2014 (servers).
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.prediction.curves import Link
+from rnn_scaling.analysis.prediction.curves import ALGORITHMS, Link
 
 
 def exchange_s(
@@ -31,24 +31,24 @@ def exchange_s(
     Raises:
       ValueError: for an unknown algorithm, no devices, no links or negative bytes.
     """
-    if devices < 1 or not links or min(summed_bytes, gathered_bytes) < 0:
-        raise ValueError(f"expected devices, links and bytes, got {devices}, {len(links)} links, {summed_bytes}")
+    if devices < 1 or not links or min(summed_bytes, gathered_bytes) < 0 or algorithm not in ALGORITHMS:
+        raise ValueError(f"expected devices, links, bytes and an algorithm, got {devices}, {links}, {algorithm!r}")
     levels = joined_groups(devices, links)
     if not levels or algorithm == "none":
         return 0.0
+
+    def slowest_s(num_bytes: float) -> float:
+        return max(link.message_s(num_bytes) for link, _ in levels)
+
     if algorithm == "parameter_server":
         return _servers_s(levels, devices, summed_bytes + gathered_bytes)
-    gathers = (devices - 1) * _slowest_s(levels, gathered_bytes) if gathered_bytes else 0.0
-    if algorithm == "ring":
-        return gathers + (2 * (devices - 1) * _slowest_s(levels, summed_bytes / devices) if summed_bytes else 0.0)
-    if algorithm not in ("tree", "hierarchical"):
-        raise ValueError(f"expected an algorithm of curves.ALGORITHMS, got {algorithm!r}")
-    for link, groups in levels if summed_bytes else []:
-        if algorithm == "tree":
-            gathers += 2 * math.ceil(math.log2(groups)) * _message_s(link, summed_bytes)
-        else:
-            gathers += 2 * (groups - 1) * _message_s(link, summed_bytes / groups)
-    return gathers
+    seconds = (devices - 1) * slowest_s(gathered_bytes) if gathered_bytes else 0.0
+    if algorithm == "ring" and summed_bytes:
+        seconds += 2 * (devices - 1) * slowest_s(summed_bytes / devices)
+    for link, groups in levels if algorithm != "ring" and summed_bytes else ():
+        messages, parts = (math.ceil(math.log2(groups)), 1) if algorithm == "tree" else (groups - 1, groups)
+        seconds += 2 * messages * link.message_s(summed_bytes / parts)
+    return seconds
 
 
 def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
@@ -66,19 +66,11 @@ def joined_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]
     return levels
 
 
-def _message_s(link: Link, num_bytes: float) -> float:
-    return link.alpha_s + num_bytes / link.bytes_per_s
-
-
-def _slowest_s(levels: Sequence[tuple[Link, int]], num_bytes: float) -> float:
-    return max(_message_s(link, num_bytes) for link, _ in levels)
-
-
 def _servers_s(levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float) -> float:
     """All other devices send to the first one at once, which then sends to all; links work at the same time."""
     longest, inside = 0.0, 1
     for link, groups in levels:
         reached = min(devices, inside * groups)
-        longest = max(longest, _message_s(link, (reached - inside) * num_bytes))
+        longest = max(longest, link.message_s((reached - inside) * num_bytes))
         inside = reached
     return 2 * longest

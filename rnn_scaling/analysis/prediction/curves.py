@@ -4,6 +4,7 @@ Letters: n devices; rate in items/s of all devices together; shares of the ideal
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval
@@ -43,17 +44,20 @@ class Link:
     bytes_per_s: float  # infinite: not known, as where it is stated only where the exchange leaves a machine
     devices: int | None = None  # that such links connect, in one machine or at one switch; None: any number
 
+    def message_s(self, num_bytes: float) -> float:
+        return self.alpha_s + num_bytes / self.bytes_per_s
+
 
 @dataclasses.dataclass(frozen=True)
 class Knowledge:
     """What is known besides the rates. None, 0 or empty: unknown."""
 
     step_s: float | None = None  # of one device, mean
+    algorithm: str = ""  # one of ALGORITHMS
     summed_bytes: float | None = None  # of the gradient that all devices sum in a step; 0: none
     gathered_bytes: float | None = None  # that each device sends to every other one in a step (sparse gradients)
-    algorithm: str = ""  # one of ALGORITHMS
-    servers: int = 0  # parameter servers on nodes of their own; 0: a device is the server
     links: tuple[Link, ...] = ()  # innermost first: in a machine, between machines
+    servers: int = 0  # parameter servers on nodes of their own; 0: a device is the server
     hidden: float | None = None  # share of the exchange that overlaps with computation, from traces
     step_times: Sequence[float] = ()  # of one device after the warm-up, in s: the jitter
     independent: tuple[MeasuredPoint, ...] = ()  # rates of independent replicas: what is lost without any exchange
@@ -78,6 +82,10 @@ class Curve:
         """How many of n devices share a machine; up to the most measured ones, as when they were measured."""
         size = devices if devices <= self.points[-1].devices else self.knowledge.devices_per_machine
         return min(devices, size or devices)
+
+    def crowding(self, devices: int) -> float:
+        """How many times as long a step takes because more of n devices than there are cores share them."""
+        return max(1.0, self.sharing(devices) / (self.knowledge.cores or math.inf))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rnn_scaling.analysis.prediction import costs
-from rnn_scaling.analysis.prediction.curves import STRONG, Curve, Knowledge
+from rnn_scaling.analysis.prediction.curves import PARTS, STRONG, Curve, Knowledge
 
-CONTENTION, EXCHANGE, FIXED, JITTER, REST = "contention", "exchange", "fixed cost", "jitter", "not split"
+CONTENTION, EXCHANGE, FIXED, JITTER, REST = PARTS
+STEP = "step"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Term:
     """One reason for a longer step."""
 
     name: str
-    part: str  # of the lost efficiency, one of curves.PARTS
+    part: str  # of the lost efficiency, one of curves.PARTS, if nothing is known
     shape: Callable[[np.ndarray], np.ndarray]  # [N] devices -> [N]
 
 
@@ -43,39 +44,23 @@ class Model:
         return " + ".join([term.name for term in self.terms] + ["known cost"] * self.uses_known) or "ideal"
 
 
-def _several(n: np.ndarray) -> np.ndarray:
-    return np.where(n > 1, 1.0, 0.0)
+def _by_name(*terms: Term) -> dict[str, Term]:
+    return {term.name: term for term in terms}
 
 
-def _longest(n: np.ndarray) -> np.ndarray:
-    """Grows as the expected largest of n normal numbers does for many n: as sqrt(2 ln n)."""
-    return np.sqrt(np.log(n)) / math.sqrt(math.log(2))
-
-
-STEP = "step"
-CONSTANT = Term("constant", CONTENTION, _several)
-LONGEST = Term("longest of n", REST, _longest)  # jitter only where step times are known
-WEAK_TERMS = {
-    term.name: term
-    for term in (
-        CONSTANT,
-        Term("ring", EXCHANGE, lambda n: 2 * (n - 1) / n),
-        Term("tree", EXCHANGE, np.log2),
-        Term("linear", REST, lambda n: n - 1),
-        Term("all pairs", EXCHANGE, lambda n: n * (n - 1) / 2),
-        LONGEST,
-    )
-}
-STRONG_TERMS = {
-    term.name: term
-    for term in (
-        CONSTANT,
-        Term("serial", FIXED, lambda n: n - 1),
-        Term("tree", EXCHANGE, lambda n: n * np.log2(n) / 2),
-        Term("all pairs", EXCHANGE, lambda n: n * (n - 1) / 2),
-        LONGEST,
-    )
-}
+WEAK_TERMS = _by_name(
+    Term("constant", CONTENTION, lambda n: np.where(n > 1, 1.0, 0.0)),
+    Term("ring", EXCHANGE, lambda n: 2 * (n - 1) / n),
+    Term("tree", EXCHANGE, np.log2),
+    Term("linear", REST, lambda n: n - 1),
+    Term("all pairs", EXCHANGE, lambda n: n * (n - 1) / 2),
+    # Of normal numbers. Its part is jitter only where step times are known.
+    Term("longest of n", REST, lambda n: np.sqrt(np.log(n)) / math.sqrt(math.log(2))),
+)
+STRONG_TERMS = WEAK_TERMS | _by_name(
+    Term("serial", FIXED, lambda n: n - 1),
+    Term("tree", EXCHANGE, lambda n: n * np.log2(n) / 2),
+)
 # Weight of each model before the data, tuned once on the development half of docs/results/prediction/public.csv.
 WEAK_MODELS = {
     "": 0.3,
@@ -112,18 +97,18 @@ STRONG_MODELS = {
 TRUST = 10.0  # how many times as likely a model is that has the known cost
 
 
-def candidates(curve: Curve, known: bool) -> list[Model]:
-    """The models of one curve; with `known` each also with the known cost."""
+def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
+    """The models of one curve; with a known cost each also with it."""
     is_strong = curve.scaling == STRONG
-    terms = STRONG_TERMS if is_strong else named_by_cause(curve.knowledge)
+    terms = STRONG_TERMS if is_strong else WEAK_TERMS
     steps = step_terms([point.devices for point in curve.points], is_strong)
     models = []
     for names, weight in (STRONG_MODELS if is_strong else WEAK_MODELS).items():
-        chosen = [terms[name] for name in names.split(", ") if name and name != STEP]
-        variants = [(*chosen, step) for step in steps] if STEP in names else [tuple(chosen)]
+        chosen = tuple(terms[name] for name in names.split(", ") if name and name != STEP)
+        variants = [(*chosen, step) for step in steps] if STEP in names else [chosen]
         for variant in variants:
             models.append(Model(variant, False, weight / len(variants)))
-            if known:
+            if has_known_cost:
                 models.append(Model(variant, True, weight / len(variants) * TRUST))
     return models
 
@@ -135,38 +120,38 @@ def step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
     """
 
     def term(first: int) -> Term:
-        return Term(
-            f"{STEP} at {first}", EXCHANGE, lambda n: np.where(n >= first, n / first if is_strong else 1.0, 0.0)
-        )
+        name = f"{STEP} at {first}"
+        return Term(name, EXCHANGE, lambda n: np.where(n >= first, n / first if is_strong else 1.0, 0.0))
 
     pairs = zip(devices, devices[1:])
     return [term(n) for below, n in pairs if below > 1 and 2 ** math.floor(math.log2(n - 1)) >= below]
 
 
-def named_by_cause(knowledge: Knowledge) -> dict[str, Term]:
-    """WEAK_TERMS, with the part that what is known of the exchange gives to a cost linear in n."""
-    grows = knowledge.algorithm == "parameter_server" or (knowledge.gathered_bytes or 0) > 0
-    has_none = knowledge.summed_bytes == 0 and not knowledge.gathered_bytes
-    part = EXCHANGE if grows else FIXED if has_none else REST
-    return {**WEAK_TERMS, "linear": dataclasses.replace(WEAK_TERMS["linear"], part=part)}
+def part_of(term: Term, known: Knowledge) -> str:
+    """The part of the loss that a term is, by what is known of the exchange.
+
+    A cost linear in n is that of the exchange if that grows so, and a fixed cost if there is none.
+    """
+    part = term.part
+    if term.name == "linear":
+        grows = known.algorithm == "parameter_server" or (known.gathered_bytes or 0) > 0
+        has_none = known.summed_bytes == 0 and not known.gathered_bytes
+        part = EXCHANGE if grows else FIXED if has_none else REST
+    return CONTENTION if part == EXCHANGE and known.algorithm == "none" else part
 
 
-def known_terms(curve: Curve) -> list[Term]:
-    """What the knowledge gives as shares of one device's step: exchange and jitter."""
-    known, times = curve.knowledge, curve.knowledge.step_times
-    rises: Callable[[np.ndarray], np.ndarray] = (lambda n: n) if curve.scaling == STRONG else np.ones_like
-    terms = []
-    if knows_exchange(known):
-        scale = (1 - (known.hidden or 0.0)) / (known.step_s or 1.0)
+def exchange_terms(curve: Curve) -> list[Term]:
+    """The exchange and the jitter as shares of one device's step, where they are known."""
+    known = curve.knowledge
+
+    def exchange(n: np.ndarray) -> np.ndarray:
         sizes = (known.summed_bytes or 0.0, known.gathered_bytes or 0.0)
+        seconds = np.array([costs.exchange_s(known.algorithm, int(count), *sizes, known.links) for count in n])
+        return (1 - (known.hidden or 0.0)) / (known.step_s or 1.0) * seconds * (n if curve.scaling == STRONG else 1.0)
 
-        def exchange(n: np.ndarray) -> np.ndarray:
-            seconds = [costs.exchange_s(known.algorithm, int(count), *sizes, known.links) for count in n]
-            return scale * np.array(seconds) * rises(n)
-
-        terms.append(Term("exchange", EXCHANGE, exchange))
-    if len(times) >= 8 and known.algorithm != "none":
-        terms.append(Term("jitter", JITTER, lambda n: longest_share(times, n)))
+    terms = [Term("exchange", EXCHANGE, exchange)] if knows_exchange(known) else []
+    if len(known.step_times) >= 8 and known.algorithm != "none":
+        terms.append(Term("jitter", JITTER, lambda n: longest_share(known.step_times, n)))
     return terms
 
 

@@ -1,4 +1,7 @@
-"""The rate on more devices than were measured, with an interval; or why there is none."""
+"""The rate on more devices than were measured, with an interval; or why there is none.
+
+Letters: n devices; y: how many times as long as one device's step a step takes.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,15 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.prediction import posterior
-from rnn_scaling.analysis.prediction.averaging import Average, average, step_chance, variances
-from rnn_scaling.analysis.prediction.curves import (
-    PARTS,
-    CannotPredict,
-    Curve,
-    PredictedPoint,
-    Prediction,
-)
+from rnn_scaling.analysis.prediction.averaging import NOISE, Average, average, step_chance, variances
+from rnn_scaling.analysis.prediction.curves import PARTS, CannotPredict, Curve, PredictedPoint, Prediction
+from rnn_scaling.analysis.prediction.models import part_of
 from rnn_scaling.analysis.statements import Statement
 
 KIND = "average of models"
@@ -66,7 +63,7 @@ def _check_growth(curve: Curve, fitted: Average) -> None:
     span = last.devices - before[0].devices
     measured = (last.rate - before[0].rate) / span
     expected = (float(np.exp(np.median(fitted.log_rates(2 * last.devices)))) - last.rate) / last.devices
-    noise = posterior.NOISE * math.sqrt(float(variances([last, before[0]]).sum())) * last.rate / span
+    noise = NOISE * math.sqrt(float(variances([last, before[0]]).sum())) * last.rate / span
     if expected > 0 and measured < GAIN * expected and expected - measured > SIGNIFICANT * noise:
         values = {"devices": last.devices, "rate": last.rate, "unit": curve.unit, "expected": expected * span}
         raise CannotPredict(Statement("prediction-stops-growing", curve.name, values))
@@ -79,8 +76,7 @@ def _point(curve: Curve, fitted: Average, n: int) -> PredictedPoint:
     first = curve.points[0]
     if first.devices != 1:
         return PredictedPoint(n, rate, None, {})
-    ideal = n * first.rate
-    efficiency = Interval(value / ideal, low / ideal, high / ideal, KIND, float(logs.std()) * value / ideal)
+    efficiency = rate.scaled(1 / (n * first.rate))
     return PredictedPoint(n, rate, efficiency, _parts(fitted, n, 1 - efficiency.value))
 
 
@@ -90,9 +86,8 @@ def _parts(fitted: Average, n: int, lost: float) -> dict[str, float]:
     losses, y = fitted.losses(n), np.exp(fitted.log_y(n))
     shared = y / (1 + losses.sum(axis=1))
     parts["contention"] = float(np.mean((shared - 1) / y))
-    exchange = "contention" if fitted.curve.knowledge.algorithm == "none" else "exchange"
     for term, loss in zip(fitted.terms, losses.T):
-        parts[exchange if term.part == "exchange" else term.part] += float(np.mean(loss * shared / y))
+        parts[part_of(term, fitted.curve.knowledge)] += float(np.mean(loss * shared / y))
     parts[PARTS[-1]] = lost - sum(parts[part] for part in PARTS[:-1])
     return parts
 

@@ -11,24 +11,29 @@ from collections.abc import Callable
 import numpy as np
 
 from rnn_scaling.analysis.prediction.costs import exchange_s, joined_groups
-from rnn_scaling.analysis.prediction.curves import Link
-from rnn_scaling.analysis.simulation.system import System
+from rnn_scaling.analysis.prediction.curves import Knowledge
 
+LINK_SHARING = 0.75  # of a server's link that answers: 0 first come first served, 1 all get the same share
 Exchange = Callable[[np.ndarray], np.ndarray]  # start -> finish
 
 
-def exchange_of(system: System, devices: int) -> Exchange | None:
-    """The exchange of a system; None if its devices exchange nothing."""
-    total = system.summed_bytes + system.gathered_bytes
-    if system.algorithm == "none" or not total or not system.links or (devices == 1 and not system.servers):
+def exchange_of(known: Knowledge, devices: int, sharing: float = LINK_SHARING) -> Exchange | None:
+    """The exchange of n devices; None if they exchange nothing, or if bytes or links are unknown."""
+    summed, gathered, links = known.summed_bytes or 0.0, known.gathered_bytes or 0.0, known.links
+    if known.algorithm == "none" or not summed + gathered or not links or (devices == 1 and not known.servers):
         return None
-    if system.algorithm == "parameter_server":
-        link = system.links[-1] if system.servers else joined_groups(devices, system.links)[-1][0]
-        return lambda start: _served(system, link, start)
-    if system.algorithm == "ring":
-        rounds, message_s = _ring(system, devices)
-        return lambda start: ring_finish(start, message_s, rounds)
-    seconds = exchange_s(system.algorithm, devices, system.summed_bytes, system.gathered_bytes, system.links)
+    if known.algorithm == "parameter_server":
+        link = links[-1] if known.servers else joined_groups(devices, links)[-1][0]
+        own_s = (summed + gathered) / link.bytes_per_s
+        return lambda start: _served(start, own_s, link.alpha_s, known.servers, sharing)
+    if known.algorithm == "ring":  # 2(n-1) rounds that sum and n-1 that gather, of the same mean size
+        sums, gathers, inside = 2 * (summed > 0), int(gathered > 0), 1
+        num_bytes, message_s = (sums * summed / devices + gathers * gathered) / (sums + gathers), np.zeros(devices)
+        for link, groups in joined_groups(devices, links):
+            message_s[::inside] = link.message_s(num_bytes)  # the outermost link from the device before each one
+            inside *= groups
+        return lambda start: ring_finish(start, message_s, (sums + gathers) * (devices - 1))
+    seconds = exchange_s(known.algorithm, devices, summed, gathered, links)
     return lambda start: np.full(devices, start.max() + seconds)
 
 
@@ -49,20 +54,6 @@ def ring_finish(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.nda
     return (latest[stay] + saved)[2 * n :] + rounds * slowest
 
 
-def _ring(system: System, devices: int) -> tuple[int, np.ndarray]:
-    """(rounds, seconds of a message to each device): 2(n-1) rounds that sum and n-1 that gather, of the same mean size.
-
-    The link from the device before each one is the outermost that lies between them.
-    """
-    sums, gathers = 2 * (system.summed_bytes > 0), int(system.gathered_bytes > 0)
-    num_bytes = (sums * system.summed_bytes / devices + gathers * system.gathered_bytes) / (sums + gathers)
-    message_s, inside = np.zeros(devices), 1
-    for link, groups in joined_groups(devices, system.links):
-        message_s[::inside] = link.alpha_s + num_bytes / link.bytes_per_s
-        inside *= groups
-    return (sums + gathers) * (devices - 1), message_s
-
-
 def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
     """When a queue that serves one after the other, first come first served, has finished each one (Lindley)."""
     order, served = np.argsort(arrival, kind="stable"), service_s * np.arange(len(arrival))
@@ -71,16 +62,15 @@ def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
     return finish
 
 
-def _served(system: System, link: Link, start: np.ndarray) -> np.ndarray:
+def _served(start: np.ndarray, own_s: float, alpha_s: float, servers: int, sharing: float) -> np.ndarray:
     """Gradients queue at the link of each server; then every device gets the new values over the same link.
 
-    Without servers of their own, the first device is the server. All messages are in the queue of the outermost link.
+    Without servers of their own, the first device is the server. All messages are in the queue of the outermost link,
+    which takes `own_s` for those of one device.
     """
-    back, here = np.zeros(len(start)), slice(0 if system.servers else 1, None)
-    own_s = (system.summed_bytes + system.gathered_bytes) / link.bytes_per_s
-    service_s = own_s / max(1, system.servers)
-    summed = np.maximum(queue_finish(start[here], service_s), start[here] + own_s).max() + link.alpha_s
+    back, here = np.zeros(len(start)), slice(0 if servers else 1, None)
+    service_s = own_s / max(1, servers)
+    summed = np.maximum(queue_finish(start[here], service_s), start[here] + own_s).max() + alpha_s
     turn = np.arange(1, len(start[here]) + 1)
-    shared = service_s * (system.link_sharing * len(turn) + (1 - system.link_sharing) * turn)
-    back[here] = link.alpha_s + np.maximum(shared, own_s)
+    back[here] = alpha_s + np.maximum(service_s * (sharing * len(turn) + (1 - sharing) * turn), own_s)
     return np.asarray(max(start.max(), summed) + back)

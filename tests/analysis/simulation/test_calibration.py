@@ -7,9 +7,8 @@ import pytest
 
 from benchmarks import simulation as benchmark
 from rnn_scaling.analysis.prediction.curves import WEAK, CannotPredict, Curve, Knowledge, Link, MeasuredPoint
-from rnn_scaling.analysis.simulation.calibration import calibrated, predicted
-from rnn_scaling.analysis.simulation.simulating import job_efficiencies
-from rnn_scaling.analysis.simulation.system import System
+from rnn_scaling.analysis.simulation.calibration import calibrated, simulated
+from rnn_scaling.analysis.simulation.simulating import System, job_efficiencies
 from tests.support.paths import ROOT
 
 LINKS = (Link(1e-5, 1e9),)
@@ -24,9 +23,9 @@ def curve_of(system, known, counts=(1, 2, 16)):
 
 
 def error_at(curve, devices=16):
-    fit = calibrated(curve, seed=1)
-    rate = devices * curve.points[0].rate * float(job_efficiencies(fit.system, devices, 400, 2).mean())
-    return rate / curve.points[-1].rate - 1, fit.statements[0]
+    system, (statement,) = calibrated(curve, seed=1)
+    rate = devices * curve.points[0].rate * float(job_efficiencies(system, devices, 400, 2).mean())
+    return rate / curve.points[-1].rate - 1, statement
 
 
 @pytest.mark.parametrize(
@@ -73,8 +72,7 @@ def test_unknown_bytes_need_no_links():
 def test_what_is_not_known_is_refused(known, counts, kind):
     curve = curve_of(TRUTH, known, counts)
     with pytest.raises(CannotPredict) as caught:
-        fit = calibrated(curve, seed=1)
-        predicted(curve, fit, fit.system, (8,), steps=20, seed=1)
+        simulated(curve, {}, (8,), steps=20, seed=1)
     assert caught.value.statement.kind == kind
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from rnn_scaling.analysis.prediction.costs import exchange_s
-from rnn_scaling.analysis.prediction.curves import Link
+from rnn_scaling.analysis.prediction.curves import Knowledge, Link
 from rnn_scaling.analysis.simulation.exchanges import exchange_of, queue_finish, ring_finish
-from rnn_scaling.analysis.simulation.system import System
 
 ONE = (Link(1e-5, 1e9),)
 TWO = (Link(1e-6, 1e10, 8), Link(1e-5, 1e9))
@@ -48,7 +47,7 @@ def test_a_ring_of_machines_hides_a_part_of_the_waiting():
 def test_without_waiting_it_is_the_closed_form(algorithm, devices, links, summed, gathered):
     if algorithm == "parameter_server" and devices > 8 and links == TWO:
         pytest.skip("one queue, not one for each level")
-    exchange = exchange_of(System(1.0, algorithm, summed, gathered, links, link_sharing=1.0), devices)
+    exchange = exchange_of(Knowledge(1.0, algorithm, summed, gathered, links), devices, sharing=1.0)
     finish = exchange(np.zeros(devices)).max() if exchange else 0.0
     assert finish == pytest.approx(exchange_s(algorithm, devices, summed, gathered, links), rel=1e-9)
 
@@ -57,7 +56,7 @@ def test_without_waiting_it_is_the_closed_form(algorithm, devices, links, summed
 @pytest.mark.parametrize("links", [ONE, TWO])
 def test_later_starts_make_no_device_earlier(algorithm, links):
     start = np.random.default_rng(1).random(20)
-    exchange = exchange_of(System(1.0, algorithm, 1e6, 1e4, links), 20)
+    exchange = exchange_of(Knowledge(1.0, algorithm, 1e6, 1e4, links), 20)
     finish = exchange(start)
     np.testing.assert_allclose(exchange(start + 3), finish + 3)
     start[7] += 2
@@ -92,9 +91,9 @@ def test_trees_and_hierarchies_are_their_messages():
     links = (Link(0.5, 1.0, 2), Link(0.1, 0.5))
     for seed in range(20):
         start = np.random.default_rng(seed).random(8) * 5
-        hierarchy = exchange_of(System(1.0, "hierarchical", 4.0, 0.0, links), 8)
+        hierarchy = exchange_of(Knowledge(1.0, "hierarchical", 4.0, 0.0, links), 8)
         np.testing.assert_allclose(hierarchy(start), hierarchy_one_by_one(start, links, 4.0))
-        tree = exchange_of(System(1.0, "tree", 4.0, 0.0, links[1:]), 8)
+        tree = exchange_of(Knowledge(1.0, "tree", 4.0, 0.0, links[1:]), 8)
         np.testing.assert_allclose(tree(start), tree_one_by_one(start, links[1], 4.0))
 
 
@@ -120,13 +119,13 @@ def test_a_queue_is_its_events():
 
 def test_servers_share_the_bytes_until_a_device_s_own_link_limits():
     def seconds(servers):
-        system = System(1.0, "parameter_server", 1e9, 0.0, (Link(0.0, 1e9),), servers=servers, link_sharing=1.0)
-        return exchange_of(system, 4)(np.zeros(4)).max()
+        known = Knowledge(1.0, "parameter_server", 1e9, 0.0, (Link(0.0, 1e9),), servers=servers)
+        return exchange_of(known, 4, sharing=1.0)(np.zeros(4)).max()
 
     assert [seconds(servers) for servers in (1, 2, 4, 8)] == pytest.approx([8.0, 4.0, 2.0, 2.0])
 
 
 def test_no_exchange():
-    assert exchange_of(System(1.0, "none", 1e6, 0.0, ONE), 8) is None
-    assert exchange_of(System(1.0, "ring", 0.0, 0.0, ONE), 8) is None
-    assert exchange_of(System(1.0, "ring", 1e6, 0.0, ONE), 1) is None
+    assert exchange_of(Knowledge(1.0, "none", 1e6, 0.0, ONE), 8) is None
+    assert exchange_of(Knowledge(1.0, "ring", 0.0, 0.0, ONE), 8) is None
+    assert exchange_of(Knowledge(1.0, "ring", 1e6, 0.0, ONE), 1) is None

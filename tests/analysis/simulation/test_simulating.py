@@ -9,14 +9,19 @@ import pytest
 
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import Link
-from rnn_scaling.analysis.simulation.simulating import PARTS, job_efficiencies, simulate
-from rnn_scaling.analysis.simulation.system import Failures, System
+from rnn_scaling.analysis.simulation.simulating import PARTS, System, job_efficiencies, simulate
 
 LINKS = (Link(1e-5, 1e9),)
 QUIET = System(0.1, "ring", 2e7, 0.0, LINKS)
 BARRIER = System(1.0, "ring", 1.0, 0.0, (Link(0.0, math.inf),))  # devices wait, and the exchange takes no time
 NOISY = dataclasses.replace(
-    QUIET, jitter_cv=0.1, straggler_share=0.1, straggler_factor=1.5, failures=Failures(0.01, 0.05, retry_s=0.02)
+    QUIET,
+    jitter=0.1,
+    stragglers=0.1,
+    straggler_factor=1.5,
+    link_failures=0.01,
+    failure_s=0.05,
+    retry_s=0.02,
 )
 
 
@@ -39,7 +44,7 @@ def test_the_longest_of_n_lognormal_steps():
     x = np.linspace(1e-6, 5, 20001)
     below = np.array([NormalDist(-(deviation**2) / 2, deviation).cdf(math.log(value)) for value in x])
     expected = np.trapezoid(1 - below**n, x)
-    measured = 1 / efficiency(dataclasses.replace(BARRIER, jitter_cv=cv), n, steps=4000)
+    measured = 1 / efficiency(dataclasses.replace(BARRIER, jitter=cv), n, steps=4000)
     assert measured == pytest.approx(expected, rel=0.005)
 
 
@@ -54,12 +59,13 @@ def test_measured_step_times_are_drawn_with_their_mean_and_spread():
 
 def test_more_jitter_stragglers_failures_and_bytes_cost_more():
     for name, values in (
-        ("jitter_cv", (0.0, 0.02, 0.1, 0.3)),
-        ("straggler_share", (0.0, 0.05, 0.3)),
+        ("jitter", (0.0, 0.02, 0.1, 0.3)),
+        ("stragglers", (0.0, 0.05, 0.3)),
         ("summed_bytes", (1e6, 1e7, 1e8)),
-        ("failures", (Failures(), Failures(0.01, 0.05), Failures(0.1, 0.05))),
+        ("link_failures", (0.0, 0.01, 0.1)),
     ):
-        reached = [efficiency(dataclasses.replace(QUIET, straggler_factor=1.5, **{name: value})) for value in values]
+        base = dataclasses.replace(QUIET, straggler_factor=1.5, failure_s=0.05)
+        reached = [efficiency(dataclasses.replace(base, **{name: value})) for value in values]
         assert reached == sorted(reached, reverse=True) and reached[0] > reached[-1] + 0.01, name
 
 
@@ -73,21 +79,20 @@ def test_local_sgd_of_one_step_is_plain_and_of_more_waits_less():
     assert 0.1 / efficiency(quiet, 8) == pytest.approx(expected_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("failures", [Failures(0.0), Failures(0.5, duration_s=0.0)])
-def test_a_failure_of_nothing_is_none(failures):
-    system = dataclasses.replace(QUIET, jitter_cv=0.1)
-    failing = dataclasses.replace(system, failures=failures)
+def test_failures_of_no_time_change_nothing():
+    system = dataclasses.replace(QUIET, jitter=0.1)
+    failing = dataclasses.replace(system, link_failures=0.5, failure_s=0.0)
     np.testing.assert_allclose(job_efficiencies(failing, 8, 100, 1), job_efficiencies(system, 8, 100, 1))
 
 
 def test_a_link_that_drops_out_delays_by_whole_timeouts():
-    failing = dataclasses.replace(QUIET, failures=Failures(1.0, duration_s=0.25, retry_s=0.1))
+    failing = dataclasses.replace(QUIET, link_failures=1.0, failure_s=0.25, retry_s=0.1)
     assert 0.1 / efficiency(failing, 4) == pytest.approx(0.1 / efficiency(QUIET, 4) + 0.3, rel=1e-9)
 
 
 def test_links_fail_as_often_as_stated():
     """Each exchange with any failure waits for one timeout."""
-    failing = dataclasses.replace(QUIET, failures=Failures(0.05, duration_s=0.1, retry_s=0.1))
+    failing = dataclasses.replace(QUIET, link_failures=0.05, failure_s=0.1, retry_s=0.1)
     lost_s = 0.1 / efficiency(failing, 8, steps=4000) - 0.1 / efficiency(QUIET, 8)
     assert lost_s == pytest.approx(0.1 * (1 - 0.95**8), rel=0.1)
 

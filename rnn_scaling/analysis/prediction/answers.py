@@ -9,7 +9,6 @@ from rnn_scaling.analysis.prediction.curves import PARTS, Curve, Knowledge, Pred
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 EFFICIENT = 0.9
-MOST_TIMES = 10  # that a part can cost less; beyond it changing that part alone is not enough
 MOST_MODELS = 3  # that are named
 WIDE = 2.0  # the number over the low end of its interval, or the high end over the number, that is no plan
 SPEEDUP = "x"  # the unit of a curve of speedups
@@ -47,7 +46,7 @@ def _needed(point: PredictedPoint, efficiency: float) -> Statement:
     if part is None or part == PARTS[-1]:
         return Statement("predict-needs-unsplit", values={**values, "factor": (1 - efficiency) / (1 - EFFICIENT)})
     lost = point.parts[part]
-    if MOST_TIMES * (lost - missing) < lost:
+    if lost <= missing:
         return Statement("predict-needs-more", values={**values, "without": efficiency + lost})
     return Statement("predict-needs", values={**values, "factor": lost / (lost - missing)})
 
@@ -63,7 +62,7 @@ def assumptions(prediction: Prediction) -> list[Statement]:
     curve = prediction.curve
     if prediction.is_simulated:
         return [*_known(curve.knowledge), *prediction.statements]
-    models = [f"{name} {100 * share:.0f} %" for name, share in [*prediction.weights.items()][:MOST_MODELS]]
+    models = [f"{name} ({100 * share:.0f} %)" for name, share in [*prediction.weights.items()][:MOST_MODELS]]
     made = [Statement("predict-models", curve.name, {"models": models, "count": len(prediction.weights)})]
     if all(point.error is None for point in curve.points):
         made.append(Statement("predict-no-repeats", curve.name))

@@ -1,26 +1,30 @@
-"""What `predict` finds, from the series of a folder or a table and from the predictions that folders keep."""
+"""What `predict` and `whatif` find, from the series of a folder or a table and from predictions that folders keep."""
 
-import contextlib
 import dataclasses
 import datetime
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rnn_scaling import entry
-from rnn_scaling.analysis.prediction import predicting, sizing
+from rnn_scaling.analysis import prices
+from rnn_scaling.analysis.prediction import changes, predicting, sizing
 from rnn_scaling.analysis.prediction import track_record as records
+from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import CannotPredict, Prediction
-from rnn_scaling.analysis.prediction.track_record import Case, MeasuredSeries
-from rnn_scaling.analysis.prices import NO_PRICES, PriceList
-from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.commands.prediction_options import PredictionOptions
-from rnn_scaling.commands.prediction_series import FolderSeries, chosen, every_series
+from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
+from rnn_scaling.analysis.prediction.sizing import Sizes
+from rnn_scaling.analysis.prediction.track_record import Case
+from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.commands.prediction_options import PredictionOptions, PredictOptions, WhatifOptions
+from rnn_scaling.commands.prediction_series import chosen, every_series
 from rnn_scaling.files import terminal
 from rnn_scaling.records import predictions
 from rnn_scaling.reports import report_files
-from rnn_scaling.reports.prediction import PredictionReport, text, to_json
+from rnn_scaling.reports.page import prediction as page
+from rnn_scaling.reports.pictures import prediction as pictures
+from rnn_scaling.reports.prediction import PredictionReport, changes_json, changes_text, text, to_json
 from rnn_scaling.reports.wording import sentence
 
 Answer = TypeVar("Answer")
@@ -28,42 +32,37 @@ DEFAULT_FACTORS = (2, 4, 8)  # times the largest measured n: the default of --nu
 DEFAULT = Path("results")  # whose subfolders hold predictions
 
 
-def predict(
-    source: Path,
-    options: PredictionOptions,
-    items: float | None = None,
-    prices: PriceList = NO_PRICES,
-    max_global_batch: int | None = None,
-) -> PredictionReport:
+def predict(source: Path, options: PredictOptions) -> PredictionReport:
     """Predicts the chosen series, and keeps the predictions of a folder. Raises Refusal if none can be predicted."""
+    [listed] = prices.read(options.machines, options.machine)
     every = every_series(source, options)
     rows = [row for series in every for row in series.rows]
-    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def predicted(series: FolderSeries) -> tuple[Prediction, predictions.KeptPrediction, sizing.Sizes]:
-        if series.refusal:
-            raise CannotPredict(series.refusal)
+    def answer(series: MeasuredSeries) -> tuple[MeasuredSeries, Prediction, Sizes]:
         default = tuple(factor * series.curve.points[-1].devices for factor in DEFAULT_FACTORS)
-        found = predicting.predict(series.curve, options.devices or default)
-        made = dataclasses.replace(found, statements=(*series.assumed, *found.statements))
-        priced = prices.match(series.rows[-1].good[0]) if series.rows else prices.chosen
-        stated = (items, priced, options.devices_per_machine, max_global_batch)
-        kept = records.as_kept(made, _measured(series), now, entry.VERSION)
-        return made, kept, sizing.sizes(found, series.rows, rows, *stated)
+        found = series.predict(options.devices or default)
+        priced = listed.match(series.rows[-1].good[0]) if series.rows else listed.chosen
+        stated = (options.items, priced, options.devices_per_machine, options.max_global_batch)
+        return series, found, sizing.sizes(found, series.rows, rows, *stated)
 
-    results, refused = answered(chosen(every, options.series), predicted)
-    made, new, sizes = zip(*results)
-    keep_in = source if source.is_dir() else options.output
-    cases = _cases(keep_in, [*map(_measured, every)]) if keep_in else []
-    total = records.tally(_distinct([*cases, *_below([DEFAULT], keep_in)]))
-    if keep_in:
-        try:
-            for prediction in new:
-                predictions.keep(prediction, keep_in)
-        except OSError as e:
-            entry.warn(f"{keep_in / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept")
-    record = (total, *(case.statement() for case in cases))
+    results, refused = answered(chosen(every, options.series), answer)
+    series, made, sizes = zip(*results)
+    cases: dict[object, Case] = {}
+    if source.is_dir():
+        cases = records.of_folder(source, [series.rows for series in every])
+        _keep(source, zip(series, made))
+    everywhere = records.tally({**_cases_below([DEFAULT], source), **cases}.values())
+    record = (everywhere, *(case.statement() for case in cases.values()))
     return PredictionReport(str(source), made, refused, record, sizes)
+
+
+def _keep(folder: Path, made: Iterable[tuple[MeasuredSeries, Prediction]]) -> None:
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        for series, prediction in made:
+            predictions.keep(records.as_kept(prediction, series.rows, now, entry.VERSION), folder)
+    except OSError as e:
+        entry.warn(f"{folder / predictions.FOLDER}: {e.strerror or e}; the prediction is not kept")
 
 
 def answered(items: Iterable[Any], answer: Callable[[Any], Answer]) -> tuple[list[Answer], tuple[Statement, ...]]:
@@ -81,25 +80,58 @@ def answered(items: Iterable[Any], answer: Callable[[Any], Answer]) -> tuple[lis
     return made, tuple(refused)
 
 
-def tell(found: PredictionReport, options: PredictionOptions, name: str) -> int:
-    """Prints predictions or simulations; with --output also writes them. Raises Refusal if it cannot."""
-    if options.output:
-        write(found, options.output, name)
-    is_json = options.format == "json"
-    print(to_json(found).decode(), end="") if is_json else terminal.tell(text(found))
-    return entry.EXIT_OK
+def whatif(options: WhatifOptions) -> list[Sensitivity]:
+    """What the changes do to each series on each number of devices. Raises Refusal if nothing can be said."""
+    new_link = options.stated_link  # of the change, and not of the runs
+    every = every_series(options.source, dataclasses.replace(options, link_gbit=None, latency_us=None))
+    rows = [row for series in every for row in series.rows]
+    factors = {name: getattr(options, name) for name in changes.FACTORS}
+    asked = [changes.Change(name, factor) for name, factor in factors.items() if factor is not None]
+    asked += [changes.Change(changes.LINK, link=new_link)] if new_link else []
+
+    def answer(series: MeasuredSeries) -> list[Sensitivity]:
+        curve = series.curve
+        devices = options.devices or (curve.points[-1].devices,)
+        prediction = series.predict(devices)
+        share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
+        compared = changes.compared(curve, asked)
+        batch = next((change for change in compared if change.kind == changes.BATCH), None)
+        made = []
+        for count in devices:
+            found = changes.sensitivity(prediction, count, compared, share)
+            stated = (rows, count, batch.factor if batch else 1.0, options.devices_per_machine)
+            if series.rows and batch and (gib := sizing.memory_gib(series.rows[-1], *stated)):
+                memory = Statement("size-memory", values={"change": batch.title, "gib": interval_values(gib)})
+                found = dataclasses.replace(found, statements=(*found.statements, memory))
+            made.append(found)
+        return made
+
+    return [found for several in answered(chosen(every, options.series), answer)[0] for found in several]
 
 
-def write(found: PredictionReport, folder: Path, name: str) -> None:
-    """Writes the JSON, the page and the picture of predictions or simulations. Raises Refusal if it cannot."""
-    files = {"json": lambda: to_json(found)}
-    if found.predictions:
-        from rnn_scaling.reports.page import prediction as page  # late: pictures are only made with --output
-        from rnn_scaling.reports.pictures import prediction as pictures
-
+def tell(found: PredictionReport, options: PredictionOptions, name: str) -> None:
+    """Prints predictions or simulations, and writes their JSON, page and picture to --output. Raises Refusal."""
+    files: dict[str, Callable[[], bytes]] = {"json": lambda: to_json(found)}
+    if options.output and found.predictions:
         drawn, title = [*map(_refined, found.predictions)], f"{name.capitalize()} from {found.source}"
         files |= {"html": lambda: page.render(found, drawn, title), "png": lambda: pictures.render(drawn)}
-    report_files.write({f"{name}.{kind}": render for kind, render in files.items()}, folder, force=False)
+    _tell(text(found), {f"{name}.{kind}": render for kind, render in files.items()}, options)
+
+
+def tell_changes(found: Sequence[Sensitivity], options: PredictionOptions) -> None:
+    """Prints what changes would do, and writes the JSON and the picture to --output."""
+    files = {"whatif.json": lambda: changes_json(found), "whatif.png": lambda: pictures.changes(found)}
+    _tell(changes_text(found), files, options)
+
+
+def _tell(lines: str, files: Mapping[str, Callable[[], bytes]], options: PredictionOptions) -> None:
+    """Writes the files; prints the first one, which is JSON, or the text."""
+    if options.output:
+        report_files.write(files, options.output, force=False)
+    if options.format == "json":
+        print(next(iter(files.values()))().decode(), end="")
+    else:
+        terminal.tell(lines)
 
 
 def _refined(prediction: Prediction) -> Prediction:
@@ -113,36 +145,20 @@ def _refined(prediction: Prediction) -> Prediction:
 
 def track_record(sources: Sequence[Path]) -> PredictionReport:
     """How often the predictions in folders and their subfolders held."""
-    cases = _distinct(_below(sources or [DEFAULT]))
-    record = (records.tally(cases), *records.by_factor(cases), *(case.statement() for case in cases))
+    cases = _cases_below(sources or [DEFAULT]).values()
+    record = (records.tally(cases), *(case.statement() for case in cases))
     return PredictionReport(" ".join(map(str, sources or [DEFAULT])), record=record)
 
 
-def _measured(series: FolderSeries) -> MeasuredSeries:
-    return records.of_rows(series.rows) if series.rows else records.of_curve(series.curve)
-
-
-def _cases(folder: Path, measured: Sequence[MeasuredSeries] | None = None) -> list[Case]:
-    """The predictions of a folder that were measured since, by default in its runs and in the tables they are from."""
-    kept, left_out = predictions.read(folder)
-    entry.warn(*(f"{line}; left out" for line in left_out))
-    if measured is None:
-        tables = {Path(old.source.rpartition(":")[0]) for old in kept if ":" in old.source}
-        found: list[FolderSeries] = []
-        for source in (folder, *sorted(path for path in tables if path.is_file())) if kept else ():
-            with contextlib.suppress(entry.Refusal):  # it has no runs, or no tables any more
-                found += every_series(source, PredictionOptions())
-        measured = [*map(_measured, found)]
-    return records.judge(kept, measured)
-
-
-def _below(sources: Sequence[Path], without: Path | None = None) -> list[Case]:
+def _cases_below(sources: Sequence[Path], without: Path | None = None) -> dict[object, Case]:
     """The cases of folders and all their subfolders, but for one of them."""
     found = [Path(place) for source in sources for place, below, _ in os.walk(source) if predictions.FOLDER in below]
-    places = [place for place in sorted(found) if without is None or place.resolve() != without.resolve()]
-    return [case for place in places for case in _cases(place)]
-
-
-def _distinct(cases: Sequence[Case]) -> list[Case]:
-    """Each case once, wherever it is kept."""
-    return [*{case.key: case for case in cases}.values()]
+    cases: dict[object, Case] = {}
+    for folder in sorted(found):
+        if without is None or folder.resolve() != without.resolve():
+            try:
+                every = every_series(folder, PredictionOptions())
+                cases |= records.of_folder(folder, [series.rows for series in every])
+            except entry.Refusal:  # it has no runs any more
+                continue
+    return cases

@@ -92,7 +92,8 @@ def main(words: Sequence[str]) -> int:
     made, refused = prediction_results.answered(_curves(options), lambda curve: simulated(curve, *arguments))
     source, sizes = str(options.folder or "stated values"), (Sizes(),) * len(made)
     report = PredictionReport(source, tuple(made), refused, sizes=sizes)
-    return prediction_results.tell(report, options, "simulation")
+    prediction_results.tell(report, options, "simulation")
+    return entry.EXIT_OK
 
 
 def _curves(options: SimulateOptions) -> list[Curve]:

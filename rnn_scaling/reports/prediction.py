@@ -1,13 +1,14 @@
-"""Renders predictions, their assumptions and their track record for the terminal and as JSON."""
+"""Renders predictions with their track record, and what changes would do, for the terminal and as JSON."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import answers, track_record
+from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import PredictedPoint, Prediction
-from rnn_scaling.analysis.prediction.sizing import SECONDS, Size, Sizes
+from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import escaped
@@ -16,9 +17,10 @@ from rnn_scaling.reports.numbers import interval_data, plain, plus_minus
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.wording import sentence, sentences
 
-SCHEMA = "rnn_scaling.prediction_report/1"
+SCHEMA, CHANGES_SCHEMA = "rnn_scaling.prediction_report/1", "rnn_scaling.whatif/1"
 PERCENT = 100.0
 LEAST = 0.0005  # share of the ideal, of a part that is named
+LEAST_CHANGED = 0.005  # share of a step, of a part that is named
 NOT_WRITTEN = ("schema", "date", "version", "fitted")  # fields of a kept prediction
 
 
@@ -97,26 +99,56 @@ def size_tables(sizes: Sizes) -> list[Grid]:
 
 def to_json(report: PredictionReport) -> bytes:
     """All series, points and statements as JSON."""
-    content = {
-        "schema": SCHEMA,
-        "source": report.source,
-        "series": [
-            {**series_data(prediction), "sizes": [*map(_size_data, sizes.sizes)]}
-            for prediction, sizes in zip(report.predictions, report.sizes)
-        ],
-        "refused": [statement.data() for statement in report.refused],
-        "track_record": [statement.data() for statement in report.record],
-    }
-    return input_files.json_text(content).encode()
+    both = zip(report.predictions, report.sizes)
+    series = [{**_series_data(prediction), "sizes": [*map(vars, sizes.sizes)]} for prediction, sizes in both]
+    statements = {"refused": report.refused, "track_record": report.record}
+    return _encoded({"schema": SCHEMA, "source": report.source, "series": series, **statements})
 
 
-def _size_data(size: Size) -> dict[str, Any]:
-    numbers = {name: interval_data(getattr(size, name)) for name in ("memory_gib", "seconds", "cost")}
-    return {"devices": size.devices, "machines": size.machines, **numbers}
-
-
-def series_data(prediction: Prediction) -> dict[str, Any]:
-    """A prediction as JSON data, with the fields of the file that keeps it, and the measured rates."""
-    kept: dict[str, Any] = encode(track_record.as_kept(prediction, track_record.of_curve(prediction.curve)))
+def _series_data(prediction: Prediction) -> dict[str, Any]:
+    """A prediction with the fields of the file that keeps it, and the measured rates."""
+    kept: dict[str, Any] = encode(track_record.as_kept(prediction))
     measured = [{"devices": p.devices, **(interval_data(p.interval) or {})} for p in prediction.curve.points]
     return {**{name: value for name, value in kept.items() if name not in NOT_WRITTEN}, "measured": measured}
+
+
+def _encoded(content: Mapping[str, Any]) -> bytes:
+    """JSON of data with intervals and statements."""
+    return input_files.json_text(
+        content, default=lambda value: value.data() if isinstance(value, Statement) else interval_data(value)
+    ).encode()
+
+
+def changes_text(found: Sequence[Sensitivity]) -> str:
+    """Of each series the parts of a step, a line for each change, and what that assumes."""
+    parts = []
+    for series in found:
+        columns: Columns = {
+            "Change": lambda effect: effect.title,
+            "Gain": lambda effect: plus_minus(effect.gain, 2),
+            f"{series.curve.unit.capitalize()}/s": lambda effect: plus_minus(effect.rate, 0),
+            "Efficiency (%)": lambda effect: plus_minus(effect.efficiency.scaled(PERCENT), 0),
+        }
+        parts += [sentence(_parts(series)), "", markdown([Section("", (grid_of("", columns, series.effects),))])]
+        parts += [*map(sentence, series.statements), ""]
+    return escaped("\n".join(parts))
+
+
+def _parts(found: Sensitivity) -> Statement:
+    shares = sorted(found.parts.items(), key=lambda part: -part[1].value)
+    parts = [
+        f"{name} {plus_minus(share.scaled(PERCENT), 0)} %" for name, share in shares if share.value >= LEAST_CHANGED
+    ]
+    return Statement("whatif-parts", found.curve.name, {"devices": found.devices, "parts": parts})
+
+
+def changes_json(found: Sequence[Sensitivity]) -> bytes:
+    """All series, changes and statements as JSON."""
+    return _encoded({"schema": CHANGES_SCHEMA, "series": [*map(_changes_data, found)]})
+
+
+def _changes_data(found: Sensitivity) -> dict[str, Any]:
+    curve, effects = found.curve, found.effects
+    changes = [{"change": e.title, "gain": e.gain, "rate": e.rate, "efficiency": e.efficiency} for e in effects]
+    named = {"name": curve.name, "source": curve.source, "unit": curve.unit, "devices": found.devices}
+    return {**named, "parts": found.parts, "changes": changes, "statements": found.statements}

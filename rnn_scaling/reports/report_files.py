@@ -14,7 +14,7 @@ from rnn_scaling.analysis.prediction import track_record
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.files import terminal
 from rnn_scaling.files.output_files import write_bytes
-from rnn_scaling.records import folder, predictions
+from rnn_scaling.records import folder
 from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import learning, terminal_text
 from rnn_scaling.reports.pictures import curves, figures
@@ -49,10 +49,8 @@ def report(
         raise _failed(f"{source}: {records.nothing}{folder.elsewhere(source)}")
     entry.warn(*prices.unmatched([run.record for run in records.runs]))
     summary = summarise(records, str(source), to_reach, prices)
-    measured = [track_record.of_rows([member.row for member in series.rows]) for series in summary.series]
-    kept, left_out = predictions.read(source)
-    entry.warn(*(f"{line}; left out" for line in left_out))
-    if cases := track_record.judge(kept, measured):
+    measured = [[member.row for member in series.rows] for series in summary.series]
+    if cases := [*track_record.of_folder(source, measured).values()]:
         found = (track_record.tally(cases), *(case.statement() for case in cases[:MOST_CASES]))
         summary = dataclasses.replace(summary, predicted=found)
     write({name: functools.partial(render, summary) for name, render in files_of(summary).items()}, target, force)

@@ -72,7 +72,7 @@ def test_common_noise_cancels_in_the_gain():
 def test_without_an_exchange_nothing_is_gained_by_one():
     alone = prediction(knowledge=Knowledge(algorithm="none", summed_bytes=0.0))
     assert gains(sensitivity(alone, 8, [Change(EXCHANGE, 0.0)]))["exchange=none"] == 1
-    assert {change.kind for change in changes.standard(alone.curve)} == {BATCH, COMPUTE, JITTER}
+    assert {change.kind for change in changes.compared(alone.curve, [])} == {BATCH, COMPUTE, JITTER}
 
 
 def test_an_unmeasured_split_is_wider_and_says_so():

@@ -11,10 +11,10 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
-from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Link
+from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, CannotPredict, Link
 from rnn_scaling.analysis.prediction.from_rows import Links
 from rnn_scaling.analysis.rows import with_baselines
-from rnn_scaling.links import stored
+from rnn_scaling.commands.prediction_series import read_links
 from rnn_scaling.records.decoding import encode
 from tests.support.paths import ROOT
 from tests.support.records import changed
@@ -25,7 +25,7 @@ LINKS = ROOT / "docs" / "results" / "links" / "links.json"
 
 
 def curves(records, links=from_rows.NO_LINKS):
-    return [curve for curve, _ in from_rows.series(with_baselines(records), links)]
+    return [series.curve for series in from_rows.series(with_baselines(records), links)]
 
 
 def replicated(n, **config):
@@ -55,15 +55,13 @@ def test_bytes_are_split_as_they_are_counted(options):
     assert known.algorithm == "tree"
 
 
-def test_mixed_batch_sizes_and_unknown_bytes_are_refused():
-    mixed = [timed(n, 100, batch_size=size) for n, size in ((1, 64), (2, 16), (4, 64 // 3))]
-    made = from_rows.series(with_baselines(mixed))
-    assert [s.kind for s in from_rows.refusals(made, None)] == ["predict-mixed-scaling"] * 3
-    assert from_rows.refusals(made, None)[0].values == {"devices": [1, 2, 4]}
-    made = from_rows.series(with_baselines(attributed()))
-    assert from_rows.refusals(made, None) == [None, None]
-    none, unknown = from_rows.refusals(made, Link(0.0, 1e9))
-    assert none is None and unknown.kind == "predict-unknown-bytes"
+def test_a_stated_link_needs_the_bytes():
+    rows = with_baselines(attributed())
+    assert [series.refusal for series in from_rows.series(rows)] == [None, None]
+    none, unknown = from_rows.series(rows, Links(stated=Link(0.0, 1e9)))
+    assert none.refusal is None and unknown.refusal.kind == "predict-unknown-bytes"
+    with pytest.raises(CannotPredict):
+        unknown.predict([8])
 
 
 def test_links_are_those_of_the_exchange():
@@ -99,7 +97,7 @@ def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topolo
 
 
 def test_stored_links_give_back_the_fitted_times():
-    links = stored.read(LINKS)
+    links = read_links(LINKS)
     for series in json.loads(LINKS.read_text())["series"]:
         if series["kind"] == "all_reduce":
             fit, algorithm = series["fit"], from_rows.ALGORITHM[series["name"]]
@@ -116,5 +114,5 @@ def test_a_file_that_has_no_links_is_one_line(tmp_path, text):
     if text is not None:
         path.write_text(text)
     with pytest.raises(entry.Refusal) as error:
-        stored.read(path)
+        read_links(path)
     assert len(error.value.lines) == 1 and str(path) in error.value.lines[0]

@@ -2,95 +2,81 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-
 import pytest
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import track_record
-from rnn_scaling.analysis.prediction.curves import Curve, MeasuredPoint, PredictedPoint, Prediction
+from rnn_scaling.analysis.prediction.curves import PredictedPoint, Prediction
+from rnn_scaling.analysis.prediction.from_rows import series
 from rnn_scaling.analysis.prediction.track_record import Case
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.records.predictions import Predicted
 from tests.support.scaling_runs import run
 
 
-def curve(**rates):
-    points = tuple(MeasuredPoint(int(name[1:]), rate) for name, rate in rates.items())
-    return Curve("a", "words", "weak", points, source="t.md:3")
+def rows_of(rates):
+    """The rows of a series of single runs, by devices."""
+    [made] = series(with_baselines([run(n, rate) for n, rate in rates.items()]))
+    return made
 
 
 def predicted(made, *devices, low=0.9, high=1.1):
-    points = [PredictedPoint(n, Interval(100.0 * n, 100.0 * n * low, 100.0 * n * high), None, {}) for n in devices]
-    prediction = Prediction(made, tuple(points), {"ring": 1.0})
-    return track_record.as_kept(prediction, track_record.of_curve(made), "now", "1")
+    points = [PredictedPoint(n, Interval(1000.0 * n, 1000.0 * n * low, 1000.0 * n * high), None, {}) for n in devices]
+    return track_record.as_kept(Prediction(made.curve, tuple(points), {"ring": 1.0}), made.rows, "now", "1")
 
 
-def judged(kept, *curves):
-    return track_record.judge(kept, [track_record.of_curve(c) for c in curves])
+def judged(kept, *every):
+    return [*track_record.judge(kept, [made.rows for made in every]).values()]
 
 
-FIRST = curve(n1=100.0, n2=190.0)
-LATER = curve(n1=100.0, n2=190.0, n4=380.0, n8=500.0)
+FIRST = rows_of({1: 1000.0, 2: 1900.0})
+LATER = rows_of({1: 1000.0, 2: 1900.0, 4: 3800.0, 8: 5000.0})
 
 
 def test_a_point_that_came_later_is_inside_or_outside():
     cases = judged([predicted(FIRST, 2, 4, 8, 16)], FIRST, LATER)
-    assert [(case.point.devices, case.is_hit, case.fitted) for case in cases] == [(4, True, 2), (8, False, 2)]
+    assert [(case.point.devices, case.is_hit) for case in cases] == [(4, True), (8, False)]
     assert [case.statement().kind for case in cases] == ["predict-hit", "predict-miss"]
+    assert {case.statement().values["fitted"] for case in cases} == {2}
     total = track_record.tally(cases).values
     assert (total["cases"], total["held"], total["error"]) == (2, 1, pytest.approx((400 / 380 + 800 / 500) / 2 - 1))
-    assert [s.values["factor"] for s in track_record.by_factor(cases)] == [1, 2]
-    assert track_record.tally([]).kind == "track-record-none" and not track_record.by_factor([])
+    assert track_record.tally([]).kind == "track-record-none"
 
 
 def test_only_the_series_with_all_fitted_runs_judges():
     kept = [predicted(FIRST, 4)]
-    assert not judged(kept, curve(n1=100.0, n2=191.0, n4=380.0))
-    assert not judged(kept, curve(n1=100.0, n4=380.0))
+    assert not judged(kept, rows_of({1: 1000.0, 2: 1910.0, 4: 3800.0}))
+    assert not judged(kept, rows_of({1: 1000.0, 4: 3800.0}))
     assert not judged(kept, FIRST)
-    assert len(judged(kept, curve(n1=7.0, n4=9.0), LATER)) == 1
+    assert len(judged(kept, rows_of({1: 70.0, 4: 90.0}), LATER)) == 1
 
 
-@pytest.mark.parametrize("shared", range(100, 120))  # the order of a set of runs is random
-def test_series_that_share_a_run_are_judged_apart(shared):
-    """As every series of speedups has 1.00 on one device."""
-    early, late = ({"n1": shared, "n2": second} for second in (190.0, 180.0))
-    curves = [curve(**early, n4=380.0), curve(**late, n4=300.0)]
-    for fitted, rate in ((early, 380.0), (late, 300.0)):
-        [case] = judged([predicted(curve(**fitted), 4)], *curves)
-        assert case.measured.value == rate
+def test_series_that_share_a_run_are_judged_apart():
+    """As series that share their baseline."""
+    early, late = {1: 1000.0, 2: 1900.0}, {1: 1000.0, 2: 1800.0}
+    every = [rows_of({**early, 4: 3800.0}), rows_of({**late, 4: 3000.0})]
+    for fitted, rate in ((early, 3800.0), (late, 3000.0)):
+        [case] = judged([predicted(rows_of(fitted), 4)], *every)
+        assert case.measured.value == pytest.approx(rate)
 
 
 def test_equal_predictions_count_once_and_fitted_points_never():
     kept = [predicted(FIRST, 4), predicted(FIRST, 4), predicted(FIRST, 4, low=0.8)]
     assert len(judged(kept, LATER)) == 2
-    fitted = predicted(LATER, 4, 16)
-    assert [point.devices for point in fitted.predicted] == [16]
-    forged = dataclasses.replace(fitted, predicted=predicted(FIRST, 4).predicted)
-    assert not judged([forged], LATER)
+    assert [point.devices for point in predicted(LATER, 4, 16).predicted] == [16]
 
 
 @pytest.mark.parametrize("times, is_hit", [(1.0, True), (0.901, True), (0.899, False), (1.099, True), (1.101, False)])
-def test_a_rate_without_noise_is_compared_as_it_is(times, is_hit):
+def test_a_hit_is_inside_the_interval(times, is_hit):
     point = Predicted(devices=4, rate=100.0, low=90.0, high=110.0)
     assert Case(predicted(FIRST, 4), point, Interval(100 * times)).is_hit == is_hit
 
 
-def test_the_noise_of_the_measurement_widens_the_side():
-    point = Predicted(devices=4, rate=100.0, low=90.0, high=110.0)
-    side, margin = math.log(1.1), 0.05
-    limit = 100 * math.exp(math.hypot(side, margin))
-    for rate, is_hit in ((limit * 0.999, True), (limit * 1.001, False)):
-        noisy = Interval(rate, rate * math.exp(-margin), rate * math.exp(margin))
-        assert Case(predicted(FIRST, 4), point, noisy).is_hit == is_hit
-        rounded = Interval(rate).printed(margin)
-        assert Case(predicted(FIRST, 4), point, rounded).is_hit == is_hit
-
-
-def test_rows_are_measured_with_all_their_runs_and_their_baseline():
-    rows = with_baselines([run(1, 1000.0), run(2, 1900.0), run(2, 1910.0), run(4, 1.0, "failed")])
-    measured = track_record.of_rows(rows)
-    assert [(n, len(fitted.rates)) for n, (_, fitted) in measured.items()] == [(1, 1), (2, 2)]
-    assert track_record.of_rows(rows[1:]).keys() == {1, 2}
+def test_all_runs_of_the_rows_count_as_fitted_and_more_runs_keep_the_case():
+    runs = [run(1, 1000.0), run(2, 1900.0), run(2, 1910.0), run(4, 1.0, "failed")]
+    [made] = series(with_baselines(runs))
+    kept = predicted(made, 4)
+    assert [(fitted.devices, len(fitted.rates)) for fitted in kept.fitted] == [(1, 1), (2, 2)]
+    [again] = series(with_baselines([*runs, run(2, 1920.0), run(4, 3700.0)]))
+    assert len(judged([kept], again)) == 1
+    assert len(track_record.judge([kept], [again.rows[1:]])) == 1, "the baseline of its rows counts, too"

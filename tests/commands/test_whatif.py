@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rnn_scaling.commands import predict, whatif
+from rnn_scaling.commands import predict, prediction_options, whatif
 from tests.support.paths import ROOT
 
 DEFAULT = ROOT / "docs" / "results" / "default"
@@ -63,8 +63,8 @@ def test_wrong_use_is_a_line_each(words, said, runs, capsys):
 
 
 def test_factors():
-    texts = {"2x": 2, "1.5X": 1.5, "half": 0.5, "0.25": 0.25, "free": 0, "0": 0}
-    assert {text: whatif.factor(text) for text in texts} == texts
+    texts = {"2x": 2, "1.5X": 1.5, "half": 0.5, "0.25": 0.25, "none": 0, "0": 0}
+    assert {text: prediction_options.factor(text) for text in texts} == texts
 
 
 def test_no_folder_and_one_number_of_devices(runs, tmp_path, capsys):

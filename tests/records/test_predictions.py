@@ -68,13 +68,6 @@ def test_a_file_that_is_none_is_one_line_and_hides_no_other(tmp_path, change):
     assert kept == [MADE] and "broken.json: " in line and "\n" not in line
 
 
-@pytest.mark.parametrize("wrong", [{"fitted": ()}, {"predicted": (Predicted(devices=4, rate=2.0, low=3.0, high=4.0),)}])
-def test_values_that_no_prediction_has_are_left_out(tmp_path, wrong):
-    predictions.keep(dataclasses.replace(MADE, **wrong), tmp_path)
-    kept, left_out = predictions.read(tmp_path)
-    assert not kept and len(left_out) == 1
-
-
 def test_a_field_of_a_newer_version_is_kept(tmp_path):
     predictions.keep(dataclasses.replace(MADE, further={"new": 1}), tmp_path)
     [kept], _ = predictions.read(tmp_path)

@@ -17,12 +17,13 @@ import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.costs import exchange_s
-from rnn_scaling.analysis.prediction.curves import STRONG, Curve, Link, Prediction
+from rnn_scaling.analysis.prediction.curves import STRONG, CannotPredict, Curve, Link, Prediction
 from rnn_scaling.analysis.prediction.models import longest_share
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 DRAWS, NORMAL = 4_000, 1.96
 BATCH, COMPUTE, EXCHANGE, LINK, JITTER = "batch_size", "compute", "exchange", "link_gbit", "jitter"
+FACTORS = (BATCH, COMPUTE, EXCHANGE, JITTER)  # the changes by a factor
 LOSSES = ("contention", "exchange", "fixed cost", "jitter")
 UNKNOWN_ERROR = 0.03  # standard error of log(rate) where no repeats tell it
 ENOUGH_STEPS = 8  # whose longest of n is known
@@ -66,14 +67,21 @@ class Sensitivity:
     statements: tuple[Statement, ...]
 
 
-def standard(curve: Curve) -> list[Change]:
-    """The changes that are compared if none is asked for: what a series has is free, or twice as large or as fast."""
-    made = [Change(BATCH, 2.0), Change(COMPUTE, 2.0), Change(JITTER, 0.0)]
+def compared(curve: Curve, asked: Sequence[Change]) -> Sequence[Change]:
+    """The changes that are asked for; by default what a series has is free, or twice as large or as fast.
+
+    Raises CannotPredict for a curve whose step is not known on one device, or whose present link is needed but unknown.
+    """
+    present = [link for link in curve.knowledge.links[-1:] if math.isfinite(link.bytes_per_s)]
+    if curve.points[0].devices != 1:
+        raise CannotPredict(Statement("whatif-no-baseline", curve.name))
+    if any(change.link for change in asked) and not present:
+        raise CannotPredict(Statement("whatif-no-link", curve.name))
+    standard = [Change(BATCH, 2.0), Change(COMPUTE, 2.0), Change(JITTER, 0.0)]
     if curve.knowledge.algorithm != "none":
-        made.append(Change(EXCHANGE, 0.0))
-        if (links := curve.knowledge.links) and math.isfinite(links[-1].bytes_per_s):
-            made.append(Change(LINK, link=dataclasses.replace(links[-1], bytes_per_s=2 * links[-1].bytes_per_s)))
-    return made
+        faster = [dataclasses.replace(link, bytes_per_s=2 * link.bytes_per_s) for link in present]
+        standard += [Change(EXCHANGE, 0.0), *(Change(LINK, link=link) for link in faster)]
+    return asked or standard
 
 
 def sensitivity(

@@ -9,8 +9,18 @@ from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.machines import nodes
-from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, Knowledge, Link, MeasuredPoint
-from rnn_scaling.analysis.rows import Row, measured_batches, row_key, series_key, without
+from rnn_scaling.analysis.prediction import predicting
+from rnn_scaling.analysis.prediction.curves import (
+    STRONG,
+    WEAK,
+    CannotPredict,
+    Curve,
+    Knowledge,
+    Link,
+    MeasuredPoint,
+    Prediction,
+)
+from rnn_scaling.analysis.rows import Row, measured_batches, row_key
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
@@ -52,48 +62,39 @@ class Links:
 NO_LINKS = Links()
 
 
-def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[tuple[Curve, tuple[Row, ...]]]:
-    """A curve for each series of one machine's rows, and the rows of its points.
+@dataclasses.dataclass(frozen=True)
+class MeasuredSeries:
+    """A series to predict from: its curve, and the rows of the curve's points; none for a table."""
 
-    Series of a single number of devices are included; those without a good run are left out.
-    """
+    curve: Curve
+    rows: tuple[Row, ...] = ()
+    refusal: Statement | None = None  # why it cannot be predicted
+    assumed: tuple[Statement, ...] = ()  # by the reading of its table
+
+    def predict(self, devices: Sequence[int]) -> Prediction:
+        """Raises CannotPredict."""
+        if self.refusal:
+            raise CannotPredict(self.refusal)
+        found = predicting.predict(self.curve, devices)
+        return dataclasses.replace(found, statements=(*self.assumed, *found.statements))
+
+
+def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]:
+    """The series of one machine's rows; rows without a good run are left out."""
     by_key = {row.key: row for row in rows if row.rate}
     made = [[row for row in members if row.rate] for members in by_series(rows)]
     kept = [members for members in made if members]
-    return [_curve(members, title, by_key, links) for members, title in zip(kept, titles(kept))]
+    return [_series(members, title, by_key, links) for members, title in zip(kept, titles(kept))]
 
 
-def _curve(
-    members: Sequence[Row], title: str, by_key: Mapping[tuple, Row], links: Links
-) -> tuple[Curve, tuple[Row, ...]]:
-    first = members[0]
-    if first.one_device:  # which may have no fact of the others, as the network between workers
-        members = [first.one_device, *members]
-    curve = Curve(
-        name=title,
-        unit=first.unit,
-        scaling=STRONG if first.config["global_batch_size"] else WEAK,
-        points=tuple(point(row) for row in members),
-        knowledge=_knowledge(members, by_key, links),
-    )
-    return curve, tuple(members)
-
-
-def refusals(made: Sequence[tuple[Curve, tuple[Row, ...]]], stated: Link | None) -> list[Statement | None]:
-    """Why each of `series` cannot be predicted: mixed scalings, or unknown bytes for a stated link."""
-    counts: dict[tuple, set[int]] = {}  # of devices, of the series that differ in batch sizes alone and have one each
-    keys = [without(series_key(rows[-1]), ("batch_size", "global_batch_size")) for _, rows in made]
-    for key, (curve, _) in zip(keys, made):
-        if len(curve.points) == 1:
-            counts.setdefault(key, set()).add(curve.points[0].devices)
-    found: list[Statement | None] = [None] * len(made)
-    for k, (curve, _) in enumerate(made):
-        known, mixed = curve.knowledge, sorted(counts.get(keys[k], ()))
-        if len(curve.points) == 1 and len(mixed) > 1:
-            found[k] = Statement("predict-mixed-scaling", curve.name, {"devices": mixed})
-        elif stated and known.summed_bytes is None:
-            found[k] = Statement("predict-unknown-bytes", curve.name)
-    return found
+def _series(members: Sequence[Row], title: str, by_key: Mapping[tuple, Row], links: Links) -> MeasuredSeries:
+    first, refusal = members[0], None
+    rows = (*filter(None, [first.one_device]), *members)  # which may lack a fact of the others, as their network
+    scaling = STRONG if first.config["global_batch_size"] else WEAK
+    curve = Curve(title, first.unit, scaling, tuple(map(point, rows)), _knowledge(rows, by_key, links))
+    if links.stated and curve.knowledge.summed_bytes is None:
+        refusal = Statement("predict-unknown-bytes", title)
+    return MeasuredSeries(curve, rows, refusal)
 
 
 def point(row: Row) -> MeasuredPoint:
@@ -127,9 +128,8 @@ def _knowledge(members: Sequence[Row], by_key: Mapping[tuple, Row], links: Links
 
 def _exchanged(row: Row) -> tuple[float | None, float | None]:
     """(bytes that are summed, bytes that every other device gets): twice the first, and n times the second, cross."""
-    counts = [(exchanged_bytes(run, 2), exchanged_bytes(run, 3)) for run in row.good]
-    known = [(two, three) for two, three in counts if two is not None and three is not None]
-    return (known[-1][0] - known[-1][1] + known[-1][0] / 2, known[-1][1] - known[-1][0]) if known else (None, None)
+    two, three = (exchanged_bytes(row.good[-1], devices) for devices in (2, 3))
+    return (None, None) if two is None or three is None else (two - three + two / 2, three - two)
 
 
 def _algorithm(row: Row) -> str:
@@ -143,8 +143,8 @@ def _algorithm(row: Row) -> str:
 
 def _all_reduce(row: Row) -> str:
     """The all-reduce of a row's largest tensors, as its runs resolved it, else its mode."""
-    ran = [segments[-1].algorithm for run in row.good if (segments := run.resolved.all_reduce)]
-    return ran[-1] if ran else str(row.config["variable_update"])
+    ran = row.good[-1].resolved.all_reduce
+    return ran[-1].algorithm if ran else str(row.config["variable_update"])
 
 
 def _alone(row: Row) -> tuple:
@@ -177,19 +177,20 @@ def _cores(row: Row) -> int | None:
 
 def _joined_devices(row: Row) -> int | None:
     """The GPUs that messages reach without the link between sockets, or without leaving the machine; None: unknown."""
-    texts = [run.environment.topology for run in row.good if run.resolved.device_type == "GPU"]
+    run = row.good[-1]
+    if run.resolved.device_type != "GPU":
+        return None
     try:
-        sizes = {*map(len, connected(topology_matrix.parse(texts[-1] or "").links, "NODE"))}
-    except (IndexError, topology_matrix.TopologyError):
+        sizes = {*map(len, connected(topology_matrix.parse(run.environment.topology or "").links, "NODE"))}
+    except topology_matrix.TopologyError:
         return None
     return sizes.pop() if len(sizes) == 1 else None
 
 
 def _made_link(row: Row) -> Link | None:
     """The measured link between workers whose network was made for the run."""
-    texts = [run.workers.link for run in row.good if run.workers and run.workers.link]
-    found = _MADE.search(texts[-1]) if texts else None
-    if found is None:
+    workers = row.good[-1].workers
+    if not (found := _MADE.search((workers and workers.link) or "")):
         return None
     low, high, round_trip_ms = float(found[1]), float(found[2] or found[1]), float(found[3])
     return Link(1e-3 * round_trip_ms / 2, 1e6 * math.sqrt(low * high) / 8)

@@ -12,7 +12,7 @@ from rnn_scaling.analysis.metrics import GIB
 from rnn_scaling.analysis.prediction.curves import STRONG, Prediction
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.analysis.rows import Row, measured_batches, without
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.settings import scale
 
@@ -113,14 +113,6 @@ def memory_gib(
     return Interval(value, max(0.0, value - margin), value + margin, "a further run", error)
 
 
-def memory(
-    row: Row, rows: Sequence[Row], devices: int, batch_factor: float, change: str, per_machine: int | None = None
-) -> list[Statement]:
-    """The peak memory after a change of the batch size; empty if it is unknown."""
-    gib = memory_gib(row, rows, devices, batch_factor, per_machine)
-    return [Statement("size-memory", values={"change": change, "gib": interval_values(gib)})] if gib else []
-
-
 def sizes(
     prediction: Prediction,
     rows: Sequence[Row] = (),
@@ -139,30 +131,44 @@ def sizes(
       devices_per_machine: by default the GPUs of the priced machine, else the most measured devices.
       max_global_batch: samples of all devices in a step, beyond which nothing is claimed.
     """
-    curve = prediction.curve
+    curve, machine = prediction.curve, priced or PricedMachine(name="")
     rates = {point.devices: point.rate for point in prediction.points}
     rates |= {point.devices: point.interval for point in curve.points}
-    price, batch = priced.price_per_hour if priced else 0.0, 0.0
-    if rows and curve.scaling != STRONG:
-        batch = samples(rows[-1])
-    most = max_global_batch / batch if max_global_batch and batch else math.inf
-    per_machine = devices_per_machine or (priced.gpus if priced else 0) or curve.points[-1].devices
-    made, statements, known = [], [], []
-    for devices in sorted(devices for devices in rates if devices <= most):
-        size = Size(devices, memory_gib(rows[-1], every, devices, 1.0, devices_per_machine) if rows else None)
-        if items:
-            machines, seconds = math.ceil(devices / per_machine), rates[devices].inverse(items)
-            cost = seconds.scaled(machines * price / SECONDS) if price else None
-            size = dataclasses.replace(size, machines=machines, seconds=seconds, cost=cost)
-            known.append((cost.value if cost else 0.0, seconds.value, devices))
-        made.append(size)
-    if known:
-        values = {"fastest": min(known, key=lambda size: size[1])[2], "machine": per_machine}
-        if price:
-            values |= {"cheapest": min(known)[2], "both": min(known, key=lambda size: size[0] * size[1])[2]}
-        statements.append(Statement("size-best" if price else "size-fastest", values=values))
-    if batch and (items or most < max(rates)):
-        values = {"batch": round(batch * max(rates)), "limit": max_global_batch or 0}
-        statements.append(Statement("size-limit" if max(rates) > most else "size-batch", values=values))
-    currency = priced.currency if priced and known else ""
-    return Sizes(tuple(made), tuple(statements), currency)
+    batch = samples(rows[-1]) if rows and curve.scaling != STRONG else 0.0
+    fits = [n for n in sorted(rates) if not max_global_batch or n * batch <= max_global_batch]
+    made = [Size(n, memory_gib(rows[-1], every, n, 1.0, devices_per_machine) if rows else None) for n in fits]
+    statements = []
+    if items and made:
+        per_machine = devices_per_machine or machine.gpus or curve.points[-1].devices
+        made = [
+            _with_work(size, rates[size.devices].inverse(items), per_machine, machine.price_per_hour) for size in made
+        ]
+        statements.append(_best(made, per_machine))
+    statements += _limit(batch * max(rates), max_global_batch, bool(items))
+    return Sizes(tuple(made), tuple(statements), machine.currency if items else "")
+
+
+def _limit(batch: float, most: int | None, has_work: bool) -> list[Statement]:
+    """What is assumed of the largest batch of all devices; nothing where it is constant or unknown."""
+    if most and batch > most:
+        return [Statement("size-limit", values={"limit": most})]
+    return [Statement("size-batch", values={"batch": round(batch)})] if batch and has_work else []
+
+
+def _with_work(size: Size, seconds: Interval, per_machine: int, price: float) -> Size:
+    """The machines and the cost of work that takes so long."""
+    machines = math.ceil(size.devices / per_machine)
+    cost = seconds.scaled(machines * price / SECONDS) if price else None
+    return dataclasses.replace(size, machines=machines, seconds=seconds, cost=cost)
+
+
+def _best(sizes: Sequence[Size], per_machine: int) -> Statement:
+    """The numbers of devices that need least time, least money, and least time x money."""
+    seconds = {size.devices: size.seconds.value for size in sizes if size.seconds}
+    costs = {size.devices: size.cost.value for size in sizes if size.cost}
+    values = {"fastest": min(seconds, key=seconds.__getitem__), "machine": per_machine}
+    if not costs:
+        return Statement("size-fastest", values=values)
+    values["cheapest"] = min(costs, key=lambda n: (costs[n], seconds[n]))
+    values["both"] = min(costs, key=lambda n: costs[n] * seconds[n])
+    return Statement("size-best", values=values)

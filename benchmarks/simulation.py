@@ -36,9 +36,10 @@ FEW, MANY = (1, 2, 4, 8), (64, 512)
 def netlab_curves(place: Path = NETLAB) -> Iterator[Curve]:
     """The series of rings and parameter servers, with what is known of their exchange."""
     series = from_rows.series(with_baselines([file.record for file in folder.read(place).runs]))
-    (alone,) = (curve for curve, _ in series if curve.knowledge.algorithm == "none")
-    for curve, rows in series:
-        compressed = any(row.config["compress_gradients"] != "none" for row in rows)
+    (alone,) = (found.curve for found in series if found.curve.knowledge.algorithm == "none")
+    for found in series:
+        curve = found.curve
+        compressed = any(row.config["compress_gradients"] != "none" for row in found.rows)
         if curve.knowledge.algorithm == "none" or compressed:
             continue
         gathered = TOUCHED_BYTES if curve.knowledge.algorithm == "ring" else 0

@@ -11,6 +11,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Images of containers set it; then each of the hundreds of processes under test would compile the suite anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's default depends on the processor
 os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
 os.environ["RNN_SCALING_OPERATORS"] = "off"  # what ./run.sh setup-kernels may have built here has tests of its own
 

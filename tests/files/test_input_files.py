@@ -160,6 +160,7 @@ OTHERS = {
     "files/input_files.py",
     "records/history.py",
     "records/record.py",
+    "records/sealed_files.py",
     "reports/page/explorer.py",
     "trainers/handoff.py",
     "trainers/loop.py",

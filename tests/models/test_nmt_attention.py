@@ -79,7 +79,7 @@ def test_a_graph_that_knows_no_lengths_computes_the_same(tf, options):
 def test_bfloat16_rounds_the_products_alone(tf, options):
     config = dataclasses.replace(TINY, **options)
     rounded = make_inputs(tf, dataclasses.replace(config, compute_dtype="bfloat16"))
-    assert_equal(loss_and_gradients(tf, rounded), loss_and_gradients(tf, make_inputs(tf, config)), tolerance=0.1)
+    assert_equal(loss_and_gradients(tf, rounded), loss_and_gradients(tf, make_inputs(tf, config)), tolerance=0.2)
 
 
 @pytest.mark.parametrize("attention", [LUONG, BAHDANAU], ids=["luong", "bahdanau"])

@@ -98,7 +98,7 @@ def test_a_graph_that_knows_no_lengths_computes_the_same(tf, inputs):
 
 def test_bfloat16_rounds_the_products_alone(tf, inputs):
     rounded = make_inputs(tf, dataclasses.replace(TRANSFORMER, compute_dtype="bfloat16"))
-    assert_equal(loss_and_gradients(tf, rounded), loss_and_gradients(tf, inputs), tolerance=0.2)
+    assert_equal(loss_and_gradients(tf, rounded), loss_and_gradients(tf, inputs), tolerance=0.4)
 
 
 def test_dropout_follows_the_seed(tf):

@@ -39,7 +39,7 @@ class PredictionOptions:
 
     num_devices: str = option(
         "",
-        "predict for these numbers of devices (default: predict 2, 4 and 8 times, whatif once the largest)",
+        "numbers of devices (default: for predict 2, 4 and 8 times the largest measured one, for whatif that one)",
         parse=_checked,
         shown="N,...",
     )
@@ -79,7 +79,7 @@ class PredictOptions(PredictionOptions):
     """Predict."""
 
     sources: tuple[Path, ...] = flags.positional(
-        "folder of run records, or a file with tables; folders with --track_record (default: results)",
+        "folder of run records, or a file with tables; with --track_record any folders (default there: results)",
         shown="SOURCE",
         several=True,
         default=(),

@@ -136,7 +136,7 @@ def _tell(lines: str, files: Mapping[str, Callable[[], bytes]], options: Predict
 
 def _refined(prediction: Prediction) -> Prediction:
     """The prediction also on the measured numbers and the powers of two, for a curve; a simulation as it is."""
-    if "simulation" in prediction.weights:
+    if prediction.is_simulated:
         return prediction
     known = {*(point.devices for point in prediction.points), *(point.devices for point in prediction.curve.points)}
     powers = {2**k for k in range(max(known).bit_length()) if 2**k > min(known)}

@@ -44,7 +44,9 @@ class SimulateOptions(PredictionOptions):
     folder: Path | None = flags.positional("folder of run records (default: stated values)", "[RESULTS]", default=None)
     steps: int = option(1000, "steps of a run", minimum=20, maximum=1_000_000)
     seed: int = option(1, "of the random numbers", minimum=0, maximum=2**32)
-    step_ms: float | None = option(None, "step time of one device, without a folder", minimum=1e-6, maximum=1e9)
+    step_ms: float | None = option(
+        None, "step time of one device, instead of a folder (default: as recorded)", minimum=1e-6, maximum=1e9
+    )
     exchange_mb: float | None = option(
         None, "MB of gradients that devices sum in a step (default: as recorded)", minimum=0, maximum=1e9
     )
@@ -58,7 +60,10 @@ class SimulateOptions(PredictionOptions):
     )
     exchange_every: int = option(1, "local SGD: steps between two exchanges", minimum=1, maximum=1_000_000)
     fabric_gbit: float | None = option(
-        None, "rate of a machine's link to the others, in Gbit/s; --link_gbit is then inside", minimum=1e-6, maximum=1e9
+        None,
+        "Gbit/s of a machine's link to the others; --link_gbit is then inside (default: none)",
+        minimum=1e-6,
+        maximum=1e9,
     )
     jitter: float | None = option(
         None, "standard deviation / mean of step times (default: measured step times)", parse=flags.share, shown="SHARE"

@@ -47,12 +47,11 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
 def table(prediction: Prediction) -> Grid:
     """A line for each number of devices."""
     unit, measured = prediction.curve.unit, {point.devices for point in prediction.curve.points}
-    is_speedup, is_simulated = unit == answers.SPEEDUP, prediction.is_simulated
-    digits, later = 2 if is_speedup else None, "simulated" if is_simulated else "predicted"
-    first = "measured" if prediction.curve.source or not is_simulated else "stated"
+    is_speedup, (known, new) = unit == answers.SPEEDUP, answers.sources(prediction)
+    digits = 2 if is_speedup else None
     columns: Columns = {
         "Devices": lambda point: f"{point.devices:,}",
-        "Source": lambda point: first if point.devices in measured else later,
+        "Source": lambda point: known if point.devices in measured else new,
         "Speedup" if is_speedup else f"{unit.capitalize()}/s": lambda point: plus_minus(point.rate, digits),
         "Efficiency (%)": lambda point: plus_minus(point.efficiency and point.efficiency.scaled(PERCENT), None),
         "Largest loss": lambda point: _loss(point.parts),

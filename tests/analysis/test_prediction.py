@@ -212,7 +212,7 @@ def test_known_links_predict_where_the_exchange_leaves_the_machine():
     assert "prediction-topology-unknown" in [statement.kind for statement in blind.statements]
     assert "prediction-topology-unknown" not in [statement.kind for statement in seeing.statements]
     open_ended = predict(curve(rates, (1, 2, 4), **knowledge, links=LINKS[:1]), [8, 16]).statements
-    assert [s.values["devices"] for s in open_ended if s.kind == "prediction-topology-unknown"] == [[16]]
+    assert [s.values["devices"] for s in open_ended if s.kind == "prediction-crossing-unknown"] == [[16]]
 
 
 def test_independent_replicas_give_the_contention():

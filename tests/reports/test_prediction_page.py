@@ -58,6 +58,15 @@ def test_every_point_and_interval_is_in_the_data_of_the_page(out):
         assert f"{n:,}" in (out / "prediction.html").read_text()
 
 
+def test_a_simulation_is_drawn_without_intervals_and_not_as_measured(out):
+    words = ["--step_ms=10", "--exchange_mb=1", "--link_gbit=25", "--num_devices=2,8", "--steps=40"]
+    assert simulate.main([*words, f"--output={out}"]) == 0
+    [line] = data_of(out / "simulation.html")["lines"]
+    assert [point["label"].split(", ")[1] for point in line["points"]] == ["stated", "simulated", "simulated"]
+    new = [point["values"] for point in line["points"] if point["is_predicted"]]
+    assert {len(values[name]) for values in new for name in ("steps", "speedup", "efficiency")} == {1}
+
+
 def test_files_are_replaced_by_the_next_call(out):
     for command, words in (
         (predict, ["t.md", "--num_devices=8"]),

@@ -57,6 +57,13 @@ def largest_part(parts: Mapping[str, float]) -> str | None:
     return name if name is not None and parts[name] > 0 else None
 
 
+def sources(prediction: Prediction) -> tuple[str, str]:
+    """What the points of the curve are called, and all others."""
+    if prediction.is_simulated:
+        return "measured" if prediction.curve.source else "stated", "simulated"
+    return "measured", "predicted"
+
+
 def assumptions(prediction: Prediction) -> list[Statement]:
     """The models, what was known, and what the models could not know."""
     curve = prediction.curve

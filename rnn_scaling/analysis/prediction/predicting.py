@@ -100,7 +100,7 @@ def _statements(curve: Curve, points: Sequence[PredictedPoint]) -> list[Statemen
     unknown = [n for n in beyond if step_chance(curve.knowledge, last, n) > 0]
     falling = [point.devices for point in points if point.devices > last and point.rate.value < fastest]
     lists = {
-        "prediction-topology-unknown": unknown,
+        "prediction-topology-unknown" if not curve.knowledge.links else "prediction-crossing-unknown": unknown,
         "prediction-far": [n for n in beyond if n > FAR * last],
         "prediction-cores": [n for n in beyond if cores and curve.sharing(n) > cores],
         "prediction-two-points": [point.devices for point in curve.points] if len(curve.points) == 2 else [],

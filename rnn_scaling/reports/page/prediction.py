@@ -87,12 +87,13 @@ def _line(prediction: Prediction) -> explorer.Line:
     curve, points = prediction.curve, []
     measured = {point.devices for point in curve.points}
     rate_name = SPEEDUP if curve.unit == answers.SPEEDUP else curve.unit
+    (known, new), shown = answers.sources(prediction), slice(1 if prediction.is_simulated else None)
     for point in report.points(prediction):
-        is_predicted, values = point.devices not in measured, {rate_name: ends(point.rate)}
+        is_predicted, values = point.devices not in measured, {rate_name: ends(point.rate)[shown]}
         if point.efficiency:
-            values[SPEEDUP] = ends(point.efficiency.scaled(point.devices))
-            values[EFFICIENCY] = ends(point.efficiency.scaled(PERCENT))
+            values[SPEEDUP] = ends(point.efficiency.scaled(point.devices))[shown]
+            values[EFFICIENCY] = ends(point.efficiency.scaled(PERCENT))[shown]
         values |= {part: [PERCENT * share, None, None] for part, share in point.parts.items()}
-        label = f"{point.devices:,} devices, {'predicted' if is_predicted else 'measured'}"
+        label = f"{point.devices:,} devices, {new if is_predicted else known}"
         points.append(explorer.Point({DEVICES: point.devices}, values, label=label, is_predicted=is_predicted))
     return explorer.Line(curve.name, points)

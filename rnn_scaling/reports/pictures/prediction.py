@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.analysis.prediction.answers import SPEEDUP
+from rnn_scaling.analysis.prediction.answers import SPEEDUP, sources
 from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import PARTS, Prediction
 from rnn_scaling.reports.numbers import plus_minus
@@ -92,13 +92,14 @@ def _draw_rates(axes: Axes, prediction: Prediction) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 300 * low else (1.0, 2.0, 5.0)))
         axes.minorticks_off()
-    lows, highs = zip(*((max(low, end[0]), min(high, end[1])) for end in ends))
-    colour = figures.COLOURS[0]
+    colour, (known, new) = figures.COLOURS[0], sources(prediction)
     axes.plot([x[0], x[-1]], ideal, color=_ink(), linewidth=1, linestyle=(0, (2, 2)), label="ideal")
-    axes.fill_between(devices, lows, highs, color=colour, alpha=0.18, linewidth=0, label="95 % interval")
-    axes.plot(devices, rates, color=colour, marker="o", markersize=3.5, markerfacecolor="none", label="predicted")
+    if not prediction.is_simulated:
+        lows, highs = zip(*((max(low, end[0]), min(high, end[1])) for end in ends))
+        axes.fill_between(devices, lows, highs, color=colour, alpha=0.18, linewidth=0, label="95 % interval")
+    axes.plot(devices, rates, color=colour, marker="o", markersize=3.5, markerfacecolor="none", label=new)
     measured = [(point.devices, point.interval) for point in curve.points]
-    figures.draw_line(axes, measured, "measured", {"color": colour, "marker": "o", "linestyle": "none"})
+    figures.draw_line(axes, measured, known, {"color": colour, "marker": "o", "linestyle": "none"})
     is_cut = any(end[0] < low or end[1] > high for end in ends)
     axes.set(ylim=(low, high), xlabel="devices" + " (the interval goes on beyond the frame)" * is_cut)
     axes.set_ylabel("speedup" if curve.unit == SPEEDUP else f"{curve.unit}/s")
@@ -121,7 +122,8 @@ def _draw_losses(axes: Axes, prediction: Prediction) -> None:
     edge: dict[str, Any] = {"edgecolor": _ink(), "linewidth": 0.4}
     places = range(len(points))
     efficiencies = [100 * point.efficiency.value for point in points if point.efficiency]
-    axes.bar(places, efficiencies, facecolor=figures.COLOURS[0], alpha=0.18, label="efficiency, 95 % interval", **edge)
+    label = "efficiency" + ", 95 % interval" * (not prediction.is_simulated)
+    axes.bar(places, efficiencies, facecolor=figures.COLOURS[0], alpha=0.18, label=label, **edge)
     tops = [*efficiencies]
     for part in points[0].parts:
         heights = [max(0.0, 100 * point.parts[part]) for point in points]
@@ -129,7 +131,7 @@ def _draw_losses(axes: Axes, prediction: Prediction) -> None:
             look = {"facecolor": COLOURS.get(part, _ink()), "alpha": losses.OPACITY, "label": part, **edge}
             axes.bar(places, heights, bottom=tops, **look)
         tops = [top + height for top, height in zip(tops, heights)]
-    for place, point in zip(places, points):
+    for place, point in zip(places, () if prediction.is_simulated else points):
         low, high = (point.efficiency and point.efficiency.ends) or (0.0, 0.0)
         axes.plot([place, place], [100 * low, 100 * high], color=_ink("text.color"), linewidth=1.2)
     counts = [point.devices for point in points]

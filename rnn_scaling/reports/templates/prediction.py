@@ -54,6 +54,10 @@ TEMPLATES = {
         "Whether the exchange leaves a machine beyond {largest:,} devices is unknown, so the interval covers both; "
         "--devices_per_machine=N states it."
     ),
+    "prediction-crossing-unknown": (
+        "What the exchange costs beyond a machine or socket is unknown, so the interval includes slower links; "
+        "--link_gbit=X states them."
+    ),
     "prediction-far": "{devices:list} devices are more than 8 times the {largest:,} measured ones.",
     "prediction-falls": "From {devices:,} devices on, the rate is lower than the highest measured one.",
     "prediction-cores": (

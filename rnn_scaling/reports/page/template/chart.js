@@ -289,7 +289,7 @@ function chartView(place) {
     note.textContent = [
       idealsOf(metric, axis, [...places]).length > 0 && "Dashed: ideal.",
       isRows && most !== undefined && `Hollow: ${least}, filled: ${most} (${axis.title}).`,
-      hasBand && "Hollow: predicted.",
+      hasBand && "Hollow: not measured.",
       hasBars && `${hasBand ? "Band" : "Bars"}: 95 % confidence intervals${isCut ? "; some continue beyond the frame" : ""}.`,
       more,
     ].filter(Boolean).join(" ");

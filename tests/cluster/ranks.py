@@ -7,11 +7,12 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
 
-from rnn_scaling.cluster import ports
+from rnn_scaling.cluster import ports, tokens, wire
 from rnn_scaling.cluster.launch import ClusterError, Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello
@@ -145,3 +146,35 @@ def _tell_failure(member):
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main(*sys.argv[1:])
+
+
+def connected(meeting):
+    """A plain connection, once somebody listens."""
+    while True:
+        try:
+            return socket.create_connection(ports.split(meeting), PATIENCE_S)
+        except ConnectionRefusedError:
+            threading.Event().wait(0.01)
+
+
+def received_until_closed(connection):
+    content = b""
+    try:
+        while more := connection.recv(4096):
+            content += more
+    except ConnectionResetError:
+        pass
+    return content
+
+
+def a_hello(rank, size, job="test", token=""):
+    identity = {"rank": rank, "size": size, "pid": rank, "host": "h", "role": "worker", "address": "", "job": job}
+    versions = {"Python": ".".join(map(str, os.sys.version_info[:3]))} | VERSIONS
+    fields = {**identity, "versions": versions, "flags": {"batch_size": 32}, "nonce": "n"}
+    return wire.encode("hello", **fields, proof=tokens.proof(token, fields))
+
+
+def join_and_leave(member):
+    member.join()
+    member.leave()
+    return "left"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -13,18 +12,22 @@ import time
 import pytest
 
 from rnn_scaling.cluster import member as members
-from rnn_scaling.cluster import peers, ports, tokens, wire
+from rnn_scaling.cluster import peers, ports, wire
 from rnn_scaling.cluster import rendezvous as meetings
 from rnn_scaling.cluster.launch import ClusterError
-from tests.cluster.ranks import PATIENCE_S, VERSIONS, a_launch, a_meeting, a_member, together
+from tests.cluster.ranks import (
+    PATIENCE_S,
+    VERSIONS,
+    a_hello,
+    a_launch,
+    a_meeting,
+    a_member,
+    connected,
+    join_and_leave,
+    together,
+)
 
 MANY = 256
-
-
-def join_and_leave(member):
-    member.join()
-    member.leave()
-    return "left"
 
 
 def test_ranks_join_pass_barriers_gather_report_and_leave():
@@ -128,14 +131,6 @@ def test_a_rank_whose_rank_0_never_listens_says_so():
     assert "Connection refused" in line and "--coordinator_address=HOST:PORT" in line
 
 
-def test_a_rank_that_finds_another_program_says_so():
-    with socket.create_server((ports.LOOPBACK, 0)) as other:
-        meeting = ports.joined(*other.getsockname())
-        threading.Thread(target=lambda: other.accept()[0].sendall(b"SSH-2.0-other\r\n"), daemon=True).start()
-        with pytest.raises(ClusterError, match="another program answers there"):
-            a_member(1, 2, meeting, timeout_s=0.1).join()
-
-
 def test_two_processes_of_one_rank_end_the_run():
     meeting = a_meeting()
     members = [a_member(0, 3, meeting), a_member(1, 3, meeting), a_member(1, 3, meeting, launch={"host": "other"})]
@@ -165,82 +160,6 @@ def test_a_rank_of_another_size_ends_the_run():
     assert together(members, join_and_leave) == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2
 
 
-TOKEN = {"token": "0123456789abcdef"}
-STRANGERS = {"job": {"job": "other"}, "token": {"token": "0123456789abcdeF"}, "no token": {"token": ""}}
-
-
-@pytest.mark.parametrize("name", STRANGERS)
-def test_a_rank_of_another_job_or_token_is_told_nothing_and_disturbs_nobody(name):
-    meeting = a_meeting()
-    members = [a_member(0, 2, meeting, TOKEN), a_member(1, 2, meeting, TOKEN | STRANGERS[name], timeout_s=0.5)]
-    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
-    first.start()
-    with connected(meeting) as stranger:
-        stranger.sendall(a_hello(1, 2, **TOKEN | STRANGERS[name]))
-        assert received_until_closed(stranger) == b""
-    with pytest.raises(ClusterError, match="RNN_SCALING_JOB_TOKEN") as error:
-        members[1].join()
-    assert "0123" not in str(error.value) and "test" not in str(error.value)
-    assert together([a_member(1, 2, meeting, TOKEN)], join_and_leave) == ["left"]
-    first.join(PATIENCE_S)
-    assert not members[0].failure and "0123" not in repr(members[0]._launch)
-
-
-def test_rank_0_says_that_somebody_came_without_the_token():
-    meeting = a_meeting()
-    members = [a_member(0, 2, meeting, TOKEN, timeout_s=1), a_member(1, 2, meeting, timeout_s=0.5)]
-    line, _ = together(members, join_and_leave)
-    assert line.startswith("rank 1 of 2 did not join") and "TOKEN" in line and "0123" not in line
-
-
-def test_who_listens_in_the_place_of_rank_0_learns_no_token_and_is_not_believed():
-    heard = []
-
-    def answer():
-        with contextlib.suppress(OSError):
-            while True:
-                with other.accept()[0] as end:
-                    heard.append(end.recv(1 << 16))
-                    end.sendall(wire.encode("seen", rank_0="rank 0", proof=json.loads(heard[0])["proof"]))
-
-    with socket.create_server((ports.LOOPBACK, 0)) as other:
-        threading.Thread(target=answer, daemon=True).start()
-        with pytest.raises(ClusterError, match="another program answers there"):
-            a_member(1, 2, ports.joined(*other.getsockname()), TOKEN, timeout_s=0.5).join()
-    assert heard and TOKEN["token"].encode() not in heard[0]
-
-
-@pytest.mark.parametrize("sent", [b"", b'{"kind": "hel'], ids=["silent", "half a hello"])
-def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkeypatch):
-    monkeypatch.setattr(meetings, "STRANGER_S", PATIENCE_S * 2)  # they make room before their time is over
-    meeting = a_meeting()
-    members = [a_member(rank, 3, meeting, TOKEN) for rank in range(3)]
-    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
-    first.start()
-    with contextlib.ExitStack() as held:
-        for _ in range(200):
-            held.enter_context(connected(meeting)).sendall(sent)
-        strangers = [each for each in list(members[0]._meeting._connections) if each.is_stranger]
-        assert len(strangers) <= meetings.STRANGERS
-        assert together(members[1:], join_and_leave) == ["left"] * 2
-    first.join(PATIENCE_S)
-    assert not members[0].failure
-
-
-def test_a_stranger_that_sends_byte_by_byte_has_no_longer_than_a_silent_one(monkeypatch):
-    monkeypatch.setattr(meetings, "STRANGER_S", 0.3)
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    first = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
-    first.start()
-    with connected(meeting) as stranger, pytest.raises(OSError):
-        for _ in range(600):
-            stranger.sendall(b"x")
-            time.sleep(0.05)
-    assert together(members[1:], join_and_leave) == ["left"]
-    first.join(PATIENCE_S)
-
-
 def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
     meeting = a_meeting()
     members = [a_member(rank, 2, meeting) for rank in range(2)]
@@ -264,77 +183,6 @@ def test_the_port_of_rank_0_is_taken():
 def test_rank_0_runs_elsewhere_than_its_address_says(host, rule):
     with pytest.raises(ClusterError, match=rule):
         a_member(0, 2, f"{host}:20001").join()
-
-
-RUBBISH = {
-    "a browser": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-    "bytes": bytes(range(256)) + b"\n",
-    "a list": b"[1]\n",
-    "nested": b"[" * 100000 + b"\n",
-    "no hello": b'{"kind": "beat"}\n',
-    "a hello without a rank": b'{"kind": "hello", "job": "test"}\n',
-    "a rank that is no number": b'{"kind": "hello", "rank": true, "size": 2, "pid": 1}\n',
-    "a proof that is no text": b'{"kind": "hello", "job": "test", "proof": [1]}\n',
-    "a proof of other letters": b'{"kind": "hello", "job": "test", "proof": "\\ud800\xc3\xa9"}\n',
-    "nested less": b'{"kind": "hello", "job": "test", "flags": ' + b"[" * 940 + b"]" * 940 + b"}\n",
-    "a line without end": b"x" * (wire.LONGEST_OF_STRANGERS + 2),
-    "nothing": b"",
-}
-
-
-def test_strangers_that_talk_rubbish_are_sent_away_and_disturb_nobody(monkeypatch):
-    monkeypatch.setattr(meetings, "STRANGER_S", PATIENCE_S * 2)  # they go for what they say, not for their silence
-    meeting = a_meeting()
-    members = [a_member(rank, 2, meeting) for rank in range(2)]
-    waiting = threading.Thread(target=together, args=(members[:1], join_and_leave), daemon=True)
-    waiting.start()
-    for name, content in RUBBISH.items():
-        with connected(meeting) as stranger:
-            stranger.sendall(content)
-            if not content:
-                stranger.shutdown(socket.SHUT_WR)
-            assert received_until_closed(stranger) == b"", name
-    assert together(members[1:], join_and_leave) == ["left"]
-    waiting.join(PATIENCE_S)
-    assert not members[0].failure
-
-
-def connected(meeting):
-    """A plain connection, once somebody listens."""
-    while True:
-        try:
-            return socket.create_connection(ports.split(meeting), PATIENCE_S)
-        except ConnectionRefusedError:
-            threading.Event().wait(0.01)
-
-
-def received_until_closed(connection):
-    content = b""
-    try:
-        while more := connection.recv(4096):
-            content += more
-    except ConnectionResetError:
-        pass
-    return content
-
-
-def test_a_rank_that_talks_rubbish_ends_the_run_by_its_name():
-    meeting = a_meeting()
-    first = a_member(0, 2, meeting)
-    thread = threading.Thread(target=together, args=([first], lambda member: member.join()), daemon=True)
-    thread.start()
-    with connected(meeting) as second:
-        second.sendall(a_hello(1, 2) + b"{}\n")
-        first.failed.wait(PATIENCE_S)
-    thread.join(PATIENCE_S)
-    assert first.failure.startswith("rank 1 (host h, process 1) ")
-
-
-def a_hello(rank, size, job="test", token=""):
-    identity = {"rank": rank, "size": size, "pid": rank, "host": "h", "role": "worker", "address": "", "job": job}
-    versions = {"Python": ".".join(map(str, os.sys.version_info[:3]))} | VERSIONS
-    fields = {**identity, "versions": versions, "flags": {"batch_size": 32}, "nonce": "n"}
-    return wire.encode("hello", **fields, proof=tokens.proof(token, fields))
 
 
 def test_hundreds_of_ranks_join_and_pass_a_barrier():

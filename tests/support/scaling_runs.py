@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from unittest import mock
 
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.common_window import WINDOW, join
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.workers import Workers
-from rnn_scaling.reports import summary_builder
+from rnn_scaling.reports import report_files, summary_builder
 from rnn_scaling.settings import config as configs
 from tests.support.records import changed, make_record
 
@@ -136,3 +137,13 @@ def resolved(rate, n=1, mode="independent", data="device", positions=None, **opt
     if positions:
         towers = {"tower_positions": [positions] * 40, "tower_items": [[p - 1 for p in positions]] * 40}
     return make_record(config=config.flat(), seconds=seconds, items=words, warmup=10, batches=towers)
+
+
+def without_pictures():
+    """The report writes the page and JSON alone: files of pictures take a second."""
+    files_of, kept = report_files.files_of, ("report.html", "report.json")
+    return mock.patch.object(
+        report_files,
+        "files_of",
+        lambda summary: {name: render for name, render in files_of(summary).items() if name in kept},
+    )

@@ -29,7 +29,7 @@ def rows_of(peaks, seconds=lambda batch: 0.1, mode="replicated"):
             seconds=[seconds(batch)] * 20,
             items=[10 * batch * devices] * 20,
             memory={"peak_process_bytes": round(peak * MIB), "peak_device_bytes": None},
-            parameters={"trainable": 10 * MIB, "bytes": 40 * MIB},
+            parameters={"trainable": 10 * MIB, "bytes": 40 * MIB, "optimizer": 20 * MIB},
         )
         for (devices, batch), values in peaks.items()
         for peak in values

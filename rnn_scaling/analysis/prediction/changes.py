@@ -18,7 +18,7 @@ import numpy as np
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import STRONG, CannotPredict, Curve, Link, Prediction
-from rnn_scaling.analysis.prediction.models import longest_share
+from rnn_scaling.analysis.prediction.models import ENOUGH_STEPS, longest_share
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 DRAWS, NORMAL = 4_000, 1.96
@@ -26,7 +26,6 @@ BATCH, COMPUTE, EXCHANGE, LINK, JITTER = "batch_size", "compute", "exchange", "l
 FACTORS = (BATCH, COMPUTE, EXCHANGE, JITTER)  # the changes by a factor
 LOSSES = ("contention", "exchange", "fixed cost", "jitter")
 UNKNOWN_ERROR = 0.03  # standard error of log(rate) where no repeats tell it
-ENOUGH_STEPS = 8  # whose longest of n is known
 OPEN_HIDDEN = 0.4  # share of the exchange that may overlap with computation where no trace tells
 LEAST_GAIN = 1.005
 CLEAR = 0.975  # share of the draws in which the best change gains more than the second

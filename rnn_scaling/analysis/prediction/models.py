@@ -94,6 +94,7 @@ STRONG_MODELS = {
     "serial, all pairs": 0.3,
     "serial, step": 0.5,
 }
+ENOUGH_STEPS = 8  # whose longest of n is known
 TRUST = 10.0  # how many times as likely a model is that has the known cost
 
 
@@ -150,7 +151,7 @@ def exchange_terms(curve: Curve) -> list[Term]:
         return (1 - (known.hidden or 0.0)) / (known.step_s or 1.0) * seconds * (n if curve.scaling == STRONG else 1.0)
 
     terms = [Term("exchange", EXCHANGE, exchange)] if knows_exchange(known) else []
-    if len(known.step_times) >= 8 and known.algorithm != "none":
+    if len(known.step_times) >= ENOUGH_STEPS and known.algorithm != "none":
         terms.append(Term("jitter", JITTER, lambda n: longest_share(known.step_times, n)))
     return terms
 

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.settings import scale
 
-SLOTS = {"adam": 2, "momentum": 1, "rmsprop": 1}  # numbers that an optimizer keeps for each parameter
+FLOAT_BYTES = 4  # of a number that an optimizer keeps
 BLOCKS = 0.01  # of the memory, by which allocation in blocks makes a line wrong
 SECONDS = 3600  # of an hour, for which a price is
 
@@ -99,8 +99,8 @@ def memory_gib(
         now = memory_gib(row, rows, devices, 1.0, per_machine) if batch_factor != 1 else None
         if now is None:
             return None
-        parameters, copies = row.good[0].parameters, 2 + SLOTS.get(str(row.config.get("optimizer")), 0)
-        fixed = copies * parameters.bytes / GIB if parameters else 0.0
+        parameters = row.good[0].parameters  # and their gradients
+        fixed = (2 * parameters.bytes + FLOAT_BYTES * (parameters.optimizer or 0)) / GIB if parameters else 0.0
         ends = (now.value, now.value + (batch_factor - 1) * max(0.0, now.value - fixed))
         return Interval(math.fsum(ends) / 2, min(ends), max(ends), "one batch size")
     weights = target / scales @ inverse

@@ -99,6 +99,8 @@ def whatif(options: WhatifOptions) -> list[Sensitivity]:
         made = []
         for count in devices:
             found = changes.sensitivity(prediction, count, compared, share)
+            if len(compared) < len(asked):
+                found = dataclasses.replace(found, statements=(*found.statements, Statement("whatif-link-left-out")))
             stated = (rows, count, batch.factor if batch else 1.0, options.devices_per_machine)
             if series.rows and batch and (gib := sizing.memory_gib(series.rows[-1], *stated)):
                 memory = Statement("size-memory", values={"change": batch.title, "gib": interval_values(gib)})

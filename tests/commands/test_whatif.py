@@ -43,6 +43,14 @@ def test_the_table_has_the_changes_that_were_asked_for(runs, capsys):
     assert "2 devices" in out and "8 devices" in out
 
 
+def test_another_link_is_left_out_where_the_present_one_is_unknown(runs, capsys):
+    words = ["--series=replicated", "--link_gbit=100", "--compute=2x", "--format=json"]
+    assert whatif.main([str(runs), *words]) == 0
+    [series] = json.loads(capsys.readouterr().out)["series"]
+    assert [change["change"] for change in series["changes"]] == ["now", "compute=2x"]
+    assert "whatif-link-left-out" in [statement["kind"] for statement in series["statements"]]
+
+
 @pytest.mark.parametrize(
     "words, said",
     [

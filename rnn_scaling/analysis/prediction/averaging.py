@@ -69,7 +69,8 @@ class Average:
         """[S], of what would be measured."""
         largest = self.curve.points[-1].devices
         log_y, doublings = self.log_y(n), max(0.0, math.log2(n / largest))
-        drift = self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * log_y)
+        unsure = log_y - math.log(self.curve.crowding(n))  # that cores are shared is certain
+        drift = self.drift * math.sqrt(doublings) * np.hypot(DRIFT, DRIFT_OF_LOSS * unsure)
         step = np.where(self.step_place < step_chance(self.curve.knowledge, largest, n), self.step_size, 0.0)
         return math.log(n) + self.offset - log_y + drift - step
 

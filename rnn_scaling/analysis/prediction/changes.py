@@ -69,13 +69,17 @@ class Sensitivity:
 def compared(curve: Curve, asked: Sequence[Change]) -> Sequence[Change]:
     """The changes that are asked for; by default what a series has is free, or twice as large or as fast.
 
-    Raises CannotPredict for a curve whose step is not known on one device, or whose present link is needed but unknown.
+    Another link is left out where the present one is unknown.
+
+    Raises CannotPredict for a curve whose step is not known on one device, and where no change is left.
     """
     present = [link for link in curve.knowledge.links[-1:] if math.isfinite(link.bytes_per_s)]
     if curve.points[0].devices != 1:
         raise CannotPredict(Statement("whatif-no-baseline", curve.name))
-    if any(change.link for change in asked) and not present:
-        raise CannotPredict(Statement("whatif-no-link", curve.name))
+    if asked and not present:
+        asked = [change for change in asked if not change.link]
+        if not asked:
+            raise CannotPredict(Statement("whatif-no-link", curve.name))
     standard = [Change(BATCH, 2.0), Change(COMPUTE, 2.0), Change(JITTER, 0.0)]
     if curve.knowledge.algorithm != "none":
         faster = [dataclasses.replace(link, bytes_per_s=2 * link.bytes_per_s) for link in present]

@@ -89,6 +89,7 @@ TEMPLATES = {
     ),
     "whatif-overlap": "No trace shows how much of the exchange overlaps with computation: 0 to 40 % is assumed.",
     "whatif-no-baseline": "{subject}: no run on one device; add runs with --num_devices=1, or --num_workers=1",
+    "whatif-link-left-out": "The present link is unknown, so link_gbit is left out; --links=FILE gives it.",
     "whatif-no-link": "{subject}: --link_gbit needs the rate of the present link; add --links=FILE",
     "size-memory": "The peak memory with {change} is {gib:interval 2} GiB.",
     "size-best": (

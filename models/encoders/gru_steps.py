@@ -4,6 +4,8 @@ The input's products are made in one piece before the loop, and those of the wei
 `GRUBlockCell` computes another GRU (see models/cells/gru.py). Backward, a step's gradients of r, u and of n's recurrent
 product are its gradient of h times factors that need no loop, so the loop has little else than its MatMul.
 
+Where our own operators can be used (models/extension), they compute both loops.
+
 Products are in the stack's dtype, bfloat16 or float32; gates and states in float32. float16, which CPUs only emulate,
 is computed in float32 from weights, inputs and to outputs rounded to float16.
 
@@ -16,6 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rnn_scaling.models import stacks
+from rnn_scaling.models.extension import operators
 
 
 class _GruForward(NamedTuple):
@@ -29,37 +32,65 @@ class _GruForward(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    return "fused GRU steps"
+    return "packed GRU" if _is_packed(stack) else "fused GRU steps"
+
+
+def _is_packed(stack: stacks.RecurrentStack) -> bool:
+    return operators.usable("bfloat16" if stack.dtype == "bfloat16" else "float32")
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
     product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
-
-    @tf.custom_gradient
-    def cell(
-        x: tf.Tensor, lengths: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor | None, ...]]]:
-        """x [T, B, D] and both kernels in the products' dtype, the rest float32 -> float32 outputs and last h."""
-        forward = _run_forward(x, h, kernel, recurrent, bias)
-        ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
-
-        def gradient(d_outputs: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            h_prev = tf.concat([h[None], forward.h[:-1]], axis=0)
-            d_input, d_state, d_h = _run_backward(forward, h_prev, recurrent, ends.gradient(d_outputs, d_last_h))
-            return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
-
-        return (forward.h * ends.inside, ends.of(forward.h)), gradient
+    run_cell_steps = _packed_cell if _is_packed(stack) else _cell
 
     def run_cell(
         inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
     ) -> stacks.CellResult:
         x, kernel, recurrent = (tf.cast(product, product_dtype) for product in (inputs, *weights[:2]))
         h, bias = tf.cast(state[0], tf.float32), tf.cast(weights[2], tf.float32)
-        outputs, last = (tf.cast(y, inputs.dtype) for y in cell(x, lengths, h, kernel, recurrent, bias))
+        outputs, last = (tf.cast(y, inputs.dtype) for y in run_cell_steps(x, lengths, h, kernel, recurrent, bias))
         return stacks.CellResult(outputs, (last,))
 
     return stacks.run_layers(stack, run_cell)
+
+
+_CellGradient = Callable[..., tuple["tf.Tensor | None", ...]]
+
+
+@tf.custom_gradient
+def _cell(
+    x: tf.Tensor, lengths: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
+) -> tuple[tuple[tf.Tensor, tf.Tensor], _CellGradient]:
+    """x [T, B, D] and both kernels in the products' dtype, the rest float32 -> float32 outputs and last h."""
+    forward = _run_forward(x, h, kernel, recurrent, bias)
+    ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
+
+    def gradient(d_outputs: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        h_prev = tf.concat([h[None], forward.h[:-1]], axis=0)
+        d_input, d_state, d_h = _run_backward(forward, h_prev, recurrent, ends.gradient(d_outputs, d_last_h))
+        return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
+
+    return (forward.h * ends.inside, ends.of(forward.h)), gradient
+
+
+@tf.custom_gradient
+def _packed_cell(
+    x: tf.Tensor, lengths: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor
+) -> tuple[tuple[tf.Tensor, tf.Tensor], _CellGradient]:
+    """As `_cell`, by our own operators, with outputs in the products' dtype."""
+    ours, units = operators.load(), h.shape[1]
+    from_input = tf.reshape(tf.reshape(x, [-1, x.shape[2]]) @ kernel, [*tf.unstack(tf.shape(x)[:2]), 3 * units])
+    forward = ours.rnn_scaling_gru(from_input, recurrent, bias, h, lengths)
+
+    def gradient(d_outputs: tf.Tensor, d_last_h: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        made = forward.gates, forward.hs
+        *d_products, d_h = ours.rnn_scaling_gru_grad(recurrent, h, lengths, *made, d_outputs, d_last_h)
+        d_input, d_state = (tf.reshape(d, [-1, 3 * units]) for d in d_products)
+        h_prev = tf.concat([h[None], forward.hs[:-1]], axis=0)
+        return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
+
+    return (forward.outputs, forward.last_h), gradient
 
 
 def _run_forward(x: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, recurrent: tf.Tensor, bias: tf.Tensor) -> _GruForward:

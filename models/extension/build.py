@@ -1,13 +1,16 @@
-"""Compiles kernels.c for this Python's TensorFlow: `./run.sh setup-kernels`."""
+"""Compiles the operators for this Python's TensorFlow and tests them; `./run.sh setup` calls it."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden")
+FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden")
+WIDE = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
+VARIANTS = {"avx2": ("-mfma", "-mavx2"), "avx512": WIDE, "avx512_bf16": (*WIDE, "-mavx512bf16")}
 
 
 def build() -> Path:
@@ -19,42 +22,34 @@ def build() -> Path:
     file = operators.library_file()
     if file.exists():
         return file
-    compiler = shutil.which(os.environ.get("CC", "gcc"))
+    if platform.machine() != "x86_64":
+        raise RuntimeError(f"the faster CPU kernels are for x86-64 only, not {platform.machine()}")
+    compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
-        raise RuntimeError("building kernels needs gcc; on Debian and Ubuntu: apt-get install gcc libc6-dev")
-    source = Path(__file__).with_name("kernels.c")
-    framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
+        raise RuntimeError("there is no C compiler; on Debian and Ubuntu: apt-get install gcc libc6-dev")
+    here = Path(__file__).parent
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        made = Path(folder, file.name)
-        command = [compiler, *FLAGS, f"-isystem{tf.sysconfig.get_include()}", str(source), "-o", str(made)]
-        done = subprocess.run([*command, str(framework), "-lm"], capture_output=True, text=True)
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "error" in line] or [f"exit status {done.returncode}"]
-            raise RuntimeError(f"{compiler} does not compile {source}: {lines[0]}")
-        for old in file.parent.glob("kernels-*.so"):
+        includes = f"-isystem{tf.sysconfig.get_include()}"
+        compiles = [
+            [*FLAGS, *flags, f"-DVARIANT={name}", "-c", str(here / "variant.c"), "-o", f"{folder}/{name}.o"]
+            for name, flags in VARIANTS.items()
+        ]
+        compiles.append([*FLAGS, includes, "-c", str(here / "kernels.c"), "-o", f"{folder}/kernels.o"])
+        _run_all([[compiler, *words] for words in compiles])
+        library, objects = Path(folder, file.name), [words[-1] for words in compiles]
+        framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
+        _run_all([[compiler, "-shared", "-o", str(library), *objects, str(framework), "-lm"]])
+        for old in file.parent.glob("kernels-*.so*"):
             old.unlink()
-        made.replace(file)
+        library.replace(file)
     return file
 
 
-def main() -> int:
-    """Builds; says in one line what there is now, or on stderr why not (status 1)."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        file = build()
-    except (RuntimeError, OSError) as e:
-        print(f"error: {e}", file=sys.stderr)
-        return 1
-    import tensorflow as tf
-
-    from rnn_scaling.models.extension import operators
-
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    dtypes = [dtype for dtype in ("float32", "bfloat16") if operators.usable(dtype)]
-    here = f"taken for {' and '.join(dtypes)}" if dtypes else "not taken here: they are for CPUs with AVX-512"
-    print(f"kernels of LSTM layers and their loss are built ({file}), {here}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _run_all(commands: list[list[str]]) -> None:
+    """Runs all at the same time; RuntimeError with the first message of one that fails."""
+    started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for words in commands]
+    for process, words in zip(started, commands, strict=True):
+        errors = process.communicate()[1].splitlines()
+        if process.returncode:
+            lines = [line for line in errors if "error" in line] or [f"exit status {process.returncode}"]
+            raise RuntimeError(f"{words[0]} does not compile the faster CPU kernels: {lines[0]}")

@@ -1,14 +1,14 @@
-/* Operators for TensorFlow on CPUs with AVX-512, through its C interface (tensorflow/c/kernels.h, ops.h):
+/* Operators for TensorFlow on x86-64 processors, through its C interface (tensorflow/c/kernels.h, ops.h):
  *   RnnScalingLstm, RnnScalingLstmGrad   one LSTM layer, all its products too: weights are packed once a call
+ *   RnnScalingGru, RnnScalingGruGrad     the steps of one GRU layer
  *   RnnScalingSoftmaxLoss                cross entropy and its gradient in one pass over the logits
- * T is float32, or bfloat16 (needs avx512_bf16) with sums, gates, cell states and losses in float32. One thread each. */
-#include <immintrin.h>
-#include <math.h>
-#include <stdint.h>
+ * T is float32 or bfloat16; sums, gates, states and losses are float32. One thread each. variant.c has the loops, for
+ * each instruction set; `rnn_scaling_use` chooses one of those that the processor has. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers.h"
 #include "tensorflow/c/kernels.h"
 /* ops.h, written for C++, names these without saying that they are structures. */
 typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
@@ -17,33 +17,30 @@ typedef struct TF_ShapeHandle TF_ShapeHandle;
 typedef struct TF_DimensionHandle TF_DimensionHandle;
 #include "tensorflow/c/ops.h"
 
-enum { PANEL = 32, ROWS = 8, DEPTH = 1024, WIDTH = 128, ALIGNMENT = 64, MOST_TENSORS = 24 };
-typedef uint16_t bfloat16;
+enum { MOST_TENSORS = 24 };
 
-static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-static void *new_array(size_t bytes) { return aligned_alloc(ALIGNMENT, round_up(bytes + 1, ALIGNMENT)); }
+static const Functions *functions; /* of the chosen instruction set: of float32, of bfloat16 */
 
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,fma")
-#include "vectors.h"
-#define FLOAT32
-#include "dtype.h"
-#include "product.h"
-#include "lstm.h"
-#include "softmax.h"
-#undef FLOAT32
-#include "dtype.h"
-#include "product.h"
-#include "lstm.h"
-#include "softmax.h"
-#pragma GCC pop_options
-
-/* Whether this processor can run the operators of float32 (is_bfloat16 0) or of bfloat16 (1). */
-__attribute__((visibility("default"))) int rnn_scaling_runs_here(int is_bfloat16) {
+/* Chooses the instruction set of this name, or the best if it is empty. Returns its name, or NULL if this processor does
+ * not have it. */
+__attribute__((visibility("default"))) const char *rnn_scaling_use(const char *name) {
   __builtin_cpu_init();
-  int wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  return wide && (!is_bfloat16 || __builtin_cpu_supports("avx512bf16"));
+  int is_narrow = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  int is_wide = is_narrow && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  const struct {
+    const char *name;
+    int is_present;
+    const Functions *functions;
+  } variants[] = {{"avx512_bf16", is_wide && __builtin_cpu_supports("avx512bf16"), avx512_bf16},
+                  {"avx512", is_wide, avx512},
+                  {"avx2", is_narrow, avx2}};
+  for (int n = 0; n < 3; n++)
+    if (variants[n].is_present && (!*name || !strcmp(name, variants[n].name))) {
+      functions = variants[n].functions;
+      return variants[n].name;
+    }
+  return NULL;
 }
 
 /* The tensors of one call: inputs first, then outputs, which `close` gives back. */
@@ -106,17 +103,16 @@ static void lstm(TF_OpKernelContext *context, TF_DataType dtype) {
   if (is_good(&call)) {
     int64_t T = size(&call, X, 0), B = size(&call, X, 1), D = size(&call, X, 2), U = size(&call, FIRST_C, 1);
     int64_t all_gates[] = {T, B, 4 * U}, sequence[] = {T, B, U}, *state = sequence + 1;
-    if (size(&call, KERNEL, 0) != D + U || size(&call, KERNEL, 1) != 4 * U || size(&call, LENGTHS, 0) != B ||
-        size(&call, FIRST_C, 0) != B || size(&call, FIRST_H, 0) != B)
-      refuse(&call, TF_INVALID_ARGUMENT, "expected x [T, B, D], kernel [D + U, 4U], states [B, U], lengths [B]");
-    float *gates = new_output(&call, TF_FLOAT, 3, all_gates), *cs = new_output(&call, TF_FLOAT, 3, sequence);
-    void *outputs = new_output(&call, dtype, 3, sequence);
-    float *last_c = new_output(&call, TF_FLOAT, 2, state), *last_h = new_output(&call, TF_FLOAT, 2, state);
-#define ARGUMENTS                                                                                                   \
-  T, B, D, U, data(&call, X), data(&call, KERNEL), data(&call, BIAS), data(&call, FIRST_C), data(&call, FIRST_H),   \
-      data(&call, LENGTHS), gates, cs, outputs, last_c, last_h
-    if (is_good(&call) && (dtype == TF_FLOAT ? forward_f32(ARGUMENTS) : forward_bf16(ARGUMENTS))) out_of_memory(&call);
-#undef ARGUMENTS
+    if (size(&call, KERNEL, 0) != D + U || size(&call, KERNEL, 1) != 4 * U || size(&call, BIAS, 0) != 4 * U ||
+        size(&call, LENGTHS, 0) != B || size(&call, FIRST_C, 0) != B || size(&call, FIRST_H, 0) != B ||
+        size(&call, FIRST_H, 1) != U)
+      refuse(&call, TF_INVALID_ARGUMENT, "expected x [T, B, D], kernel [D + U, 4U], bias [4U], states [B, U], lengths [B]");
+    LstmLayer layer = {T, B, D, U, data(&call, X), data(&call, KERNEL), data(&call, BIAS), data(&call, FIRST_C),
+                       data(&call, FIRST_H), data(&call, LENGTHS)};
+    layer.gates = new_output(&call, TF_FLOAT, 3, all_gates), layer.cs = new_output(&call, TF_FLOAT, 3, sequence);
+    layer.outputs = new_output(&call, dtype, 3, sequence);
+    layer.last_c = new_output(&call, TF_FLOAT, 2, state), layer.last_h = new_output(&call, TF_FLOAT, 2, state);
+    if (is_good(&call) && functions[dtype == TF_BFLOAT16].lstm(&layer)) out_of_memory(&call);
   }
   close_call(&call);
 }
@@ -127,15 +123,49 @@ static void lstm_grad(TF_OpKernelContext *context, TF_DataType dtype) {
   if (is_good(&call)) {
     int64_t T = size(&call, X, 0), B = size(&call, X, 1), D = size(&call, X, 2), U = size(&call, CS, 2);
     int64_t inputs[] = {T, B, D}, weights[] = {D + U, 4 * U}, state[] = {B, U};
-    void *d_x = new_output(&call, dtype, 3, inputs), *d_kernel = new_output(&call, dtype, 2, weights);
-    float *d_bias = new_output(&call, TF_FLOAT, 1, weights + 1);
-    float *d_c = new_output(&call, TF_FLOAT, 2, state), *d_h = new_output(&call, TF_FLOAT, 2, state);
-#define ARGUMENTS                                                                                                    \
-  T, B, D, U, data(&call, X), data(&call, KERNEL), data(&call, FIRST_C), data(&call, FIRST_H), data(&call, LENGTHS), \
-      data(&call, GATES), data(&call, CS), data(&call, OUTPUTS), data(&call, D_OUTPUTS), data(&call, D_LAST_C),      \
-      data(&call, D_LAST_H), d_x, d_kernel, d_bias, d_c, d_h
-    if (is_good(&call) && (dtype == TF_FLOAT ? backward_f32(ARGUMENTS) : backward_bf16(ARGUMENTS))) out_of_memory(&call);
-#undef ARGUMENTS
+    LstmLayer layer = {T, B, D, U, data(&call, X), data(&call, KERNEL)};
+    layer.first_c = data(&call, FIRST_C), layer.first_h = data(&call, FIRST_H), layer.lengths = data(&call, LENGTHS);
+    layer.gates = data(&call, GATES), layer.cs = data(&call, CS), layer.outputs = data(&call, OUTPUTS);
+    layer.d_outputs = data(&call, D_OUTPUTS);
+    layer.d_last_c = data(&call, D_LAST_C), layer.d_last_h = data(&call, D_LAST_H);
+    layer.d_x = new_output(&call, dtype, 3, inputs), layer.d_kernel = new_output(&call, dtype, 2, weights);
+    layer.d_bias = new_output(&call, TF_FLOAT, 1, weights + 1);
+    layer.d_c = new_output(&call, TF_FLOAT, 2, state), layer.d_h = new_output(&call, TF_FLOAT, 2, state);
+    if (is_good(&call) && functions[dtype == TF_BFLOAT16].lstm_grad(&layer)) out_of_memory(&call);
+  }
+  close_call(&call);
+}
+
+static void gru(TF_OpKernelContext *context, TF_DataType dtype) {
+  enum { FROM_INPUT, RECURRENT, BIAS, FIRST_H, LENGTHS, INPUTS };
+  Call call = open_call(context, INPUTS);
+  if (is_good(&call)) {
+    int64_t T = size(&call, FROM_INPUT, 0), B = size(&call, FROM_INPUT, 1), U = size(&call, FIRST_H, 1);
+    int64_t all_gates[] = {T, B, 4 * U}, sequence[] = {T, B, U};
+    if (size(&call, FROM_INPUT, 2) != 3 * U || size(&call, RECURRENT, 0) != U || size(&call, RECURRENT, 1) != 3 * U ||
+        size(&call, BIAS, 0) != 4 * U || size(&call, LENGTHS, 0) != B || size(&call, FIRST_H, 0) != B)
+      refuse(&call, TF_INVALID_ARGUMENT,
+             "expected from_input [T, B, 3U], recurrent [U, 3U], bias [4U], first_h [B, U], lengths [B]");
+    GruLayer layer = {T, B, U, data(&call, FROM_INPUT), data(&call, RECURRENT), data(&call, BIAS), data(&call, FIRST_H),
+                      data(&call, LENGTHS)};
+    layer.gates = new_output(&call, TF_FLOAT, 3, all_gates), layer.hs = new_output(&call, TF_FLOAT, 3, sequence);
+    layer.outputs = new_output(&call, dtype, 3, sequence), layer.last_h = new_output(&call, TF_FLOAT, 2, sequence + 1);
+    if (is_good(&call) && functions[dtype == TF_BFLOAT16].gru(&layer)) out_of_memory(&call);
+  }
+  close_call(&call);
+}
+
+static void gru_grad(TF_OpKernelContext *context, TF_DataType dtype) {
+  enum { RECURRENT, FIRST_H, LENGTHS, GATES, HS, D_OUTPUTS, D_LAST_H, INPUTS };
+  Call call = open_call(context, INPUTS);
+  if (is_good(&call)) {
+    int64_t T = size(&call, HS, 0), B = size(&call, HS, 1), U = size(&call, HS, 2), products[] = {T, B, 3 * U}, state[] = {B, U};
+    GruLayer layer = {T, B, U, NULL, data(&call, RECURRENT), NULL, data(&call, FIRST_H), data(&call, LENGTHS)};
+    layer.gates = data(&call, GATES), layer.hs = data(&call, HS);
+    layer.d_outputs = data(&call, D_OUTPUTS), layer.d_last_h = data(&call, D_LAST_H);
+    layer.d_input = new_output(&call, dtype, 3, products), layer.d_state = new_output(&call, dtype, 3, products);
+    layer.d_h = new_output(&call, TF_FLOAT, 2, state);
+    if (is_good(&call) && functions[dtype == TF_BFLOAT16].gru_grad(&layer)) out_of_memory(&call);
   }
   close_call(&call);
 }
@@ -149,15 +179,14 @@ static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
     if (size(&call, LABELS, 0) != N) refuse(&call, TF_INVALID_ARGUMENT, "expected logits [N, V] and labels [N]");
     for (int64_t n = 0; n < N && is_good(&call); n++)
       if (labels[n] < 0 || labels[n] >= V) refuse(&call, TF_INVALID_ARGUMENT, "expected each label in [0, V)");
-    float *losses = new_output(&call, TF_FLOAT, 1, shape), *row = new_array(V * sizeof(float));
+    float *losses = new_output(&call, TF_FLOAT, 1, shape), *row = malloc(V * sizeof(float) + 1);
     char *logits = data(&call, LOGITS), *d_logits = in_place_output(&call, LOGITS, shape);
     if (!row) out_of_memory(&call);
     float smoothing = *(const float *)data(&call, SMOOTHING);
     for (int64_t n = 0; n < N && is_good(&call); n++) {
       size_t at = n * V * TF_DataTypeSize(dtype);
       void *from = logits + at, *to = d_logits + at;
-      losses[n] = dtype == TF_FLOAT ? softmax_f32(from, V, labels[n], smoothing, row, to)
-                                    : softmax_bf16(from, V, labels[n], smoothing, row, to);
+      losses[n] = functions[dtype == TF_BFLOAT16].softmax(from, V, labels[n], smoothing, row, to);
     }
     free(row);
   }
@@ -169,6 +198,8 @@ static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
   static void f##_bf16(void *kernel, TF_OpKernelContext *context) { f(context, TF_BFLOAT16); }
 BOTH_DTYPES(lstm)
 BOTH_DTYPES(lstm_grad)
+BOTH_DTYPES(gru)
+BOTH_DTYPES(gru_grad)
 BOTH_DTYPES(softmax_loss)
 
 /* Shape functions: output n is made of dimensions from..to of one input, then those of another (-1: none). */
@@ -207,6 +238,19 @@ static void lstm_grad_shapes(TF_ShapeInferenceContext *context, TF_Status *statu
   shape_of(context, 4, (Dims){2, 0, 2}, NONE, status);
 }
 
+static void gru_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
+  shape_of(context, 0, (Dims){0, 0, 2}, (Dims){2, 0, 1}, status); /* gates: [T, B] of the input's products, [4U] of the bias */
+  shape_of(context, 1, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status); /* hs, outputs: [U] of first_h */
+  shape_of(context, 2, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status);
+  shape_of(context, 3, (Dims){3, 0, 2}, NONE, status);
+}
+
+static void gru_grad_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
+  shape_of(context, 0, (Dims){4, 0, 2}, (Dims){0, 1, 2}, status); /* [T, B] of hs, [3U] of the recurrent matrix */
+  shape_of(context, 1, (Dims){4, 0, 2}, (Dims){0, 1, 2}, status);
+  shape_of(context, 2, (Dims){1, 0, 2}, NONE, status);
+}
+
 static void softmax_loss_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
   shape_of(context, 0, (Dims){1, 0, 1}, NONE, status);
   shape_of(context, 1, (Dims){0, 0, 2}, NONE, status);
@@ -238,6 +282,7 @@ static void add(const char *name, const char *const *inputs, const char *const *
 
 /* Runs when the library is loaded. */
 __attribute__((constructor)) static void register_all(void) {
+  if (!rnn_scaling_use("")) return;
   add("RnnScalingLstm",
       WORDS("x: T", "kernel: T", "bias: float", "first_c: float", "first_h: float", "lengths: int32"),
       WORDS("gates: float", "cs: float", "outputs: T", "last_c: float", "last_h: float"), lstm_shapes, lstm_f32,
@@ -247,6 +292,12 @@ __attribute__((constructor)) static void register_all(void) {
             "outputs: T", "d_outputs: T", "d_last_c: float", "d_last_h: float"),
       WORDS("d_x: T", "d_kernel: T", "d_bias: float", "d_c: float", "d_h: float"), lstm_grad_shapes, lstm_grad_f32,
       lstm_grad_bf16);
+  add("RnnScalingGru", WORDS("from_input: T", "recurrent: T", "bias: float", "first_h: float", "lengths: int32"),
+      WORDS("gates: float", "hs: float", "outputs: T", "last_h: float"), gru_shapes, gru_f32, gru_bf16);
+  add("RnnScalingGruGrad",
+      WORDS("recurrent: T", "first_h: float", "lengths: int32", "gates: float", "hs: float", "d_outputs: T",
+            "d_last_h: float"),
+      WORDS("d_input: T", "d_state: T", "d_h: float"), gru_grad_shapes, gru_grad_f32, gru_grad_bf16);
   add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64", "smoothing: float"), WORDS("losses: float", "d_logits: T"),
       softmax_loss_shapes, softmax_loss_f32, softmax_loss_bf16);
 }

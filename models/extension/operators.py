@@ -1,4 +1,4 @@
-"""Our own operators for CPUs, where `./run.sh setup-kernels` has built them from kernels.c; nothing needs them.
+"""Our own operators for x86-64 CPUs, compiled from C at set-up (build.py); without them TensorFlow's do the same.
 
 Each runs on one thread, so that they take the place of TensorFlow's only where it has one thread an operator too.
 """
@@ -13,9 +13,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-SWITCH = "RNN_SCALING_OPERATORS"  # of the environment; "off": none is taken
+SWITCH = "RNN_SCALING_OPERATORS"
+"""Environment variable: "off", or the instruction set to use: avx2, avx512 or avx512_bf16 (default: the best)."""
 FOLDER = Path(__file__).parent
-SOURCES = ("kernels.c", "dtype.h", "lstm.h", "product.h", "softmax.h", "vectors.h")
+SOURCES = ("kernels.c", "variant.c", "layers.h", "dtype.h", "gru.h", "lstm.h", "product.h", "softmax.h", "vectors.h")
 
 
 def library_file() -> Path:
@@ -25,20 +26,26 @@ def library_file() -> Path:
 
 
 def usable(dtype: Any) -> bool:
-    """Whether kernels of this process take the operators for products of this dtype.
+    """Whether kernels of this process use the operators for products of this dtype.
 
-    They were built and not switched off, the processor has what they need, TensorFlow has one thread an operator, no
+    They were built and not switched off, the processor has the instructions, TensorFlow has one thread an operator, no
     GPU computes, and no other process is sent parts of the step, since it may not have them.
     """
     dtype = tf.as_dtype(dtype)
-    if os.environ.get(SWITCH) == "off":
-        return False
     if dtype not in (tf.float32, tf.bfloat16) or tf.config.threading.get_intra_op_parallelism_threads() != 1:
         return False
     if tf.config.list_physical_devices("GPU") or context.context().get_server_def() is not None:
         return False
-    file = library_file()
-    return file.exists() and bool(_library(file).rnn_scaling_runs_here(int(dtype == tf.bfloat16)))
+    return instruction_set() is not None
+
+
+def instruction_set() -> str | None:
+    """What the operators of this process are compiled for: avx2, avx512 or avx512_bf16; None if there are none."""
+    wanted, file = os.environ.get(SWITCH, ""), library_file()
+    if wanted == "off" or not file.exists():
+        return None
+    chosen = _library(file).rnn_scaling_use(wanted.encode())
+    return chosen.decode() if chosen else None
 
 
 def load() -> Any:
@@ -54,4 +61,6 @@ def _operators(file: Path) -> Any:
 @functools.cache
 def _library(file: Path) -> ctypes.CDLL:
     _operators(file)
-    return ctypes.CDLL(str(file))
+    library = ctypes.CDLL(str(file))
+    library.rnn_scaling_use.restype = ctypes.c_char_p
+    return library

@@ -1,77 +1,146 @@
-/* Vectors of 16 float32 (AVX-512) and the functions of gates and softmax on them. */
+/* Vectors of float32 of the instruction set that this file is compiled for, and the functions of gates and softmax.
+ * Arithmetic uses operators, which GCC and clang have for vectors; they fuse x * y + z. */
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 16 };
+#ifdef __AVX512F__
+enum { LANES = 16, VECTORS = 2, ROWS = 8 }; /* the sums of ROWS rows and VECTORS * LANES columns stay in registers */
+#define OF_SET(name) _mm512_##name
+#else
+enum { LANES = 8, VECTORS = 3, ROWS = 4 };
+#define OF_SET(name) _mm256_##name
+#endif
+enum { PANEL = VECTORS * LANES };
+
 typedef uint16_t bfloat16;
+typedef float Vector __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
+typedef bfloat16 Halves __attribute__((vector_size(2 * LANES)));
 
-INLINE __mmask16 lanes_of(int64_t count) {
-  return count >= LANES ? 0xFFFF : count <= 0 ? 0 : (__mmask16)((1u << count) - 1);
+/* How many lanes of a vector `count` numbers fill. */
+INLINE int lanes_of(int64_t count) { return count >= LANES ? LANES : count <= 0 ? 0 : (int)count; }
+INLINE Vector all(float x) { return (Vector)OF_SET(set1_ps)(x); }
+INLINE Vector larger(Vector x, Vector y) { return (Vector)OF_SET(max_ps)(x, y); } /* y where one is NaN */
+INLINE Vector smaller(Vector x, Vector y) { return (Vector)OF_SET(min_ps)(x, y); }
+
+/* The first `lanes` numbers, and nothing past them is read or written; other lanes of a loaded vector are 0. */
+INLINE Vector load_f32(const float *from, int lanes) {
+  Vector x = {0};
+  if (lanes == LANES)
+    memcpy(&x, from, sizeof x);
+  else
+    for (int n = 0; n < lanes; n++) x[n] = from[n];
+  return x;
 }
 
-INLINE __m512 load_f32(const float *from, __mmask16 lanes) { return _mm512_maskz_loadu_ps(lanes, from); }
-INLINE void store_f32(float *to, __m512 x, __mmask16 lanes) { _mm512_mask_storeu_ps(to, lanes, x); }
-
-INLINE __m512 load_bf16(const bfloat16 *from, __mmask16 lanes) {
-  __m256i half = _mm256_maskz_loadu_epi16(lanes, from);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-INLINE void store_bf16(bfloat16 *to, __m512 x, __mmask16 lanes) {
-  _mm256_mask_storeu_epi16(to, lanes, (__m256i)_mm512_cvtneps_pbh(x));
+INLINE void store_f32(float *to, Vector x, int lanes) {
+  if (lanes == LANES)
+    memcpy(to, &x, sizeof x);
+  else
+    for (int n = 0; n < lanes; n++) to[n] = x[n];
 }
 
-/* Pairs of the upper and the lower row, lane by lane; a row whose mask is 0 counts as zeros. */
-INLINE void store_pairs(bfloat16 *to, const bfloat16 *upper, const bfloat16 *lower, __mmask16 of_upper, __mmask16 of_lower) {
-  __m512i first = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(of_upper, upper));
-  __m512i second = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(of_lower, lower));
-  _mm512_store_si512(to, _mm512_or_si512(first, _mm512_slli_epi32(second, 16)));
+INLINE Vector load_bf16(const bfloat16 *from, int lanes) {
+  Halves x = {0};
+  if (lanes == LANES)
+    memcpy(&x, from, sizeof x);
+  else
+    for (int n = 0; n < lanes; n++) x[n] = from[n];
+  return (Vector)(__builtin_convertvector(x, Bits) << 16);
 }
 
-/* 1 / x for 2^-126 <= x < 2^126, to about one unit of the last place: an estimate and one step of Newton's. */
-INLINE __m512 reciprocal(__m512 x) {
-  __m512 y = _mm512_rcp14_ps(x);
-  return _mm512_mul_ps(y, _mm512_fnmadd_ps(x, y, _mm512_set1_ps(2.0f)));
+/* Rounded to the nearest, of two to the even one; NaN stays NaN. */
+INLINE Halves halves_of(Vector x) {
+#ifdef __AVX512BF16__
+  return (Halves)_mm512_cvtneps_pbh((__m512)x);
+#else
+  Bits bits = (Bits)x, is_nan = (Bits)(x != x);
+  bits += ((bits >> 16) & 1) + 0x7FFF;
+  return __builtin_convertvector(((bits & ~is_nan) | (is_nan & 0x7FC00000)) >> 16, Halves);
+#endif
+}
+
+INLINE Vector rounded_to_bf16(Vector x) { return (Vector)(__builtin_convertvector(halves_of(x), Bits) << 16); }
+
+INLINE void store_bf16(bfloat16 *to, Vector x, int lanes) {
+  Halves halves = halves_of(x);
+  if (lanes == LANES)
+    memcpy(to, &halves, sizeof halves);
+  else
+    for (int n = 0; n < lanes; n++) to[n] = halves[n];
+}
+
+/* x with `other` past its first `lanes` lanes. */
+INLINE Vector filled(Vector x, int lanes, float other) {
+  for (int n = lanes; n < LANES; n++) x[n] = other;
+  return x;
+}
+
+INLINE float sum_of_lanes(Vector x) {
+  float sum = 0;
+  for (int n = 0; n < LANES; n++) sum += x[n];
+  return sum;
+}
+
+/* 1 / x for 2^-126 <= x < 2^126, to about one unit of the last place: an estimate and one step of Newton's method. */
+INLINE Vector reciprocal(Vector x) {
+#ifdef __AVX512F__
+  Vector y = (Vector)_mm512_rcp14_ps((__m512)x);
+#else
+  Vector y = (Vector)_mm256_rcp_ps((__m256)x);
+#endif
+  return y * (2.0f - x * y);
+}
+
+/* x 2^n of whole numbers n, -150 <= n <= 128. */
+INLINE Vector scaled(Vector x, Vector n) {
+#ifdef __AVX512F__
+  return (Vector)_mm512_scalef_ps((__m512)x, (__m512)n);
+#else
+  __m256i whole = _mm256_cvtps_epi32((__m256)n), half = _mm256_srai_epi32(whole, 1);
+  Bits first = (Bits)half + 127, second = (Bits)_mm256_sub_epi32(whole, half) + 127; /* 2^n can be too small for one */
+  return x * (Vector)(first << 23) * (Vector)(second << 23);
+#endif
 }
 
 /* e^x to about two units of the last place; 0 below float32's range, NaN of NaN.
  * x = n ln 2 + r, |r| <= ln 2 / 2; ln 2 in two parts, so that r is exact; e^r by its Taylor polynomial. */
-INLINE __m512 exponential(__m512 x) {
-  /* min and max return their second operand where one is NaN. */
-  x = _mm512_max_ps(_mm512_set1_ps(-104.0f), _mm512_min_ps(_mm512_set1_ps(88.5f), x));
-  __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.0f / 720);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 120));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 24));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f / 6));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, n);
+INLINE Vector exponential(Vector x) {
+  x = larger(all(-104.0f), smaller(all(88.5f), x));
+#ifdef __AVX512F__
+  Vector n = (Vector)_mm512_roundscale_ps((__m512)(x * 1.44269504f), 0);
+#else
+  Vector n = (Vector)_mm256_round_ps((__m256)(x * 1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#endif
+  Vector r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  Vector p = r * (1.0f / 720) + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return scaled(p, n);
 }
 
-INLINE __m512 sigmoid(__m512 x) {
-  x = _mm512_max_ps(_mm512_set1_ps(-80.0f), _mm512_min_ps(_mm512_set1_ps(80.0f), x));
-  __m512 one = _mm512_set1_ps(1.0f);
-  return reciprocal(_mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
+INLINE Vector sigmoid(Vector x) {
+  x = larger(all(-80.0f), smaller(all(80.0f), x));
+  return reciprocal(1.0f + exponential(-x));
 }
 
 /* A quotient of polynomials, which near 0 keeps the relative error at some units of the last place.
  * Source of the coefficients: Eigen, unsupported and Core/MathFunctionsImpl.h, ptanh_float. */
-INLINE __m512 tangent(__m512 x) {
+INLINE Vector tangent(Vector x) {
   const float limit = 7.90531110763549805f;
-  x = _mm512_max_ps(_mm512_set1_ps(-limit), _mm512_min_ps(_mm512_set1_ps(limit), x));
-  __m512 x2 = _mm512_mul_ps(x, x);
-  __m512 p = _mm512_set1_ps(-2.76076847742355e-16f);
-  p = _mm512_fmadd_ps(p, x2, _mm512_set1_ps(2.00018790482477e-13f));
-  p = _mm512_fmadd_ps(p, x2, _mm512_set1_ps(-8.60467152213735e-11f));
-  p = _mm512_fmadd_ps(p, x2, _mm512_set1_ps(5.12229709037114e-08f));
-  p = _mm512_fmadd_ps(p, x2, _mm512_set1_ps(1.48572235717979e-05f));
-  p = _mm512_fmadd_ps(p, x2, _mm512_set1_ps(6.37261928875436e-04f));
-  p = _mm512_fmadd_ps(p, x2, _mm512_set1_ps(4.89352455891786e-03f));
-  __m512 q = _mm512_set1_ps(1.19825839466702e-06f);
-  q = _mm512_fmadd_ps(q, x2, _mm512_set1_ps(1.18534705686654e-04f));
-  q = _mm512_fmadd_ps(q, x2, _mm512_set1_ps(2.26843463243900e-03f));
-  q = _mm512_fmadd_ps(q, x2, _mm512_set1_ps(4.89352518554385e-03f));
-  return _mm512_mul_ps(_mm512_mul_ps(x, p), reciprocal(q));
+  x = larger(all(-limit), smaller(all(limit), x));
+  Vector x2 = x * x;
+  Vector p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
+  p = p * x2 + -8.60467152213735e-11f;
+  p = p * x2 + 5.12229709037114e-08f;
+  p = p * x2 + 1.48572235717979e-05f;
+  p = p * x2 + 6.37261928875436e-04f;
+  p = p * x2 + 4.89352455891786e-03f;
+  Vector q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
+  q = q * x2 + 2.26843463243900e-03f;
+  q = q * x2 + 4.89352518554385e-03f;
+  return x * p * reciprocal(q);
 }

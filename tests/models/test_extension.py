@@ -1,5 +1,7 @@
 """Our own operators against the plain reference, at sizes that leave parts of blocks, panels and vectors over."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -29,37 +31,43 @@ def taken(library, monkeypatch):
     """Whatever the threads, every kernel takes the operators."""
     from rnn_scaling.models.extension import operators
 
-    if not library.rnn_scaling_runs_here(1):
-        pytest.skip("the processor has no AVX-512 with bfloat16")
+    monkeypatch.delenv(operators.SWITCH, raising=False)
+    if not operators.instruction_set():
+        pytest.skip("the processor has no AVX2")
     monkeypatch.setattr(operators, "usable", lambda dtype: True)
 
 
 def largest_error(tf, stack, lengths, dtype="float32"):
     from rnn_scaling.models import stacks
-    from rnn_scaling.models.encoders import block_lstm
+    from rnn_scaling.models.encoders import block_lstm, gru_steps
+
+    module = gru_steps if stack.unit_type == "gru" else block_lstm
 
     case = lstm_case.make_case(stack)
     want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
-    made = lstm_case.make_stack(stack.num_layers, stack.num_directions, time_major=stack.time_major, dtype=dtype)
-    got = lstm_case.traced(tf, block_lstm.build(made), made, case)(lengths)
-    assert "packed" in block_lstm.kernel_name(made)
+    made = dataclasses.replace(stack, dtype=dtype)
+    got = lstm_case.traced(tf, module.build(made), made, case)(lengths)
+    assert "packed" in module.kernel_name(made)
     return lstm_case.largest_error(got, want)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("num_layers, num_directions, time_major", SHAPES)
-def test_layers_are_the_references(tf, taken, num_layers, num_directions, time_major):
-    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major)
+def test_layers_are_the_references(tf, taken, num_layers, num_directions, time_major, cell):
+    stack = lstm_case.make_stack(num_layers, num_directions, time_major=time_major, unit_type=cell)
     error, name = largest_error(tf, stack, lstm_case.UNEQUAL)
     assert error <= TOLERANCES["float32"], name
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_whole_blocks_and_what_is_left_of_them(tf, taken, monkeypatch, dtype):
+def test_whole_blocks_and_what_is_left_of_them(tf, taken, monkeypatch, dtype, cell):
     """13 sentences are 8, 4 and 1; 41 units are two vectors and a part, 164 gates five panels and a part; and pairs of
     rows of bfloat16 with one left over."""
     for name, size in {"BATCH": 13, "NUM_UNITS": 41, "INPUT_DIM": 9}.items():
         monkeypatch.setattr(lstm_case, name, size)
-    error, name = largest_error(tf, lstm_case.make_stack(1, 1), (5, 1, 3, 5, 2, 4, 5, 5, 1, 1, 2, 3, 4), dtype)
+    stack = lstm_case.make_stack(1, 1, unit_type=cell)
+    error, name = largest_error(tf, stack, (5, 1, 3, 5, 2, 4, 5, 5, 1, 1, 2, 3, 4), dtype)
     assert error <= TOLERANCES[dtype], name
 
 
@@ -134,7 +142,7 @@ def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(
     monkeypatch.delenv(operators.SWITCH)
     threads = [1]
     monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0])
-    assert operators.usable("float32") == bool(library.rnn_scaling_runs_here(0))
+    assert operators.usable("float32") == (operators.instruction_set() is not None)
     assert not operators.usable("float16")
     threads[0] = 2
     assert not operators.usable("float32")

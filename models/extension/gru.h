@@ -2,16 +2,15 @@
 
 static int NAME(gru)(const GruLayer *layer) {
   int64_t T = layer->T, B = layer->B, U = layer->U, depth = round_up(U, PER_LANE), stride = STRIDE(U), width = STRIDE(3 * U);
-  PACKED *panels = new_array(round_up(3 * U, PANEL) * depth * sizeof(PACKED)), *h = new_array(B * stride * sizeof(PACKED));
-  float *sums = new_array(B * width * sizeof(float));
-  int failed = !panels || !h || !sums;
-  if (!failed) {
-    NAME(pack)(layer->recurrent, 3 * U, U, 3 * U, panels);
-    memset(h, 0, B * stride * sizeof(PACKED));
-    memcpy(layer->last_h, layer->first_h, B * U * sizeof(float));
-    for (int64_t b = 0; b < B; b++) NAME(pack_floats)(h + b * stride, layer->first_h + b * U, U);
-  }
-  for (int64_t t = 0; t < T && !failed; t++) {
+  PACKED *panels = array_for(LAYER_PANELS, round_up(3 * U, PANEL) * depth * sizeof(PACKED));
+  PACKED *h = array_for(STEP, B * stride * sizeof(PACKED));
+  float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
+  if (!panels || !h || !sums) return 1;
+  NAME(pack)(layer->recurrent, 3 * U, U, 3 * U, panels);
+  memset(h, 0, B * stride * sizeof(PACKED));
+  memcpy(layer->last_h, layer->first_h, B * U * sizeof(float));
+  for (int64_t b = 0; b < B; b++) NAME(pack_floats)(h + b * stride, layer->first_h + b * U, U);
+  for (int64_t t = 0; t < T; t++) {
     const float *h_before = t ? layer->hs + (t - 1) * B * U : layer->first_h, *bias = layer->bias;
     NAME(product)(h, stride, B, panels, depth, 3 * U, sums, width, 0);
     for (int64_t b = 0; b < B; b++)
@@ -36,23 +35,20 @@ static int NAME(gru)(const GruLayer *layer) {
         if (t + 1 == layer->lengths[b]) store_f32(layer->last_h + b * U + u, next, lanes);
       }
   }
-  free(panels), free(h), free(sums);
-  return failed;
+  return 0;
 }
 
 static int NAME(gru_grad)(const GruLayer *layer) {
   int64_t T = layer->T, B = layer->B, U = layer->U, stride = STRIDE(3 * U), width = STRIDE(U);
-  PACKED *panels = new_array(round_up(U, PANEL) * round_up(3 * U, PER_LANE) * sizeof(PACKED));
-  PACKED *d_step = new_array(B * stride * sizeof(PACKED));
-  float *sums = new_array(B * width * sizeof(float)); /* gradients of h by the step after, but for what u lets through */
-  int failed = !panels || !d_step || !sums;
-  if (!failed) {
-    NAME(pack_transposed)(layer->recurrent, 3 * U, 3 * U, U, panels);
-    memset(d_step, 0, B * stride * sizeof(PACKED));
-    memset(sums, 0, B * width * sizeof(float));
-    memset(layer->d_h, 0, B * U * sizeof(float));
-  }
-  for (int64_t t = T - 1; t >= 0 && !failed; t--) {
+  PACKED *panels = array_for(LAYER_PANELS, round_up(U, PANEL) * round_up(3 * U, PER_LANE) * sizeof(PACKED));
+  PACKED *d_step = array_for(STEP, B * stride * sizeof(PACKED));
+  float *sums = array_for(STEP_SUMS, B * width * sizeof(float)); /* of h by the step after, but for what u lets through */
+  if (!panels || !d_step || !sums) return 1;
+  NAME(pack_transposed)(layer->recurrent, 3 * U, 3 * U, U, panels);
+  memset(d_step, 0, B * stride * sizeof(PACKED));
+  memset(sums, 0, B * width * sizeof(float));
+  memset(layer->d_h, 0, B * U * sizeof(float));
+  for (int64_t t = T - 1; t >= 0; t--) {
     const float *h_before = t ? layer->hs + (t - 1) * B * U : layer->first_h;
     for (int64_t b = 0; b < B; b++)
       for (int64_t u = 0; u < U; u += LANES) {
@@ -76,8 +72,7 @@ static int NAME(gru_grad)(const GruLayer *layer) {
       }
     NAME(product)(d_step, stride, B, panels, round_up(3 * U, PER_LANE), U, sums, width, 0);
   }
-  for (int64_t b = 0; b < B && !failed; b++)
+  for (int64_t b = 0; b < B; b++)
     for (int64_t u = 0; u < U; u++) layer->d_h[b * U + u] += sums[b * width + u];
-  free(panels), free(d_step), free(sums);
-  return failed;
+  return 0;
 }

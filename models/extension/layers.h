@@ -32,7 +32,7 @@ typedef struct {
   float *d_h;
 } GruLayer;
 
-/* Functions for one type of elements. Layers return 0, or 1 where memory is short. */
+/* Functions for one type of elements. All but softmax return 0, or 1 where memory is short. */
 typedef struct {
   int (*lstm)(const LstmLayer *), (*lstm_grad)(const LstmLayer *), (*gru)(const GruLayer *), (*gru_grad)(const GruLayer *);
   /* One row of V logits -> its cross entropy with the target (1 - smoothing) onehot(label) + smoothing / V, and p -

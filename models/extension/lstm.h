@@ -4,17 +4,16 @@
 static int NAME(lstm)(const LstmLayer *layer) {
   int64_t T = layer->T, B = layer->B, D = layer->D, U = layer->U, G = 4 * U, K = D + U;
   int64_t depth = round_up(K, PER_LANE), stride = STRIDE(K), width = STRIDE(G);
-  PACKED *panels = new_array(round_up(G, PANEL) * depth * sizeof(PACKED)), *xh = new_array(B * stride * sizeof(PACKED));
-  float *sums = new_array(B * width * sizeof(float));
-  int failed = !panels || !xh || !sums;
-  if (!failed) {
-    NAME(pack)(layer->kernel, G, K, G, panels);
-    memset(xh, 0, B * stride * sizeof(PACKED));
-    memcpy(layer->last_c, layer->first_c, B * U * sizeof(float));
-    memcpy(layer->last_h, layer->first_h, B * U * sizeof(float));
-    for (int64_t b = 0; b < B; b++) NAME(pack_floats)(xh + b * stride + D, layer->first_h + b * U, U);
-  }
-  for (int64_t t = 0; t < T && !failed; t++) {
+  PACKED *panels = array_for(LAYER_PANELS, round_up(G, PANEL) * depth * sizeof(PACKED));
+  PACKED *xh = array_for(STEP, B * stride * sizeof(PACKED));
+  float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
+  if (!panels || !xh || !sums) return 1;
+  NAME(pack)(layer->kernel, G, K, G, panels);
+  memset(xh, 0, B * stride * sizeof(PACKED));
+  memcpy(layer->last_c, layer->first_c, B * U * sizeof(float));
+  memcpy(layer->last_h, layer->first_h, B * U * sizeof(float));
+  for (int64_t b = 0; b < B; b++) NAME(pack_floats)(xh + b * stride + D, layer->first_h + b * U, U);
+  for (int64_t t = 0; t < T; t++) {
     const float *c_before = t ? layer->cs + (t - 1) * B * U : layer->first_c, *bias = layer->bias;
     for (int64_t b = 0; b < B; b++)
       NAME(pack_row)(xh + b * stride, (const ELEMENT *)layer->x + (t * B + b) * D, D);
@@ -43,8 +42,7 @@ static int NAME(lstm)(const LstmLayer *layer) {
         }
       }
   }
-  free(panels), free(xh), free(sums);
-  return failed;
+  return 0;
 }
 
 /* Step t's gradients of the gates before their nonlinearity -> d_step [B, STRIDE(G)] and d_gates [B, G]; d_c becomes that
@@ -82,34 +80,27 @@ static void NAME(gates_back)(const LstmLayer *layer, int64_t t, const float *d_h
 
 static int NAME(lstm_grad)(const LstmLayer *layer) {
   int64_t T = layer->T, B = layer->B, D = layer->D, U = layer->U, G = 4 * U, K = D + U;
-  int64_t N = T * B, width = STRIDE(K), columns = STRIDE(N), most = round_up(K, PANEL) * G;
-  PACKED *panels = new_array((most > DEPTH * WIDTH ? most : DEPTH * WIDTH) * sizeof(PACKED));
-  PACKED *step = new_array(B * STRIDE(G) * sizeof(PACKED)), *xh = new_array(K * columns * sizeof(PACKED));
-  ELEMENT *d_gates = new_array(N * G * sizeof(ELEMENT)), *h = new_array(B * U * sizeof(ELEMENT));
-  float *sums = new_array(B * width * sizeof(float)), *products = new_array(K * G * sizeof(float));
-  int failed = !panels || !step || !d_gates || !xh || !h || !sums || !products;
-  if (!failed) {
-    NAME(pack_transposed)(layer->kernel, G, G, K, panels);
-    memset(sums, 0, B * width * sizeof(float));
-    memset(layer->d_c, 0, B * U * sizeof(float));
-    memset(layer->d_bias, 0, G * sizeof(float));
-    for (int64_t t = T - 1; t >= 0; t--) {
-      NAME(gates_back)(layer, t, sums + D, width, step, d_gates + t * B * G);
-      NAME(product)(step, STRIDE(G), B, panels, G, K, sums, width, 0);
-      for (int64_t b = 0; b < B; b++)
-        NAME(store_row)((ELEMENT *)layer->d_x + (t * B + b) * D, sums + b * width, D);
-    }
-    for (int64_t b = 0; b < B; b++) memcpy(layer->d_h + b * U, sums + b * width + D, U * sizeof(float));
-    /* The kernel's gradient in one product: inputs and states before each step, transposed, times the gates' gradients. */
-    NAME(store_row)(h, layer->first_h, B * U);
-    memset(xh, 0, K * columns * sizeof(PACKED));
-    if (!N) memset(products, 0, K * G * sizeof(float)); /* what follows writes none then */
-    NAME(transpose)(layer->x, N, D, xh, columns);
-    NAME(transpose)(h, B, U, xh + D * columns, columns);
-    NAME(transpose)(layer->outputs, N - B, U, xh + D * columns + B, columns);
-    NAME(large_product)(xh, columns, K, N, d_gates, G, panels, products);
-    NAME(store_row)(layer->d_kernel, products, K * G);
+  int64_t N = T * B, width = STRIDE(K);
+  PACKED *panels = array_for(LAYER_PANELS, round_up(K, PANEL) * G * sizeof(PACKED));
+  PACKED *step = array_for(STEP, B * STRIDE(G) * sizeof(PACKED));
+  ELEMENT *d_gates = array_for(GATES, N * G * sizeof(ELEMENT)), *h = array_for(STATES, N * U * sizeof(ELEMENT));
+  float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
+  if (!panels || !step || !d_gates || !h || !sums) return 1;
+  NAME(pack_transposed)(layer->kernel, G, G, K, panels);
+  memset(sums, 0, B * width * sizeof(float));
+  memset(layer->d_c, 0, B * U * sizeof(float));
+  memset(layer->d_bias, 0, G * sizeof(float));
+  for (int64_t t = T - 1; t >= 0; t--) {
+    NAME(gates_back)(layer, t, sums + D, width, step, d_gates + t * B * G);
+    NAME(product)(step, STRIDE(G), B, panels, G, K, sums, width, 0);
+    for (int64_t b = 0; b < B; b++)
+      NAME(store_row)((ELEMENT *)layer->d_x + (t * B + b) * D, sums + b * width, D);
   }
-  free(panels), free(step), free(d_gates), free(xh), free(h), free(sums), free(products);
-  return failed;
+  for (int64_t b = 0; b < B; b++) memcpy(layer->d_h + b * U, sums + b * width + D, U * sizeof(float));
+  /* The kernel's gradient in two products: inputs and states before each step, transposed, times the gates' gradients. */
+  NAME(store_row)(h, layer->first_h, N ? B * U : 0);
+  if (N) memcpy(h + B * U, layer->outputs, (N - B) * U * sizeof(ELEMENT));
+  ELEMENT *d_of_x = layer->d_kernel, *d_of_h = d_of_x + D * G;
+  return NAME(product_of_transposed)(layer->x, d_gates, D, N, G, d_of_x) ||
+         NAME(product_of_transposed)(h, d_gates, U, N, G, d_of_h);
 }

@@ -65,11 +65,11 @@ INLINE void NAME(block)(int rows, const PACKED *a, int64_t stride, const PACKED 
 #pragma GCC unroll 8
   for (int m = 0; m < rows; m++)
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++)
-      sums[m][v] = load_f32(to + m * to_stride + v * LANES, adds ? lanes_of(width - v * LANES) : 0);
+    for (int v = 0; v < VECTORS; v++) sums[m][v] = all(0);
   for (int64_t k = 0; k < depth; k += PER_LANE, panel += PANEL * PER_LANE) {
     Vector b[VECTORS];
-    memcpy(b, panel, sizeof b);
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) memcpy(&b[v], panel + v * LANES * PER_LANE, sizeof b[v]); /* each in one load */
 #pragma GCC unroll 8
     for (int m = 0; m < rows; m++) {
 #ifdef PAIRS
@@ -88,7 +88,11 @@ INLINE void NAME(block)(int rows, const PACKED *a, int64_t stride, const PACKED 
 #pragma GCC unroll 8
   for (int m = 0; m < rows; m++)
 #pragma GCC unroll 8
-    for (int v = 0; v < VECTORS; v++) store_f32(to + m * to_stride + v * LANES, sums[m][v], lanes_of(width - v * LANES));
+    for (int v = 0; v < VECTORS; v++) {
+      float *at = to + m * to_stride + v * LANES;
+      int lanes = lanes_of(width - v * LANES);
+      store_f32(at, adds ? sums[m][v] + load_f32(at, lanes) : sums[m][v], lanes);
+    }
 }
 
 /* a [M, depth], rows `stride` apart and zero (or absent, where depth is even) past K, times packed panels of N columns
@@ -106,21 +110,34 @@ static void NAME(product)(const PACKED *a, int64_t stride, int64_t M, const PACK
   }
 }
 
-/* As `product`, of a b [K, N] that is not packed: DEPTH rows and WIDTH columns of it are packed at a time into `panels`
- * (DEPTH * WIDTH elements), so that they stay in the second cache. */
-static void NAME(large_product)(const PACKED *a, int64_t stride, int64_t M, int64_t K, const ELEMENT *b, int64_t N,
-                                PACKED *panels, float *to) {
-  for (int64_t k = 0; k < K; k += DEPTH)
-    for (int64_t n = 0; n < N; n += WIDTH) {
-      int64_t depth = K - k < DEPTH ? K - k : DEPTH, width = N - n < WIDTH ? N - n : WIDTH;
-      NAME(pack)(b + k * N + n, N, depth, width, panels);
-      NAME(product)(a + k, stride, M, panels, round_up(depth, PER_LANE), width, to + n, N, k > 0);
-    }
-}
-
 /* from [N, D] -> to [D, N], rows `stride` apart. */
 static void NAME(transpose)(const ELEMENT *from, int64_t N, int64_t D, PACKED *to, int64_t stride) {
   for (int64_t start = 0; start < N; start += LANES)
     for (int64_t d = 0; d < D; d++)
       for (int64_t n = start; n < N && n < start + LANES; n++) to[d * stride + n] = NAME(packed)(from[n * D + d]);
+}
+
+/* The product of a transposed a, [K, M], and b [K, N] -> elements [M, N]. Returns 1 where memory is short. */
+static int NAME(product_of_transposed)(const ELEMENT *a, const ELEMENT *b, int64_t M, int64_t K, int64_t N, ELEMENT *to) {
+  int64_t most = round_up(K < DEPTH ? K : DEPTH, PER_LANE), stride = STRIDE(most), columns = N < WIDTH ? N : WIDTH;
+  PACKED *panels = array_for(PANELS, round_up(columns, PANEL) * most * sizeof(PACKED));
+  PACKED *rows = array_for(TRANSPOSED, M * stride * sizeof(PACKED));
+  float *sums = array_for(SUMS, M * columns * sizeof(float));
+  if (!panels || !rows || !sums) return 1;
+  if (!K) memset(sums, 0, M * columns * sizeof(float));
+  for (int64_t n = 0; n < N; n += WIDTH) {
+    int64_t width = N - n < WIDTH ? N - n : WIDTH;
+    for (int64_t k = 0; k < K; k += DEPTH) {
+      int64_t depth = K - k < DEPTH ? K - k : DEPTH;
+      NAME(pack)(b + k * N + n, N, depth, width, panels);
+      NAME(transpose)(a + k * M, depth, M, rows, stride);
+      if (depth % PER_LANE)
+        for (int64_t m = 0; m < M; m++) rows[m * stride + depth] = 0;
+      for (int64_t m = 0; m < M; m += HEIGHT)
+        NAME(product)(rows + m * stride, stride, M - m < HEIGHT ? M - m : HEIGHT, panels, round_up(depth, PER_LANE), width,
+                      sums + m * width, width, k > 0);
+    }
+    for (int64_t m = 0; m < M; m++) NAME(store_row)(to + m * N + n, sums + m * width, width);
+  }
+  return 0;
 }

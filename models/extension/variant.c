@@ -6,14 +6,32 @@
 
 #include "layers.h"
 
-enum { DEPTH = 1024, ALIGNMENT = 64 };
+enum { ALIGNMENT = 64 };
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-static void *new_array(size_t bytes) { return aligned_alloc(ALIGNMENT, round_up(bytes + 1, ALIGNMENT)); }
+
+/* Memory that a thread keeps for its next call, since a new page costs as much as the work on its numbers: one array for
+ * each use. NULL if memory is short. */
+enum { PANELS, TRANSPOSED, SUMS, LAYER_PANELS, STEP, STEP_SUMS, GATES, STATES, NUM_USES };
+static void *array_for(int use, size_t bytes) {
+  static _Thread_local struct {
+    void *array;
+    size_t bytes;
+  } kept[NUM_USES];
+#ifndef __SANITIZE_ADDRESS__ /* which can only check arrays that have no space to spare */
+  if (kept[use].bytes >= bytes && kept[use].array) return kept[use].array;
+#endif
+  free(kept[use].array);
+  kept[use].array = aligned_alloc(ALIGNMENT, round_up(bytes + 1, ALIGNMENT));
+  kept[use].bytes = kept[use].array ? bytes : 0;
+  return kept[use].array;
+}
 
 #include "vectors.h"
 
-enum { WIDTH = 4 * PANEL };
+/* Of b, DEPTH rows and WIDTH columns are packed at a time, so that a panel stays in the first cache; of a, HEIGHT rows
+ * meet all panels before the next, so that they stay in the second. */
+enum { DEPTH = 256, WIDTH = 960, HEIGHT = 96 };
 /* Rows of a product lie this far apart: not a power of two, by which all would share a few sets of the first cache. */
 #define STRIDE(n) (round_up(n, 2 * LANES) + 2 * LANES)
 

@@ -105,7 +105,7 @@ static int NAME(lstm_grad)(const LstmLayer *layer) {
     memset(xh, 0, K * columns * sizeof(PACKED));
     if (!N) memset(products, 0, K * G * sizeof(float)); /* what follows writes none then */
     NAME(transpose)(layer->x, N, D, xh, columns);
-    NAME(transpose)(h, B, U, xh + D * columns, columns);
+    NAME(transpose)(h, N ? B : 0, U, xh + D * columns, columns);
     NAME(transpose)(layer->outputs, N - B, U, xh + D * columns + B, columns);
     NAME(large_product)(xh, columns, K, N, d_gates, G, panels, products);
     NAME(store_row)(layer->d_kernel, products, K * G);

@@ -291,9 +291,12 @@ int main(int count, char **words) {
   int is_narrow = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   int is_wide = is_narrow && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#ifdef EMULATED_AVX512 /* emulated.h */
+  is_wide = is_narrow;
+#endif
   int has_bf16 = is_wide && __builtin_cpu_supports("avx512bf16");
-#ifdef EMULATED
-  is_wide = has_bf16 = is_narrow; /* emulated.h */
+#ifdef EMULATED_BF16
+  has_bf16 = is_wide;
 #endif
   const struct {
     const char *name;

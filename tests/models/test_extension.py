@@ -1,12 +1,15 @@
 """Our own operators against the plain reference, at sizes that leave parts of blocks, panels and vectors over."""
 
 import dataclasses
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
 
 from tests.models import lstm_case, test_cross_entropy
 from tests.models.test_kernels import SHAPES, TOLERANCES
+from tests.support.paths import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +40,16 @@ def taken(library, monkeypatch):
     monkeypatch.setattr(operators, "usable", lambda dtype: True)
 
 
-def largest_error(tf, stack, lengths, dtype="float32"):
-    from rnn_scaling.models import stacks
+def kernel_of(stack):
     from rnn_scaling.models.encoders import block_lstm, gru_steps
 
-    module = gru_steps if stack.unit_type == "gru" else block_lstm
+    return gru_steps if stack.unit_type == "gru" else block_lstm
 
-    case = lstm_case.make_case(stack)
+
+def largest_error(tf, stack, lengths, dtype="float32"):
+    from rnn_scaling.models import stacks
+
+    case, module = lstm_case.make_case(stack), kernel_of(stack)
     want = lstm_case.results_of_constants(tf, stacks.reference(stack), stack, case, lengths)
     made = dataclasses.replace(stack, dtype=dtype)
     got = lstm_case.traced(tf, module.build(made), made, case)(lengths)
@@ -69,6 +75,34 @@ def test_whole_blocks_and_what_is_left_of_them(tf, taken, monkeypatch, dtype, ce
     stack = lstm_case.make_stack(1, 1, unit_type=cell)
     error, name = largest_error(tf, stack, (5, 1, 3, 5, 2, 4, 5, 5, 1, 1, 2, 3, 4), dtype)
     assert error <= TOLERANCES[dtype], name
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("steps, batch, units, width", [(1, 1, 1, 1), (1, 3, 17, 8), (5, 1, 7, 3)])
+def test_one_step_one_sentence_and_odd_units(tf, taken, monkeypatch, steps, batch, units, width, dtype, cell):
+    sizes = {"NUM_STEPS": steps, "BATCH": batch, "NUM_UNITS": units, "INPUT_DIM": width}
+    for name, size in sizes.items():
+        monkeypatch.setattr(lstm_case, name, size)
+    stack = lstm_case.make_stack(1, 1, unit_type=cell)
+    error, name = largest_error(tf, stack, (steps,) * batch, dtype)
+    assert error <= TOLERANCES[dtype], name
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_between_layers_is_that_of_the_stock_kernel(tf, taken, monkeypatch, dtype, cell):
+    """Two layers drop the same numbers with the same seed. Each type has its own random numbers."""
+    from rnn_scaling.models.extension import operators
+
+    stack = lstm_case.make_stack(2, 1, dropout=0.5, dtype=dtype, unit_type=cell)
+    case, module = lstm_case.make_case(stack), kernel_of(stack)
+    got = lstm_case.traced(tf, module.build(stack), stack, case)(lstm_case.UNEQUAL)
+    monkeypatch.setattr(operators, "usable", lambda dtype: False)
+    assert "packed" not in module.kernel_name(stack)
+    want = lstm_case.traced(tf, module.build(stack), stack, case)(lstm_case.UNEQUAL)
+    error, name = lstm_case.largest_error(got, want)
+    assert 0 < error <= TOLERANCES[dtype], name
 
 
 @pytest.mark.parametrize("words", [test_cross_entropy.N, None])
@@ -165,3 +199,16 @@ def test_building_without_a_compiler_is_one_line(tf, monkeypatch, tmp_path, caps
     monkeypatch.setenv("CC", "false")
     assert build.main() == 1 and "does not compile" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_random_shapes_stay_inside_their_arrays(library):
+    """Every result is that of plain loops, too; instructions for AVX-512 are emulated where the processor has none."""
+    if library.rnn_scaling_use(b"avx2") is None:
+        pytest.skip("the processor has no AVX2")
+    command = [ROOT / "tools/kernels/sanitize", "6", "0", "quick"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if "cannot find" in ran.stdout:
+        pytest.skip("the compiler has no sanitizers")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("agree") == 2

@@ -3,33 +3,46 @@
 Each runs on one thread, so that they take the place of TensorFlow's only where it has one thread an operator too.
 """
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import os
+import platform
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-SWITCH = "RNN_SCALING_OPERATORS"
-"""Environment variable: "off", or the instruction set to use: avx2, avx512 or avx512_bf16 (default: the best)."""
+from rnn_scaling.models.extension.switch import SWITCH
+
 FOLDER = Path(__file__).parent
-SOURCES = ("kernels.c", "variant.c", "layers.h", "dtype.h", "gru.h", "lstm.h", "product.h", "softmax.h", "vectors.h")
+AGREES = "agrees with the reference"
+"""What the file with a test's result contains where nothing differed."""
+
+
+class Choice(NamedTuple):
+    """The instruction set that the operators of this process are compiled for, and why they are not used, or ""."""
+
+    instruction_set: str
+    failure: str
 
 
 def library_file() -> Path:
     """Where the library of these sources and this TensorFlow is, once it was built."""
-    sources = b"".join((Path(__file__).parent / name).read_bytes() for name in SOURCES)
+    here = Path(__file__).parent
+    sources = b"".join(path.read_bytes() for path in sorted([*here.glob("*.[ch]"), here / "build.py"]))
     return FOLDER / f"kernels-{tf.__version__}-{hashlib.sha256(sources).hexdigest()[:8]}.so"
 
 
 def usable(dtype: Any) -> bool:
     """Whether kernels of this process use the operators for products of this dtype.
 
-    They were built and not switched off, the processor has the instructions, TensorFlow has one thread an operator, no
-    GPU computes, and no other process is sent parts of the step, since it may not have them.
+    They were built, tested and not switched off, the processor has the instructions, TensorFlow has one thread an
+    operator, no GPU computes, and no other process is sent parts of the step, since it may not have them.
     """
     dtype = tf.as_dtype(dtype)
     if dtype not in (tf.float32, tf.bfloat16) or tf.config.threading.get_intra_op_parallelism_threads() != 1:
@@ -41,11 +54,38 @@ def usable(dtype: Any) -> bool:
 
 def instruction_set() -> str | None:
     """What the operators of this process are compiled for: avx2, avx512 or avx512_bf16; None if there are none."""
-    wanted, file = os.environ.get(SWITCH, ""), library_file()
-    if wanted == "off" or not file.exists():
+    chosen = choose(os.environ.get(SWITCH, ""))
+    return chosen.instruction_set if chosen and not chosen.failure else None
+
+
+def choose(wanted: str) -> Choice | None:
+    """The operators for this value of SWITCH, tested if they never were; None if there are none."""
+    file = library_file()
+    if wanted == "off" or not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return None
-    chosen = _library(file).rnn_scaling_use(wanted.encode())
-    return chosen.decode() if chosen else None
+    try:
+        found = _library(file).rnn_scaling_use(wanted.encode())
+    except tf.errors.OpError as e:  # of a wheel from a system with newer libraries
+        return Choice("", e.message.splitlines()[0])
+    return Choice(found.decode(), failure(file, found.decode())) if found else None
+
+
+@functools.cache
+def failure(file: Path, name: str) -> str:
+    """What the test of this instruction set found, "" if nothing; kept in a file next to the library, if possible."""
+    kept = file.with_name(f"{file.name}.{name}.tested")
+    if not kept.exists():
+        from rnn_scaling.models.extension import check  # which imports this module
+
+        with ThreadPoolExecutor(1) as outside:  # of the graph and the tape that may be open here
+            found = outside.submit(check.failure).result() or AGREES
+        with contextlib.suppress(OSError):
+            new = file.with_name(f"{kept.name}.{os.getpid()}")
+            new.write_text(found)
+            new.replace(kept)
+    else:
+        found = kept.read_text()
+    return "" if found == AGREES else found
 
 
 def load() -> Any:

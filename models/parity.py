@@ -12,19 +12,21 @@ import tensorflow as tf
 from rnn_scaling.models import stacks
 
 
-def results(run: Callable[..., Any], stack: stacks.RecurrentStack, lengths: Sequence[int]) -> dict[str, np.ndarray]:
+def results(
+    run: Callable[..., Any], stack: stacks.RecurrentStack, lengths: Sequence[int], is_traced: bool = True
+) -> dict[str, np.ndarray]:
     """What `run` computes on the current device from random numbers, as float32 arrays by name.
 
     Args:
       run: a function as `stacks.reference(stack)`.
       lengths: [B], words of each sentence; the longest is T.
+      is_traced: as a graph, which takes seconds to make, or operator by operator.
     """
     random, batch = np.random.default_rng(0), len(lengths)
 
     def draw(*shape: int) -> tf.Tensor:
         return tf.constant(random.uniform(-0.5, 0.5, shape).astype(np.float32))
 
-    @tf.function(autograph=False, reduce_retracing=True)
     def compute(weights: Any, inputs: tf.Tensor, state: Any) -> dict[str, tf.Tensor]:
         with tf.GradientTape() as tape:
             tape.watch([weights, inputs, state])
@@ -43,6 +45,8 @@ def results(run: Callable[..., Any], stack: stacks.RecurrentStack, lengths: Sequ
     weights = [tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)) for cell in range(stack.num_cells)]
     inputs = draw(max(lengths), batch, stack.input_dim)
     state = tuple(draw(stack.num_cells, batch, stack.num_units) for _ in stack.cell.STATE)
+    if is_traced:
+        compute = tf.function(compute, autograph=False, reduce_retracing=True)
     return {name: tensor.numpy() for name, tensor in compute(weights, inputs, state).items()}
 
 

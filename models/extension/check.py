@@ -32,10 +32,10 @@ def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]
     """(name, dtype, results of the operators, results of the reference)."""
     for cell, build in CELLS.items():
         stack = dataclasses.replace(STACK, unit_type=cell)
-        want = parity.results(stacks.reference(stack), stack, LENGTHS)
+        want = parity.results(stacks.reference(stack), stack, LENGTHS, is_traced=False)
         for dtype in TOLERANCES:
             of_dtype = dataclasses.replace(stack, dtype=dtype)
-            yield cell, dtype, parity.results(build(of_dtype), of_dtype, LENGTHS), want
+            yield cell, dtype, parity.results(build(of_dtype), of_dtype, LENGTHS, is_traced=False), want
     logits, labels = np.random.default_rng(0).normal(size=(5, WORDS)).astype(np.float32), np.arange(0, WORDS, 9)
     target = (1 - SMOOTHING) * tf.one_hot(labels, WORDS) + SMOOTHING / WORDS
     for dtype in TOLERANCES:

@@ -20,6 +20,8 @@ from tensorflow.python.eager import context
 from rnn_scaling.models.extension.switch import SWITCH
 
 FOLDER = Path(__file__).parent
+STOCK = "stock"
+"""In a record: TensorFlow's own operators ran."""
 AGREES = "agrees with the reference"
 """What the file with a test's result contains where nothing differed."""
 
@@ -55,7 +57,15 @@ def usable(dtype: Any) -> bool:
 def instruction_set() -> str | None:
     """What the operators of this process are compiled for: avx2, avx512 or avx512_bf16; None if there are none."""
     chosen = choose(os.environ.get(SWITCH, ""))
+    if chosen and chosen.failure:
+        _warn_once(chosen.failure)
     return chosen.instruction_set if chosen and not chosen.failure else None
+
+
+def name_for(dtype: str) -> str:
+    """For the record: the instruction set of the operators that compute a network of this dtype, or STOCK."""
+    product_dtype = dtype if dtype == "bfloat16" else "float32"
+    return (instruction_set() if usable(product_dtype) else None) or STOCK
 
 
 def choose(wanted: str) -> Choice | None:
@@ -91,6 +101,11 @@ def failure(file: Path, name: str) -> str:
 def load() -> Any:
     """The operators as functions, rnn_scaling_lstm and the others of kernels.c."""
     return _operators(library_file())
+
+
+@functools.cache
+def _warn_once(failure: str) -> None:
+    print(f"warning: faster CPU kernels are not used, because their test failed: {failure}", file=sys.stderr)
 
 
 @functools.cache

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from rnn_scaling import registry
 from rnn_scaling.models import kernels, parity, stacks
+from rnn_scaling.models.extension import check as operators_check
+from rnn_scaling.models.extension import operators
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.all_reduce_spec import SpecSegment
@@ -41,6 +43,10 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
         text = f"{module.kernel_name(stack)} and the reference {cell} step, most in {where}"
         is_near, difference = error <= TOLERANCE, finite(error)
         yield Check(name=check, holds=is_near, text=text, difference=difference, tolerance=TOLERANCE)
+    if operators.usable("float32"):
+        failure = operators_check.failure()
+        text = failure or "layers and losses agree with the reference in float32 and bfloat16"
+        yield Check(name=f"operators {operators.instruction_set()}", holds=not failure, text=text)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import importlib
 import os
 import platform
 import sys
@@ -20,6 +21,7 @@ from tensorflow.python.eager import context
 from rnn_scaling.models.extension.switch import SWITCH
 
 FOLDER = Path(__file__).parent
+CHECK = "rnn_scaling.models.operators_check"  # loaded late, because it imports kernels, which import this module
 STOCK = "stock"
 """In a record: TensorFlow's own operators ran."""
 AGREES = "agrees with the reference"
@@ -85,8 +87,7 @@ def failure(file: Path, name: str) -> str:
     """What the test of this instruction set found, "" if nothing; kept in a file next to the library, if possible."""
     kept = file.with_name(f"{file.name}.{name}.tested")
     if not kept.exists():
-        from rnn_scaling.models.extension import check  # which imports this module
-
+        check = importlib.import_module(CHECK)
         with ThreadPoolExecutor(1) as outside:  # of the graph and the tape that may be open here
             found = outside.submit(check.failure).result() or AGREES
         with contextlib.suppress(OSError):

@@ -20,4 +20,4 @@ def problem(value: str, present: Collection[str]) -> str | None:
         return rule
     missing = [name for name in NEEDED[value] if name not in present]
     remedy = f"leave {SWITCH} unset to use the best instruction set"
-    return f"{SWITCH}={value} needs {' and '.join(missing)}, which this processor lacks; {remedy}" if missing else None
+    return f"{SWITCH}={value} needs {', '.join(missing)}, which this processor lacks; {remedy}" if missing else None

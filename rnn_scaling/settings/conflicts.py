@@ -98,8 +98,9 @@ def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
 
 def _operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """A value of the environment variable for our own operators that this machine cannot follow."""
-    flags = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
-    yield from filter(None, [switch.problem(os.environ.get(switch.SWITCH, ""), flags.split())])
+    if value := os.environ.get(switch.SWITCH):
+        flags = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
+        yield from filter(None, [switch.problem(value, flags.split())])
 
 
 def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling import registry
-from rnn_scaling.models import kernels, parity, stacks
-from rnn_scaling.models.extension import check as operators_check
+from rnn_scaling.models import kernels, operators_check, parity, stacks
 from rnn_scaling.models.extension import operators
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec

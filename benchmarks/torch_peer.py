@@ -3,7 +3,8 @@
     torch_peer.py NPZ     NPZ: the weights by their names in models/seq2seq.py, and the batch
 
 The command `step float32|bfloat16 COUNT` is one line. The answer is a line of JSON: {"wall_s": [...], "cpu_s": [...],
-"loss": first loss}, or {"error": why PyTorch cannot}. The end of its input ends the process. It needs only PyTorch; bfloat16 is `torch.autocast`.
+"loss": first loss}, or {"error": why PyTorch cannot}. The end of its input ends the process. It needs only PyTorch;
+bfloat16 is `torch.autocast`.
 """
 
 from __future__ import annotations

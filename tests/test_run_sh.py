@@ -285,9 +285,9 @@ def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case):
 
 @pytest.fixture
 def kernels(run, tmp_path):
-    """kernels(path="a PATH", **variables) -> (lines of stderr, lines of Python's notes) of a set-up of a small checkout.
+    """kernels(*words, **variables) -> (lines of stderr, what Python was asked to build) in a small checkout.
 
-    `.folder` is the checkout's models/extension.
+    `.folder` is its models/extension, and `.path` has its programs.
     """
     suite = tmp_path / "suite"
     for name in ("run.sh", "constraints.txt", "rnn_scaling/commands/table.py", "models/extension"):
@@ -297,6 +297,7 @@ def kernels(run, tmp_path):
     for path in ROOT.glob("requirements*.txt"):
         shutil.copy(path, suite)
     bin = Path(path_with(tmp_path / "path", "cc"))
+
     def kernels(*words, path=str(bin), **variables):
         Path(run.always["NOTES"]).write_text("")
         environment = {**os.environ, **run.always, "PIP": "true", "PATH": path, **variables}

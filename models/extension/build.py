@@ -17,24 +17,19 @@ def main() -> int:
     """Builds and tests; one line on stdout says what came of it."""
     begun = time.perf_counter()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    import tensorflow as tf
-
     from rnn_scaling.models.extension import operators
 
-    tf.get_logger().setLevel("ERROR")
+    text = "not used, since this processor has no AVX2"
     try:
         build()
-        chosen = operators.choose("")
+        name, failure = operators.choose("")
     except (RuntimeError, OSError) as e:
-        text = f"not built, TensorFlow's are used: {e}"
-    else:
-        seconds = time.perf_counter() - begun
-        text = "not used, since this processor has no AVX2"
-        if chosen:
-            title = chosen.instruction_set.upper().replace("_", " with ").replace("AVX512", "AVX-512")
-            text = f"built for {title} and tested ({seconds:.0f} s)"
-            if chosen.failure:
-                text = f"built for {title} and not used, because their test failed: {chosen.failure}"
+        name, text = None, f"not built, TensorFlow's are used: {e}"
+    if name is not None:
+        title = name.upper().replace("_", " with ").replace("AVX512", "AVX-512")
+        text = f"built for {title} and tested ({time.perf_counter() - begun:.0f} s)"
+        if failure:
+            text = f"built for {title} and not used, because their test failed: {failure}"
     print(f"faster CPU kernels: {text}")
     return 0
 
@@ -46,30 +41,31 @@ def build() -> Path:
       RuntimeError: if the compiler fails.
       OSError: if there is no compiler, or the folder cannot be written.
     """
-    import tensorflow as tf
-
     from rnn_scaling.models.extension import operators
 
     file = operators.library_file()
     if not file.exists():
-        _compile(file, tf.sysconfig.get_include(), tf.sysconfig.get_lib())
+        _compile(file)
     for old in file.parent.glob("kernels-*.so*"):
         if not old.name.startswith(file.name):
             old.unlink()
     return file
 
 
-def _compile(file: Path, include: str, lib: str) -> None:
+def _compile(file: Path) -> None:
+    import tensorflow as tf
+
     here, compiler = Path(__file__).parent, shlex.split(os.environ.get("CC") or "cc")
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        includes = f"-isystem{tf.sysconfig.get_include()}"
         compiles = [
             [*FLAGS, *flags, f"-DVARIANT={name}", "-c", str(here / "variant.c"), "-o", f"{folder}/{name}.o"]
             for name, flags in VARIANTS.items()
         ]
-        compiles.append([*FLAGS, f"-isystem{include}", "-c", str(here / "kernels.c"), "-o", f"{folder}/kernels.o"])
+        compiles.append([*FLAGS, includes, "-c", str(here / "kernels.c"), "-o", f"{folder}/kernels.o"])
         _run_all([[*compiler, *words] for words in compiles])
         library, objects = Path(folder, file.name), [words[-1] for words in compiles]
-        framework = Path(lib, "libtensorflow_framework.so.2")
+        framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
         _run_all([[*compiler, "-shared", "-o", str(library), *objects, str(framework), "-lm"]])
         library.replace(file)
 

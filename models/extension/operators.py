@@ -13,7 +13,7 @@ import platform
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -26,13 +26,6 @@ STOCK = "stock"
 """In a record: TensorFlow's own operators ran."""
 AGREES = "agrees with the reference"
 """What the file with a test's result contains where nothing differed."""
-
-
-class Choice(NamedTuple):
-    """The instruction set that the operators of this process are compiled for, and why they are not used, or ""."""
-
-    instruction_set: str
-    failure: str
 
 
 def library_file() -> Path:
@@ -58,10 +51,10 @@ def usable(dtype: Any) -> bool:
 
 def instruction_set() -> str | None:
     """What the operators of this process are compiled for: avx2, avx512 or avx512_bf16; None if there are none."""
-    chosen = choose(os.environ.get(SWITCH, ""))
-    if chosen and chosen.failure:
-        _warn_once(chosen.failure)
-    return chosen.instruction_set if chosen and not chosen.failure else None
+    name, failure = choose(os.environ.get(SWITCH, ""))
+    if failure:
+        _warn_once(failure)
+    return None if failure else name
 
 
 def name_for(dtype: str) -> str:
@@ -70,33 +63,36 @@ def name_for(dtype: str) -> str:
     return (instruction_set() if usable(product_dtype) else None) or STOCK
 
 
-def choose(wanted: str) -> Choice | None:
-    """The operators for this value of SWITCH, tested if they never were; None if there are none."""
+def choose(wanted: str) -> tuple[str | None, str]:
+    """(instruction set for this value of SWITCH, None if there is none; why it cannot be used, or "").
+
+    Operators that were never tested are tested.
+    """
     file = library_file()
     if wanted == "off" or not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        return None
+        return None, ""
     try:
         found = _library(file).rnn_scaling_use(wanted.encode())
     except tf.errors.OpError as e:  # of a wheel from a system with newer libraries
-        return Choice("", e.message.splitlines()[0])
-    return Choice(found.decode(), failure(file, found.decode())) if found else None
+        return "x86-64", e.message.splitlines()[0]
+    name = found.decode() if found else None
+    return name, test(file, name) if name else ""
 
 
 @functools.cache
-def failure(file: Path, name: str) -> str:
+def test(file: Path, name: str) -> str:
     """What the test of this instruction set found, "" if nothing; kept in a file next to the library, if possible."""
     kept = file.with_name(f"{file.name}.{name}.tested")
-    if not kept.exists():
-        check = importlib.import_module(CHECK)
-        with ThreadPoolExecutor(1) as outside:  # of the graph and the tape that may be open here
-            found = outside.submit(check.failure).result() or AGREES
-        with contextlib.suppress(OSError):
-            new = file.with_name(f"{kept.name}.{os.getpid()}")
-            new.write_text(found)
-            new.replace(kept)
-    else:
-        found = kept.read_text()
-    return "" if found == AGREES else found
+    if kept.exists():
+        return kept.read_text().removeprefix(AGREES)
+    check = importlib.import_module(CHECK)
+    with ThreadPoolExecutor(1) as outside:  # of the graph and the tape that may be open here
+        found: str = outside.submit(check.failure).result()
+    with contextlib.suppress(OSError):
+        new = file.with_name(f"{kept.name}.{os.getpid()}")
+        new.write_text(found or AGREES)
+        new.replace(kept)
+    return found
 
 
 def load() -> Any:

@@ -93,4 +93,4 @@ def test_what_is_wrong_is_said(checked, monkeypatch):
     assert (variables.holds, operators.holds) == (False, False)
     assert "of tower 0 is on " in variables.text and "are elsewhere" in operators.text
     got, want = {"a": np.array([1.0, 2.0])}, {"a": np.array([1.0, 4.0])}
-    assert kernel_checks._largest_error(got, want) == (0.5, "a")
+    assert kernel_checks.parity.largest_error(got, want) == (0.5, "a")

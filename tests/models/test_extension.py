@@ -246,6 +246,8 @@ def test_the_check_sees_any_operator_that_is_wrong(tf, taken, monkeypatch, name,
 
     monkeypatch.setattr(operators, "load", Operators)
     assert dtype in operators_check.failure()
+    monkeypatch.setattr(operators, "load", object)
+    assert "rnn_scaling_lstm" in operators_check.failure(), "a missing one is no fault of the run"
     monkeypatch.undo()
     assert operators_check.failure() == ""
 

@@ -25,7 +25,6 @@ USAGE
   setup-horovod  adds Horovod for --variable_update=horovod (builds for minutes)
   setup-frameworks  adds torch, jax or keras for --framework, each in its own
                  environment
-  setup-kernels  compiles faster CPU kernels (needs gcc and AVX-512)
 
 ./run.sh COMMAND --help explains a command. Paths are relative to the current
 folder.
@@ -35,6 +34,10 @@ Environment variables:
   VENV           where the environment is (default: .venv)
   SETUP_TIMEOUT  seconds that installing may take (default: 900; 7200 for
                  setup-horovod)
+  CC             the C compiler that set-up builds faster CPU kernels with
+                 (default: cc)
+  RNN_SCALING_OPERATORS  these kernels: off, avx2, avx512 or avx512_bf16
+                 (default: the best of the processor)
 USAGE
 }
 
@@ -189,6 +192,36 @@ setup() {
   exec 9>&-
 }
 
+# Prints what the operators for CPUs depend on, and which are there: kernels_wanted COMPILER
+kernels_wanted() {
+  cat models/extension/*.[ch] models/extension/build.py | cksum
+  grep '^tensorflow' requirements.txt
+  echo "$1" models/extension/kernels-*.so
+}
+
+# Compiles and tests the faster operators for CPUs once, again when what they depend on changes. Without them TensorFlow's
+# do the same, so that nothing of this is an error.
+setup_kernels() {
+  local venv=${VENV:-.venv} words=${CC:-cc} compiler stamp
+  if [ "${RNN_SCALING_OPERATORS:-}" = off ] || ! [ -w "$venv" ]; then return; fi
+  compiler=$(command -v "${words%% *}") || compiler=
+  stamp=$venv/.kernels-$(cksum <<<"$PWD" | cut -d' ' -f1) # checkouts can share an environment
+  if is_there "$stamp" "$(kernels_wanted "$compiler")"; then return; fi
+  lock "$venv"
+  if is_there "$stamp" "$(kernels_wanted "$compiler")"; then exec 9>&-; return; fi
+  if [ "$HOSTTYPE-$OSTYPE" != x86_64-linux-gnu ]; then
+    echo "faster CPU kernels: not supported yet on $HOSTTYPE $OSTYPE, TensorFlow's are used" >&2
+  elif [ -z "$compiler" ] && ! compgen -G 'models/extension/kernels-*.so' >/dev/null; then
+    echo "faster CPU kernels: not built, there is no C compiler; steps of LSTMs take up to 1.25 times as long;" \
+      "on Debian and Ubuntu: apt-get install gcc libc6-dev" >&2
+  else
+    "$venv/bin/python" -m rnn_scaling.models.extension.build >&2 2>"$venv/kernels.log" ||
+      echo "faster CPU kernels: not used, their set-up ended with status $?; $venv/kernels.log has its output" >&2
+  fi
+  printf '%s' "$(kernels_wanted "$compiler")" >"$stamp"
+  exec 9>&-
+}
+
 # Adds TensorBoard's Profile tab to the environment.
 setup_profile() {
   local venv=${VENV:-.venv} wanted
@@ -299,7 +332,7 @@ main() {
   SETUP_TIMEOUT=${SETUP_TIMEOUT:-$([ "$command" = setup-horovod ] && echo 7200 || echo 900)}
   case "$command" in
     -h | --help | help) usage; return ;;
-    "" | test | lint | docs | setup | setup-horovod | setup-frameworks | setup-kernels) ;;
+    "" | test | lint | docs | setup | setup-horovod | setup-frameworks) ;;
     *)
       if ! grep -qxF -e "$command" <<<"$(commands | cut -d'|' -f1)"; then
         echo "error: $command is not a command of run.sh; --help lists them" >&2
@@ -313,12 +346,12 @@ main() {
     return 2
   fi
   setup
+  if [ "$command" != lint ] && [ "$command" != docs ]; then setup_kernels; fi
   if [ "$command" = tensorboard ] && [[ " $* " =~ \ --profile(=true)?\  ]]; then setup_profile; fi
   local bin=${VENV:-.venv}/bin
   case "$command" in
     setup-horovod) setup_horovod ;;
     setup-frameworks) setup_frameworks "$@" ;;
-    setup-kernels) "$bin/python" -m rnn_scaling.models.extension.build ;;
     lint) "$bin/ruff" check . && "$bin/ruff" format --check . && "$bin/python" -m mypy && "$bin/python" tools/docs/links.py ;;
     docs) make_site "$@" ;;
   esac

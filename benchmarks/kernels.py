@@ -3,7 +3,8 @@
     python -m benchmarks.kernels --torch_python=/path/to/python [--rounds=8] [--dtypes=float32,bfloat16]
     python -m benchmarks.kernels --unit_type=gru                     kernels of another cell; PyTorch's is an LSTM
 
-Kernels that can use the operators of `./run.sh setup-kernels`, if these were built, are timed without and with them.
+Kernels that can use the project's own operators are timed without ("stock") and with them, by the best instruction set
+of the processor or by that of RNN_SCALING_OPERATORS. PyTorch has no bfloat16 LSTM on some processors: n/a.
 Every round times a few steps of each peer and the machine's GEMM rate, so that other load affects all of them. A step
 is embedding, encoder, decoder, loss, gradients and fused Adam, from the same weights and batch. The loss of the first
 step must be equal for all peers. The table goes to stdout. Rates and ratios use the CPU time of the step's process,
@@ -197,16 +198,21 @@ def make_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> t
         for kernel in kernels.of_cell(FLAGS.unit_type):
             config = ModelConfig(unit_type=FLAGS.unit_type, encoder_type=kernel, compute_dtype=dtype)
             _progress(f"building {kernel} {dtype}")
+            stock = kernel if kernel == "dynamic_rnn" else f"{kernel}, stock"
             with mock.patch.object(operators, "usable", lambda dtype: False):
-                peers[kernel, dtype], losses[kernel, dtype] = timed(tensorflow_step(config, arrays))
-            own = f"{kernel}, setup-kernels"
+                peers[stock, dtype], losses[stock, dtype] = timed(tensorflow_step(config, arrays))
+            own = f"{kernel}, own operators ({operators.name_for(dtype)})"
             if kernel != "dynamic_rnn" and operators.usable(dtype):
                 _progress(f"building {own} {dtype}")
                 peers[own, dtype], losses[own, dtype] = timed(tensorflow_step(config, arrays))
         if torch_peer:
             _progress(f"building PyTorch {dtype}")
-            losses["PyTorch", dtype] = torch_peer.ask(dtype, 1)["loss"]
-            peers["PyTorch", dtype] = lambda count, dtype=dtype: torch_peer.time_steps(dtype, count)
+            answer = torch_peer.ask(dtype, 1)
+            losses["PyTorch", dtype] = answer.get("loss", np.nan)
+            if "error" in answer:
+                _progress(f"PyTorch {dtype} is n/a: {answer['error']}")
+            else:
+                peers["PyTorch", dtype] = lambda count, dtype=dtype: torch_peer.time_steps(dtype, count)
         peers["gemm", dtype] = gemm_times(dtype)
     return peers, losses
 
@@ -239,6 +245,8 @@ def table(values: dict[tuple[str, str], Times], losses: dict, gflop: float, word
         cells = [peer, dtype, f"{wall * 1e3:.1f}", f"{cpu * 1e3:.1f}", f"{np.min(times, axis=0)[1] * 1e3:.1f}"]
         cells += [f"{words / cpu:.0f}", f"{gflop / cpu:.0f}", f"{share:.0%}", *ratios, f"{losses[peer, dtype]:.4f}"]
         lines.append(f"| {' | '.join(cells)} |")
+    for key in losses.keys() - values.keys():
+        lines.append(f"| {' | '.join([*key, *['n/a'] * (len(header) - 2)])} |")
     return "\n".join(lines)
 
 

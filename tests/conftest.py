@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # TensorFlow's default depends on the processor
 os.environ["RNN_SCALING_DEBUG"] = "1"  # a fault under test shows where it is
-os.environ["RNN_SCALING_OPERATORS"] = "off"  # what ./run.sh setup-kernels may have built here has tests of its own
+os.environ["RNN_SCALING_OPERATORS"] = "off"  # what set-up built here has tests of its own, test_extension.py
 
 import pytest
 

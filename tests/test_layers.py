@@ -47,6 +47,7 @@ LOADS_TENSORFLOW = (
 NEVER_TENSORFLOW = (
     "models/batch.py",
     "models/config.py",
+    "models/extension/switch.py",
     "models/kernels.py",
     "models/unit_types.py",
     "models/workloads.py",

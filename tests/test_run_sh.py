@@ -113,7 +113,7 @@ def test_set_up_has_a_limit(run):
 AS_NOBODY = [] if os.geteuid() else ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 COMPILERS = ("cmake", "g++", "make")
 # Programs that run.sh and the Python above call.
-USED = "bash cat cp cut dirname env flock grep mkdir mv nproc rm sed sh sleep timeout"
+USED = "bash cat cksum cp cut dirname env flock grep mkdir mv nproc rm sed sh sleep timeout"
 
 
 def path_with(folder, *names):
@@ -281,3 +281,104 @@ def test_an_environment_that_is_anothers_is_told_with_a_remedy(run, case):
         why = {"gone": "No such file", "refused": "Permission denied", "other": "packages", "none": "not exist"}
         assert why[case] in done.stderr
         assert start(VENV=str(mine / "venv")).returncode == 0, "the remedy works"
+
+
+@pytest.fixture
+def kernels(run, tmp_path):
+    """kernels(*words, **variables) -> (lines of stderr, what Python was asked to build) in a small checkout.
+
+    `.folder` is its models/extension, and `.path` has its programs.
+    """
+    suite = tmp_path / "suite"
+    for name in ("run.sh", "constraints.txt", "rnn_scaling/commands/table.py", "models/extension"):
+        (suite / name).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, suite / name, **({"ignore": shutil.ignore_patterns("*.so*")} if copy != shutil.copy else {}))
+    for path in ROOT.glob("requirements*.txt"):
+        shutil.copy(path, suite)
+    bin = Path(path_with(tmp_path / "path", "cc"))
+
+    def kernels(*words, path=str(bin), **variables):
+        Path(run.always["NOTES"]).write_text("")
+        environment = {**os.environ, **run.always, "PIP": "true", "PATH": path, **variables}
+        environment["RNN_SCALING_OPERATORS"] = variables.get("SWITCH", "")
+        command = [suite / "run.sh", *(words or ("setup",))]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        notes = Path(run.always["NOTES"]).read_text().splitlines()
+        says = [line for line in done.stderr.splitlines() if line.startswith("faster CPU kernels: ")]
+        return says, [line for line in notes if "extension" in line]
+
+    kernels.folder, kernels.path = suite / "models/extension", bin
+    return kernels
+
+
+BUILDS = ["-m rnn_scaling.models.extension.build"]
+on_x86 = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the operators are for x86-64")
+
+
+@on_x86
+def test_operators_are_built_once_and_again_when_what_they_depend_on_changes(kernels, tmp_path):
+    assert kernels() == ([], BUILDS) and kernels() == ([], [])
+    assert kernels("report") == ([], []), "any command would"
+    with open(kernels.folder / "lstm.h", "a") as file:
+        file.write("/* new */\n")
+    assert kernels()[1] == BUILDS and kernels()[1] == []
+    other = tmp_path / "other/cc"
+    other.parent.mkdir()
+    other.symlink_to(shutil.which("true"))
+    assert kernels(CC=f"{other} -m64")[1] == BUILDS
+    (kernels.folder / "kernels-1-0.so").write_text("as if it was built")
+    assert kernels()[1] == BUILDS and kernels()[1] == []
+    (kernels.folder / "kernels-1-0.so").unlink()
+    assert kernels()[1] == BUILDS, "what is gone is built again"
+
+
+@on_x86
+def test_operators_that_nobody_wants_are_not_built(kernels):
+    assert kernels(SWITCH="off") == ([], [])
+    assert kernels("docs") == ([], [])
+    assert kernels()[1] == BUILDS
+
+
+@on_x86
+def test_without_a_compiler_one_line_names_the_remedy_once(kernels):
+    (kernels.path / "cc").unlink()
+    (line,), notes = kernels()
+    assert "apt-get install gcc libc6-dev" in line and notes == []
+    assert kernels() == ([], [])
+    (kernels.path / "cc").symlink_to(shutil.which("true"))
+    assert kernels()[1] == BUILDS, "once there is one, it is used"
+
+
+@on_x86
+def test_a_library_that_is_there_needs_no_compiler(kernels):
+    (kernels.path / "cc").unlink()
+    (kernels.folder / "kernels-1-0.so").write_text("")
+    assert kernels() == ([], BUILDS)
+
+
+@on_x86
+def test_a_build_that_dies_is_one_line_and_hurts_nobody(kernels, run, tmp_path):
+    kernels("setup", SWITCH="off")
+    python = tmp_path / "venv/bin/python"
+    python.write_text(PYTHON.replace("case", 'case "$*" in *extension.build) kill -SEGV $$ ;; esac\ncase', 1))
+    (line,), _ = kernels("report")
+    assert "not used" in line and "kernels.log" in line
+    assert kernels("report") == ([], [])
+
+
+def test_other_processors_are_one_line(kernels, tmp_path):
+    (line,), notes = kernels(HOSTTYPE="aarch64")
+    assert "not supported yet on aarch64" in line and notes == []
+    assert kernels(HOSTTYPE="aarch64") == ([], [])
+
+
+@on_x86
+def test_of_many_that_start_at_once_one_builds(kernels, run, tmp_path):
+    kernels("setup", SWITCH="off")
+    noting = 'case "$*" in *extension.build) sleep 0.3; echo built >>"$NOTES.built" ;; esac\ncase'
+    (tmp_path / "venv/bin/python").write_text(PYTHON.replace("case", noting, 1))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: kernels("report"), range(4)))
+    assert Path(run.always["NOTES"] + ".built").read_text() == "built\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from tests.support.users_program import UsersFolder
 
 pytest.importorskip("setuptools", minversion="77", reason="setuptools is older than pyproject.toml asks for")
 PACKAGES = ("models", "rnn_scaling")
+LIBRARIES = sorted((ROOT / "models/extension").glob("kernels-*.so"))
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 
@@ -24,8 +27,11 @@ BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(s
 def wheel(tmp_path_factory):
     """Built by the setuptools that is here, from a copy, since building writes beside the sources."""
     clone, out = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("wheel")
-    for name in PACKAGES:  # without the kernels that `./run.sh setup-kernels` has compiled here
-        shutil.copytree(ROOT / name, clone / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    ignored = shutil.ignore_patterns("__pycache__", "*.so.*", "tmp*")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, clone / name, symlinks=True, ignore=ignored)
+    if not LIBRARIES:  # as if set-up had built one, for another TensorFlow
+        (clone / "models/extension/kernels-0.0.0-0.so").write_text("")
     for path in ROOT.iterdir():
         if path.is_file():
             shutil.copy(path, clone)
@@ -44,8 +50,10 @@ def metadata(wheel, name):
 
 
 def test_every_file_of_the_packages_is_in_it(wheel):
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file() and path.suffix != ".so"]
-    wanted = {path.relative_to(ROOT).as_posix() for path in paths if path.parent.name != "__pycache__"}
+    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    paths = [path for path in paths if path.parent.name != "__pycache__" and ".so." not in path.name]
+    wanted = {path.relative_to(ROOT).as_posix() for path in paths}
+    wanted |= {"models/extension/kernels-0.0.0-0.so"} if not LIBRARIES else set()
     assert {name.replace("rnn_scaling/models/", "models/") for name in names(wheel)} == wanted
 
 
@@ -76,6 +84,32 @@ def test_what_was_unpacked_elsewhere_reports_and_writes_nothing_beside_itself(wh
     assert done.returncode == 0, done.stderr
     assert "<style>" in (work / "out" / "report.html").read_text()
     assert sorted(installed.rglob("*")) == before
+
+
+def test_operators_built_here_need_no_newer_system_than_tensorflow_and_run_elsewhere(wheel, tmp_path):
+    """The wheel is portable: no path of this machine, and no newer version of the C library than TensorFlow's 2.27."""
+    assert not LIBRARIES or [*wheel.namelist()].count(f"rnn_scaling/models/extension/{LIBRARIES[-1].name}") == 1
+    assert "Root-Is-Purelib: true\n" in (text := metadata(wheel, "WHEEL")) and "Tag: py3-none-any\n" in text
+    if not LIBRARIES:
+        pytest.skip("set-up has built no operators here")
+    library = LIBRARIES[-1].read_bytes()
+    versions = [tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_([0-9.]+)\0", library)]
+    assert max(versions) <= (2, 27)
+    needed = re.findall(rb"[\w./-]*libtensorflow_framework[\w.]*", library)
+    assert set(needed) == {b"libtensorflow_framework.so.2"} and sys.prefix.encode() not in library
+    installed, work = tmp_path / "installed", tmp_path / "work"
+    wheel.extractall(installed)
+    work.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    environment.pop("RNN_SCALING_OPERATORS")
+    words = ["--num_units=8", "--num_batches=1", "--batch_size=2", "--result_file=run.json"]
+    command = [sys.executable, "-m", "rnn_scaling", "train", *words]
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    resolved = json.loads((work / "run.json").read_text())["resolved"]
+    tested = [path.name.split(".")[-2] for path in (installed / "rnn_scaling/models/extension").glob("*.tested")]
+    assert [resolved["operators"]] == (tested or ["stock"]), "the first use has tested what ran"
+    assert resolved["encoder_kernel"] == ("packed LSTM" if tested else "BlockLSTM + LSTMBlockCellGrad")
 
 
 def test_what_is_installed_leaves_a_users_program_its_environment(wheel, tmp_path):

@@ -41,8 +41,16 @@ def _is_packed(stack: stacks.RecurrentStack) -> bool:
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
+    return build_packed(stack) if _is_packed(stack) else _build(stack, _cell)
+
+
+def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
+    """As `build`, by our own operators in any case."""
+    return _build(stack, _packed_cell)
+
+
+def _build(stack: stacks.RecurrentStack, run_cell_steps: Callable[..., tuple[tf.Tensor, tf.Tensor]]) -> stacks.Run:
     product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
-    run_cell_steps = _packed_cell if _is_packed(stack) else _cell
 
     def run_cell(
         inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights

@@ -1,11 +1,11 @@
-"""Compiles the operators for this Python's TensorFlow and tests them; `./run.sh setup` calls it."""
+"""Compiles the operators for this Python's TensorFlow and tests them; `./run.sh` calls it when it sets up."""
 
 import os
-import platform
-import shutil
+import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 FLAGS = ("-std=gnu11", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden")
@@ -13,21 +13,49 @@ WIDE = ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
 VARIANTS = {"avx2": ("-mfma", "-mavx2"), "avx512": WIDE, "avx512_bf16": (*WIDE, "-mavx512bf16")}
 
 
-def build() -> Path:
-    """The library's file, compiled unless it is there; others are removed. Raises RuntimeError without a compiler."""
-    import tensorflow as tf
+def main() -> int:
+    """Builds and tests; one line on stdout says what came of it."""
+    begun = time.perf_counter()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from rnn_scaling.models.extension import operators
 
+    text = "not used, since this processor has no AVX2"
+    try:
+        build()
+        name, failure = operators.choose("")
+    except (RuntimeError, OSError) as e:
+        name, text = None, f"not built, TensorFlow's are used: {e}"
+    if name is not None:
+        title = name.upper().replace("_", " with ").replace("AVX512", "AVX-512")
+        text = f"built for {title} and tested ({time.perf_counter() - begun:.0f} s)"
+        if failure:
+            text = f"built for {title} and not used, because their test failed: {failure}"
+    print(f"faster CPU kernels: {text}")
+    return 0
+
+
+def build() -> Path:
+    """The library's file, compiled unless it is there; others are removed.
+
+    Raises:
+      RuntimeError: if the compiler fails.
+      OSError: if there is no compiler, or the folder cannot be written.
+    """
     from rnn_scaling.models.extension import operators
 
     file = operators.library_file()
-    if file.exists():
-        return file
-    if platform.machine() != "x86_64":
-        raise RuntimeError(f"the faster CPU kernels are for x86-64 only, not {platform.machine()}")
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise RuntimeError("there is no C compiler; on Debian and Ubuntu: apt-get install gcc libc6-dev")
-    here = Path(__file__).parent
+    if not file.exists():
+        _compile(file)
+    for old in file.parent.glob("kernels-*.so*"):
+        if not old.name.startswith(file.name):
+            old.unlink()
+    return file
+
+
+def _compile(file: Path) -> None:
+    import tensorflow as tf
+
+    here, compiler = Path(__file__).parent, shlex.split(os.environ.get("CC") or "cc")
     with tempfile.TemporaryDirectory(dir=file.parent) as folder:
         includes = f"-isystem{tf.sysconfig.get_include()}"
         compiles = [
@@ -35,14 +63,11 @@ def build() -> Path:
             for name, flags in VARIANTS.items()
         ]
         compiles.append([*FLAGS, includes, "-c", str(here / "kernels.c"), "-o", f"{folder}/kernels.o"])
-        _run_all([[compiler, *words] for words in compiles])
+        _run_all([[*compiler, *words] for words in compiles])
         library, objects = Path(folder, file.name), [words[-1] for words in compiles]
         framework = Path(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
-        _run_all([[compiler, "-shared", "-o", str(library), *objects, str(framework), "-lm"]])
-        for old in file.parent.glob("kernels-*.so*"):
-            old.unlink()
+        _run_all([[*compiler, "-shared", "-o", str(library), *objects, str(framework), "-lm"]])
         library.replace(file)
-    return file
 
 
 def _run_all(commands: list[list[str]]) -> None:
@@ -52,4 +77,8 @@ def _run_all(commands: list[list[str]]) -> None:
         errors = process.communicate()[1].splitlines()
         if process.returncode:
             lines = [line for line in errors if "error" in line] or [f"exit status {process.returncode}"]
-            raise RuntimeError(f"{words[0]} does not compile the faster CPU kernels: {lines[0]}")
+            raise RuntimeError(f"{words[0]} does not compile them: {lines[0]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

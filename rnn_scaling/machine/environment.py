@@ -14,7 +14,7 @@ from rnn_scaling.machine.system import control_groups, cpuinfo_values, read_firs
 
 # TF_CLI_, TF_VAR_ and their like belong to another program and may hold secrets.
 RELEVANT_VARIABLES = re.compile(
-    r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE)"
+    r"^(TF_(CPP|XLA|ENABLE|DISABLE|NUM|GPU|FORCE|CUDNN|CUDA|DETERMINISTIC|USE|ALLOW|AUTOTUNE|SYNC|STEP)|CUDA_|NCCL_|XLA_|OMP_|KMP_|MKL_|DNNL_|ONEDNN_|MALLOC_|LD_PRELOAD|GLIBC_TUNABLES|NVIDIA_TF32_OVERRIDE|RNN_SCALING_OPERATORS)"
 )
 PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "numpy", "absl-py", "keras", "protobuf"),

@@ -136,7 +136,8 @@ class Resolved(Sparse):
     devices: tuple[str, ...] | None = None
     device_type: str | None = None
     onednn: bool | None = None
-    own_operators: bool | None = None
+    operators: str | None = None  # instruction set of our own, or "stock": TensorFlow's
+    own_operators: bool | None = None  # of older records: whether they were ours
     tower_batch_sizes: tuple[int, ...] | None = None
     train_samples: Count | None = None
     logical_devices: bool | None = None

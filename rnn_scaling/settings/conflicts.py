@@ -8,8 +8,10 @@ from typing import Any
 
 from rnn_scaling.files import input_files
 from rnn_scaling.machine.gpus import uneven_towers
+from rnn_scaling.machine.system import cpuinfo_values, read_text
 from rnn_scaling.models import kernels
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.extension import switch
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.processes import other_python
 from rnn_scaling.registry import ALL_REDUCES, DATA_SOURCES, FRAMEWORKS, TEXT_FILES, VARIABLE_UPDATES, either
@@ -61,7 +63,7 @@ def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> l
     lines += conflict_rules.broken(config, given, num_gpus)
     if config.devices.device == "gpu" and num_gpus:
         lines += filter(None, [uneven_towers(config.devices.num_devices, num_gpus)])
-    for check in (_kernels, _installation, _all_reduce, _data, _files, _outputs, _framework):
+    for check in (_kernels, _operators, _installation, _all_reduce, _data, _files, _outputs, _framework):
         lines += check(config, num_gpus)
     return lines
 
@@ -92,6 +94,13 @@ def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
         if is_read(config, name) and kernel in kernels.KERNELS and kernel not in usable:
             cells, remedy = " and ".join(kernels.KERNELS[kernel].cells), " or ".join(usable)
             yield f"{spell(name, kernel)} computes {cells}, not --unit_type={model.unit_type}; use {remedy}"
+
+
+def _operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
+    """A value of the environment variable for our own operators that this machine cannot follow."""
+    if value := os.environ.get(switch.SWITCH):
+        flags = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
+        yield from filter(None, [switch.problem(value, flags.split())])
 
 
 def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:

@@ -146,12 +146,13 @@ def build(config: RunConfig, engine: Engine, state: RunState | None = None) -> T
     step = registry.load(registry.STEPS, kind).build(workload, source, update, engine, config)
     if state is not None:
         state.parameters.update(_parameters(workload, step.variable_states()))
+        has_words = any(spec.kind == "embedding" for spec in workload.variables)  # images use none of the operators
         # Backward is twice the forward; a search computes hypotheses that it drops.
         flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
         state.flops_per_item = None if model.decode else flops if trains else flops / 3
         state.resolved.update(
             **_kernels(config, workload),
-            own_operators=bool(workload.kernels) and operators.usable(config.model.compute_dtype),
+            operators=operators.name_for(config.model.compute_dtype) if has_words else operators.STOCK,
             learning_rate=learning_rate.of(config).last if trains else None,
             train_samples=source.num_samples,
             all_reduce=update.all_reduce(),

@@ -1,17 +1,14 @@
-"""Each kernel of the recurrent layers against the plain reference step, and each all-reduce's sums, on the devices.
-
-T: steps, B: sentences, D: width of the input, U: units.
-"""
+"""Each kernel of the recurrent layers against the plain reference step, and each all-reduce's sums, on the devices."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from rnn_scaling import registry
-from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models import kernels, operators_check, parity, stacks
+from rnn_scaling.models.extension import operators
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.all_reduce_spec import SpecSegment
@@ -35,14 +32,20 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
         module = kernels.load(name, device_type, cell)
         try:
             with all_digits():
-                expected = _results(stacks.reference(stack), stack, "CPU:0")
-                error, where = _largest_error(_results(module.build(stack), stack, device), expected)
+                with tf.device("CPU:0"):
+                    expected = parity.results(stacks.reference(stack), stack, LENGTHS)
+                with tf.device(device):
+                    error, where = parity.largest_error(parity.results(module.build(stack), stack, LENGTHS), expected)
         except (tf.errors.OpError, ValueError) as e:
             yield Check(name=check, holds=False, text=f"{module.kernel_name(stack)}: {str(e)[:200]}")
             continue
         text = f"{module.kernel_name(stack)} and the reference {cell} step, most in {where}"
         is_near, difference = error <= TOLERANCE, finite(error)
         yield Check(name=check, holds=is_near, text=text, difference=difference, tolerance=TOLERANCE)
+    if operators.usable("float32"):
+        failure = operators_check.failure()
+        text = failure or "layers and losses agree with the reference in float32 and bfloat16"
+        yield Check(name=f"operators {operators.instruction_set()}", holds=not failure, text=text)
 
 
 @contextlib.contextmanager
@@ -54,41 +57,6 @@ def all_digits() -> Iterator[None]:
         yield
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(is_enabled)
-
-
-def _results(run: Callable[..., Any], stack: stacks.RecurrentStack, device: str) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-
-    def draw(*shape: int) -> tf.Tensor:
-        return tf.constant(random.uniform(-0.5, 0.5, shape).astype(np.float32))
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def compute(weights: Any, inputs: tf.Tensor, state: Any) -> dict[str, tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch([weights, inputs, state])
-            outputs, final = run(weights, inputs, tf.constant(LENGTHS, tf.int32), state, tf.constant([1, 2]))
-            # Every cotangent differs, so that a gradient in a wrong place cannot cancel out.
-            results = (outputs, *final)
-            loss = sum(tf.reduce_sum(tf.sin(3 * tensor) * (1 + number)) for number, tensor in enumerate(results))
-        d_weights, d_inputs, d_state = tape.gradient(loss, [weights, inputs, state])
-        named = {"outputs": outputs, "gradient of the inputs": d_inputs}
-        named |= {f"state {number}": tensor for number, tensor in enumerate(final)}
-        named |= {f"gradient of state {number}": tensor for number, tensor in enumerate(d_state)}
-        for cell, of_cell in enumerate(d_weights):
-            named |= {f"gradient of weight {number} of cell {cell}": tensor for number, tensor in enumerate(of_cell)}
-        return named
-
-    with tf.device(device):
-        weights = [tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)) for cell in range(stack.num_cells)]
-        inputs = draw(max(LENGTHS), len(LENGTHS), WIDTH)
-        state = tuple(draw(stack.num_cells, len(LENGTHS), WIDTH) for _ in stack.cell.STATE)
-        return {name: tensor.numpy() for name, tensor in compute(weights, inputs, state).items()}
-
-
-def _largest_error(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> tuple[float, str]:
-    errors = {name: float(np.abs(got[name] - array).max() / np.abs(array).max()) for name, array in want.items()}
-    where = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
-    return errors[where], where
 
 
 def all_reduces_on(engine: Engine) -> Iterator[Check]:

@@ -199,6 +199,14 @@ def test_within_names_the_odd_ones_out():
     assert differences.within([run(variable_update=mode, resolved=pools) for mode, pools in modes]) == []
 
 
+@pytest.mark.parametrize("older, newer", [(True, "avx512"), (False, "stock")])
+def test_an_older_record_names_the_operators_that_ran(older, newer):
+    before, after = run(resolved={"operators": None, "own_operators": older}), run(resolved={"operators": newer})
+    assert found(before, after) == {} and "CPU operators" in found(before, run(resolved={"operators": "avx2"}))
+    chosen = {"RNN_SCALING_OPERATORS": newer}
+    assert found(after, run(resolved={"operators": newer}, environment={"variables": chosen})) == {}, "they count"
+
+
 def test_the_level_of_logging_is_no_difference():
     assert found(run(), run(environment={"variables": {"TF_CPP_MIN_LOG_LEVEL": "2"}})) == {}
 

@@ -1,8 +1,10 @@
 """Our own operators against the plain reference, at sizes that leave parts of blocks, panels and vectors over."""
 
 import dataclasses
+import os
 import shutil
 import subprocess
+
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ def library(tf, tmp_path_factory):
         operators.FOLDER = tmp_path_factory.mktemp("extension")
     try:
         built = operators.library_file() if operators.library_file().exists() else build.build()
-    except RuntimeError as e:
+    except (RuntimeError, OSError) as e:
         operators.FOLDER = before
         pytest.skip(str(e))
     yield operators._library(built)
@@ -188,16 +190,118 @@ def test_operators_are_taken_only_where_they_were_built_and_one_thread_computes(
     assert not operators.usable("float32")
 
 
-def test_building_without_a_compiler_is_one_line(tf, monkeypatch, tmp_path, capsys):
+def test_the_record_names_what_computes(tf, library, monkeypatch):
+    """float16 is computed in float32; TensorFlow's operators compute where several threads do."""
+    from rnn_scaling.models.extension import operators
+
+    threads = [1]
+    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0])
+    monkeypatch.setenv(operators.SWITCH, "off")
+    assert operators.name_for("float32") == operators.STOCK
+    monkeypatch.delenv(operators.SWITCH)
+    best = operators.instruction_set()
+    assert [operators.name_for(dtype) for dtype in ("float32", "bfloat16", "float16")] == [best or operators.STOCK] * 3
+    threads[0] = 2
+    assert operators.name_for("float32") == operators.STOCK
+
+
+@pytest.fixture
+def copied(library, monkeypatch, tmp_path):
+    """The library alone in a folder, as of a wheel, where nothing has tested it; skips without AVX2."""
+    from rnn_scaling.models.extension import operators
+
+    monkeypatch.delenv(operators.SWITCH, raising=False)
+    if not operators.instruction_set():
+        pytest.skip("the processor has no AVX2")
+    here, ours = tmp_path / operators.library_file().name, operators.load()
+    here.symlink_to(operators.library_file().resolve())
+    monkeypatch.setattr(operators, "FOLDER", tmp_path)
+    monkeypatch.setattr(operators, "_operators", lambda file: ours)  # which TensorFlow has in one library only
+    return here
+
+
+def results_of(library):
+    return sorted(path.name.removeprefix(f"{library.name}.") for path in library.parent.glob("*.tested"))
+
+
+@pytest.mark.parametrize("variant", ["avx512_bf16", "avx512", "avx2"])
+def test_each_instruction_set_is_tested_once_before_it_is_used(tf, copied, monkeypatch, variant):
+    """Inside a graph and under a tape, too."""
+    from rnn_scaling.models import operators_check
+    from rnn_scaling.models.extension import operators
+
+    monkeypatch.setenv(operators.SWITCH, variant)
+    calls, really = [], operators_check.failure
+    monkeypatch.setattr(operators_check, "failure", lambda: calls.append(1) or really())
+    if operators._library(copied).rnn_scaling_use(variant.encode()) is None:
+        assert operators.instruction_set() is None and not calls, "the processor does not have it"
+        return
+    with tf.Graph().as_default(), tf.GradientTape():
+        assert operators.instruction_set() == variant
+    operators.test.cache_clear()  # another process
+    assert operators.instruction_set() == variant
+    assert (len(calls), results_of(copied)) == (1, [f"{variant}.tested"])
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_operators_that_differ_are_not_used(tf, copied, monkeypatch, capsys, is_read_only):
+    from rnn_scaling.models import operators_check
+    from rnn_scaling.models.extension import operators
+
+    monkeypatch.setattr(operators_check, "TOLERANCES", {"float32": 1e-12})
+    operators._warn_once.cache_clear()
+    if is_read_only:
+        monkeypatch.setattr(operators.Path, "write_text", lambda *args: os.mkdir("/proc/none"))
+    assert operators.instruction_set() is None and operators.instruction_set() is None
+    warning = capsys.readouterr().err
+    assert warning.count("\n") == 1 and "lstm float32" in warning
+    assert bool(results_of(copied)) != is_read_only
+    monkeypatch.setattr(operators_check, "TOLERANCES", {"float32": 1.0})
+    operators.test.cache_clear()
+    assert (operators.instruction_set() is None) != is_read_only, "what was kept holds for the next process"
+
+
+@pytest.mark.parametrize("name", ["rnn_scaling_lstm", "rnn_scaling_gru", "rnn_scaling_softmax_loss"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_check_sees_any_operator_that_is_wrong(tf, taken, monkeypatch, name, dtype):
+    """Its first floating result off by a tenth, for one dtype."""
+    from rnn_scaling.models import operators_check
+    from rnn_scaling.models.extension import operators
+
+    real = operators.load()
+
+    def wrong(*args):
+        made = getattr(real, name)(*args)
+        field = "losses" if "losses" in made._fields else "outputs"
+        return made._replace(**{field: getattr(made, field) * (1.1 if args[0].dtype == dtype else 1)})
+
+    class Operators:
+        def __getattr__(self, asked):
+            return wrong if asked == name else getattr(real, asked)
+
+    monkeypatch.setattr(operators, "load", Operators)
+    assert dtype in operators_check.failure()
+    monkeypatch.setattr(operators, "load", object)
+    assert "rnn_scaling_lstm" in operators_check.failure(), "a missing one is no fault of the run"
+    monkeypatch.undo()
+    assert operators_check.failure() == ""
+
+
+def build_says(monkeypatch, folder, capsys, **variables):
     from rnn_scaling.models.extension import build, operators
 
-    monkeypatch.setattr(operators, "FOLDER", tmp_path)
-    monkeypatch.setenv("CC", "no-such-compiler")
-    assert build.main() == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: building kernels needs gcc") and error.count("\n") == 1
-    monkeypatch.setenv("CC", "false")
-    assert build.main() == 1 and "does not compile" in capsys.readouterr().err
+    monkeypatch.setattr(operators, "FOLDER", folder)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert build.main() == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "cc -no-such-flag"])
+def test_a_failing_compiler_is_one_line(tf, monkeypatch, tmp_path, capsys, compiler):
+    line = build_says(monkeypatch, tmp_path, capsys, CC=compiler)
+    assert line.startswith("faster CPU kernels: not built, ") and compiler.split()[0] in line
     assert not list(tmp_path.iterdir())
 
 
@@ -212,3 +316,24 @@ def test_random_shapes_stay_inside_their_arrays(library):
         pytest.skip("the compiler has no sanitizers")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.count("agree") == 2
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tf, monkeypatch, tmp_path, capsys):
+    assert "not built, " in build_says(monkeypatch, tmp_path / "none", capsys, CC="true")
+
+
+def test_a_build_tests_and_drops_what_is_old(tf, copied, monkeypatch, capsys):
+    """The library is there and is not compiled again; its test is kept, and that of an older one goes with it."""
+    from rnn_scaling.models.extension import operators
+
+    old = "kernels-2.20.0-0.so"
+    for name in (old, f"{old}.avx2.tested"):
+        (copied.parent / name).write_text("")
+    best, _ = operators.choose("")
+    line = build_says(monkeypatch, copied.parent, capsys, CC="false")
+    assert "tested" in line and "not" not in line
+    assert sorted(path.name for path in copied.parent.iterdir()) == [copied.name, f"{copied.name}.{best}.tested"]
+    copied.with_name(f"{copied.name}.{best}.tested").write_text("losses differ")
+    operators.test.cache_clear()
+    line = build_says(monkeypatch, copied.parent, capsys, CC="false")
+    assert "not used" in line and line.endswith("losses differ")

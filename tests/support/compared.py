@@ -50,7 +50,7 @@ RESOLVED: dict[str, Any] = {
     "device_type": "CPU",
     "logical_devices": False,
     "onednn": False,
-    "own_operators": False,
+    "operators": "stock",
     "encoder_kernel": "block_lstm",
     "decoder_kernel": "block_lstm",
     "all_reduce": [],

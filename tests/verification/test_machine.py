@@ -54,6 +54,18 @@ def test_a_machine_that_does_right_is_told_check_by_check(checked):
     assert "| all-reduce nccl | not run |" in text and "| kernel cudnn_lstm | ok |" in text
 
 
+@pytest.mark.parametrize("failure", ["", "losses differ"])
+def test_operators_that_a_run_would_use_are_checked_in_both_dtypes(tf, devices, monkeypatch, failure):
+    from rnn_scaling.verification import kernel_checks
+
+    monkeypatch.setattr(kernel_checks.kernels, "KERNELS", {})
+    monkeypatch.setattr(kernel_checks.operators, "usable", lambda dtype: True)
+    monkeypatch.setattr(kernel_checks.operators, "instruction_set", lambda: "avx2")
+    monkeypatch.setattr(kernel_checks.operators_check, "failure", lambda: failure)
+    (check,) = kernel_checks.kernels_on("CPU:0", "CPU")
+    assert (check.name, check.holds) == ("operators avx2", not failure) and failure in check.text
+
+
 def test_of_variables_that_towers_share_no_place_is_told(checked, monkeypatch):
     from rnn_scaling.inspection import observe
 
@@ -81,4 +93,4 @@ def test_what_is_wrong_is_said(checked, monkeypatch):
     assert (variables.holds, operators.holds) == (False, False)
     assert "of tower 0 is on " in variables.text and "are elsewhere" in operators.text
     got, want = {"a": np.array([1.0, 2.0])}, {"a": np.array([1.0, 4.0])}
-    assert kernel_checks._largest_error(got, want) == (0.5, "a")
+    assert kernel_checks.parity.largest_error(got, want) == (0.5, "a")

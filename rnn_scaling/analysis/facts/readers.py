@@ -51,6 +51,12 @@ def resolved(name: str, convert: Callable[[Any], str] = str) -> Read:
     return read
 
 
+def operators(record: RunRecord) -> str | None:
+    """Instruction set of our own operators for CPUs, or "stock"; older records do not name the set: AVX-512."""
+    of_older = {True: "avx512", False: "stock", None: None}[record.resolved.own_operators]
+    return record.resolved.operators or of_older
+
+
 def certificate(record: RunRecord) -> str:
     """Whether the configuration was compared with serial training."""
     return "not certified" if record.certificate is None else "certified"

@@ -37,7 +37,7 @@ VARIABLES = {
     "NCCL_": ("rings, protocols and links of the exchange between GPUs", CAUTION),
     "": ("may change kernels, threads or memory", CAUTION),
 }
-WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL"}
+WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL", "RNN_SCALING_OPERATORS"}  # "CPU operators" are what the latter chose
 
 
 def _separating(on_gpu: bool) -> tuple[Fact, ...]:

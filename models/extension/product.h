@@ -69,7 +69,8 @@ INLINE void NAME(block)(int rows, const PACKED *a, int64_t stride, const PACKED 
       sums[m][v] = load_f32(to + m * to_stride + v * LANES, adds ? lanes_of(width - v * LANES) : 0);
   for (int64_t k = 0; k < depth; k += PER_LANE, panel += PANEL * PER_LANE) {
     Vector b[VECTORS];
-    memcpy(b, panel, sizeof b);
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; v++) memcpy(&b[v], panel + v * LANES * PER_LANE, sizeof b[v]);
 #pragma GCC unroll 8
     for (int m = 0; m < rows; m++) {
 #ifdef PAIRS

@@ -9,7 +9,6 @@ T: steps, B: sentences, K and N: width of x and of a result.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -93,7 +92,12 @@ class Deferred:
     """What a loop reads at each step, whose weights get their gradients after it: [T, B, N], which is added to results."""
 
     def __init__(
-        self, addends: tf.Tensor, weights: Sequence[tf.Tensor], gradients: _OfWeights, width: int | None, dtype: tf.DType
+        self,
+        addends: tf.Tensor,
+        weights: Sequence[tf.Tensor],
+        gradients: _OfWeights,
+        width: int | None,
+        dtype: tf.DType,
     ) -> None:
         """gradients: (x of all steps [T, B, width] in that dtype, gradient of the addends) -> those of the weights."""
         self._gradients, self._width, self._dtype = gradients, width, dtype
@@ -144,29 +148,22 @@ class _DeferredProduct(Deferred):
     def __call__(self, t: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         x = tf.cast(x, self._dtype)
         self.x = tf.stop_gradient(x)
-        return (self._multiply_packed if self._is_packed else self._multiply_and_add)(x, self.addend(t))
 
-    def _multiply_and_add(self, x: tf.Tensor, addend: tf.Tensor) -> tf.Tensor:
         @tf.custom_gradient
         def multiply_and_add(x: tf.Tensor, addend: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
             def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                if self._is_packed:
+                    return self._multiply_packed(d, self._transposed, self._nothing), d
                 return _multiply(tf.cast(d, x.dtype), self._transposed), d
 
+            if self._is_packed:
+                return self._multiply_packed(x, self._matrix, addend), gradient
             return tf.cast(_multiply(x, self._matrix), tf.float32) + addend, gradient
 
-        return multiply_and_add(x, addend)
+        return multiply_and_add(x, self.addend(t))
 
-    def _multiply_packed(self, x: tf.Tensor, addend: tf.Tensor) -> tf.Tensor:
-        multiply = functools.partial(operators.load().rnn_scaling_step_product, T=self._of_products)
-
-        @tf.custom_gradient
-        def multiply_and_add(x: tf.Tensor, addend: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
-            def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                return multiply(d, self._transposed, self._nothing), d
-
-            return multiply(x, self._matrix, addend), gradient
-
-        return multiply_and_add(x, addend)
+    def _multiply_packed(self, x: tf.Tensor, panels: tf.Tensor, addend: tf.Tensor) -> tf.Tensor:
+        return operators.load().rnn_scaling_step_product(x, panels, addend, T=self._of_products)
 
 
 def _multiply(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:

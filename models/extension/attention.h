@@ -9,22 +9,19 @@ static int64_t NAME(packed_bytes)(int64_t K, int64_t N) {
 
 /* x [B, K] times the matrix of the panels, [K, N]; what is added has all B rows or none. */
 static int NAME(step_product)(const int64_t *sizes, void **data) {
-  int64_t B = SIZE('B'), K = SIZE('K'), N = SIZE('N'), stride = STRIDE(K), width = STRIDE(N);
-  const float *x = data[0], *addend = data[2];
-  float *result = data[3], *sums = new_array(B * width * sizeof(float));
+  int64_t B = SIZE('B'), K = SIZE('K'), N = SIZE('N'), stride = STRIDE(K);
+  const float *x = data[0];
   PACKED *rows = new_array(B * stride * sizeof(PACKED));
-  int adds = SIZE('A') == B, failed = !rows || !sums || SIZE('P') != NAME(packed_bytes)(K, N);
+  int adds = SIZE('A') == B, failed = !rows || SIZE('P') != NAME(packed_bytes)(K, N);
   if (!failed) {
     memset(rows, 0, B * stride * sizeof(PACKED));
-    for (int64_t b = 0; b < B; b++) {
+    for (int64_t b = 0; b < B; b++)
       for (int64_t k = 0; k < K; k += LANES)
         STORE_PACKED(rows + b * stride + k, ROUND(load_f32(x + b * K + k, lanes_of(K - k))), lanes_of(K - k));
-      if (adds) memcpy(sums + b * width, addend + b * N, N * sizeof(float));
-    }
-    NAME(product)(rows, stride, B, data[1], round_up(K, PER_LANE), N, sums, width, adds);
-    for (int64_t b = 0; b < B; b++) memcpy(result + b * N, sums + b * width, N * sizeof(float));
+    if (adds) memcpy(data[3], data[2], B * N * sizeof(float));
+    NAME(product)(rows, stride, B, data[1], round_up(K, PER_LANE), N, data[3], N, adds);
   }
-  free(rows), free(sums);
+  free(rows);
   return failed;
 }
 

@@ -16,7 +16,18 @@ from tensorflow.python.eager import context
 SWITCH = "RNN_SCALING_OPERATORS"
 """Environment variable: "off", or the instruction set to use: avx2, avx512 or avx512_bf16 (default: the best)."""
 FOLDER = Path(__file__).parent
-SOURCES = ("kernels.c", "variant.c", "layers.h", "attention.h", "dtype.h", "gru.h", "lstm.h", "product.h", "softmax.h", "vectors.h")
+SOURCES = (
+    "kernels.c",
+    "variant.c",
+    "layers.h",
+    "attention.h",
+    "dtype.h",
+    "gru.h",
+    "lstm.h",
+    "product.h",
+    "softmax.h",
+    "vectors.h",
+)
 
 
 def library_file() -> Path:

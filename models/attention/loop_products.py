@@ -7,12 +7,17 @@ each step's result: as that of `addends`, which are added to the results and so 
 T: steps, B: sentences, K and N: width of x and of a result.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from rnn_scaling.models.extension import operators
+
 Product = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(t, x [B, K]) -> float32 [B, N]"""
+_OfWeights = Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 _Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
@@ -49,7 +54,7 @@ class DeferredProducts:
 
     def __init__(self, num_steps: tf.Tensor | int, batch: tf.Tensor | int) -> None:
         self._num_steps, self._batch = num_steps, batch
-        self._products: list[_DeferredProduct] = []
+        self._products: list[Deferred] = []
 
     def product(self, matrix: tf.Tensor, addend: tf.Tensor | None = None) -> Product:
         """As `Plain.product`; the gradient does not come to `addend`."""
@@ -58,7 +63,16 @@ class DeferredProducts:
 
     def product_of_steps(self, matrix: tf.Tensor, addends: tf.Tensor) -> Product:
         """x @ matrix + addends[t]: matrix as of `Plain.product`, addends float32 [T, B, N]."""
-        self._products.append(_DeferredProduct(matrix, addends))
+        product = _DeferredProduct(matrix, addends)
+        self._products.append(product)
+        return product
+
+    def deferred(
+        self, num_added: int | tf.Tensor, weights: Sequence[tf.Tensor], gradients: _OfWeights, width: int | None
+    ) -> Deferred:
+        """Zeros [T, B, num_added]; arguments as of `Deferred`, whose `x` the caller sets, in float32."""
+        zeros = tf.zeros([self._num_steps, self._batch, num_added])
+        self._products.append(Deferred(zeros, weights, gradients, width, tf.float32))
         return self._products[-1]
 
     def taken(self) -> tuple[tf.Tensor, ...]:
@@ -74,46 +88,82 @@ class DeferredProducts:
             product.inputs = array.stack()
 
 
-class _DeferredProduct:
-    def __init__(self, matrix: tf.Tensor, addends: tf.Tensor) -> None:
-        self._matrix = tf.stop_gradient(matrix)
-        # Once for all steps: products with a matrix read across take longer.
-        self._transposed = tf.stop_gradient(tf.linalg.matrix_transpose(matrix))
+class Deferred:
+    """What a loop reads at each step, whose weights get their gradients after it: [T, B, N], which is added to results."""
+
+    def __init__(
+        self,
+        addends: tf.Tensor,
+        weights: Sequence[tf.Tensor],
+        gradients: _OfWeights,
+        width: int | None,
+        dtype: tf.DType,
+    ) -> None:
+        """gradients: (x of all steps [T, B, width] in that dtype, gradient of the addends) -> those of the weights."""
+        self._gradients, self._width, self._dtype = gradients, width, dtype
         self._addends = tf.TensorArray(tf.float32, tf.shape(addends)[0], element_shape=addends.shape[1:])
-        self._addends = self._addends.unstack(self._tapped(matrix, addends))
-        self.x: tf.Tensor | None = None
-        self.inputs: tf.Tensor | None = None  # [T, B, K]
+        self._addends = self._addends.unstack(self._tapped(addends, weights))
+        self.x: tf.Tensor | None = None  # what a step has multiplied
+        self.inputs: tf.Tensor | None = None  # [T, B, width]
+
+    def addend(self, t: tf.Tensor) -> tf.Tensor:
+        """Of this step, [B, N]."""
+        return self._addends.read(t)
+
+    def array(self, num_steps: tf.Tensor | int) -> tf.TensorArray:
+        return tf.TensorArray(self._dtype, num_steps, element_shape=[None, self._width])
+
+    def _tapped(self, addends: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
+        """`addends` as they are; their gradient is that of each step's result, and so gives the weights' one."""
+
+        @tf.custom_gradient
+        def tap(addends: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, ...]]]:
+            def gradient(d: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                if self.inputs is None:
+                    raise ValueError("expected the loop to have ended before gradients are asked for")
+                return d, *self._gradients(self.inputs, d)
+
+            return tf.identity(addends), gradient
+
+        return tap(addends, *weights)
+
+
+class _DeferredProduct(Deferred):
+    def __init__(self, matrix: tf.Tensor, addends: tf.Tensor) -> None:
+        def gradients(x: tf.Tensor, d: tf.Tensor) -> tuple[tf.Tensor]:
+            return (outer_sum(tf.cast(x, matrix.dtype), tf.cast(d, matrix.dtype), len(matrix.shape)),)
+
+        self._is_packed = len(matrix.shape) == 2 and operators.usable(matrix.dtype)
+        dtype = tf.float32 if self._is_packed else matrix.dtype
+        super().__init__(addends, [matrix], gradients, matrix.shape[-2], dtype)
+        matrix = tf.stop_gradient(matrix)
+        self._of_products = matrix.dtype
+        # Once for all steps: products with a matrix read across take longer.
+        if self._is_packed:
+            self._matrix, self._transposed = operators.load().rnn_scaling_pack(matrix)
+            self._nothing = tf.zeros([0, matrix.shape[0]])
+        else:
+            self._matrix, self._transposed = matrix, tf.linalg.matrix_transpose(matrix)
 
     def __call__(self, t: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-        x = tf.cast(x, self._matrix.dtype)
+        x = tf.cast(x, self._dtype)
         self.x = tf.stop_gradient(x)
 
         @tf.custom_gradient
         def multiply_and_add(x: tf.Tensor, addend: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
             def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                if self._is_packed:
+                    return self._multiply_packed(d, self._transposed, self._nothing), d
                 return _multiply(tf.cast(d, x.dtype), self._transposed), d
 
+            if self._is_packed:
+                return self._multiply_packed(x, self._matrix, addend), gradient
             return tf.cast(_multiply(x, self._matrix), tf.float32) + addend, gradient
 
-        return multiply_and_add(x, self._addends.read(t))
+        return multiply_and_add(x, self.addend(t))
 
-    def array(self, num_steps: tf.Tensor | int) -> tf.TensorArray:
-        return tf.TensorArray(self._matrix.dtype, num_steps, element_shape=[None, self._matrix.shape[-2]])
-
-    def _tapped(self, matrix: tf.Tensor, addends: tf.Tensor) -> tf.Tensor:
-        """`addends` as they are; their gradient is that of each step's result, and so gives the matrix' one."""
-
-        @tf.custom_gradient
-        def tap(matrix: tf.Tensor, addends: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
-            def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                if self.inputs is None:
-                    raise ValueError("expected the loop to have ended before gradients are asked for")
-                d_rows = tf.cast(d, matrix.dtype)
-                return _outer_sum(self.inputs, d_rows, len(matrix.shape)), d
-
-            return tf.identity(addends), gradient
-
-        return tap(matrix, addends)
+    def _multiply_packed(self, x: tf.Tensor, panels: tf.Tensor, addend: tf.Tensor) -> tf.Tensor:
+        return operators.load().rnn_scaling_step_product(x, panels, addend, T=self._of_products)
 
 
 def _multiply(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
@@ -123,7 +173,7 @@ def _multiply(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     return tf.squeeze(tf.matmul(x[:, None], matrix), axis=1)
 
 
-def _outer_sum(x: tf.Tensor, y: tf.Tensor, rank: int) -> tf.Tensor:
+def outer_sum(x: tf.Tensor, y: tf.Tensor, rank: int) -> tf.Tensor:
     """[T, B, K] and [T, B, N] -> the products' sum over the steps [B, K, N], or over the sentences too [K, N]."""
     if rank == 2:
         x, y = (tf.reshape(z, [-1, z.shape[2]]) for z in (x, y))

@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain
+from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain, outer_sum
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.extension import operators
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
-Scores = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""(t, h [B, U]) -> float32 [B, S], as low as can be at padding"""
+Contexts = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+"""(t, h [B, U]) -> float32 [B, D], the memory's average by shares that are 0 at padding"""
+
+_Gradients = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
 MEMORY, QUERY = "attention/memory", "attention/query"
 
@@ -42,15 +45,55 @@ def mask(lengths: tf.Tensor, num_words: int | tf.Tensor) -> tf.Tensor:
     return tf.where(words < lengths[:, None], 0.0, tf.float32.min)
 
 
-def step_scores(
+def step_contexts(
     config: ModelConfig, weights: Tensors, memory: tf.Tensor, masked: tf.Tensor, products: Plain | DeferredProducts
-) -> Scores:
-    """The scores inside of a loop over the target words; arguments as of `contexts`."""
-    keys = _keys(weights, memory)
-    if config.attention == "luong":
-        return products.product(tf.linalg.matrix_transpose(keys), masked)
-    query, v = products.product(weights[QUERY]), _v(config, weights)
-    return lambda t, h: _additive(tf.cast(query(t, h), keys.dtype), keys, v) + masked
+) -> Contexts:
+    """What is attended to inside of a loop over the target words; arguments as of `contexts`."""
+    keys, is_luong = _keys(weights, memory), config.attention == "luong"
+    query = None if is_luong else products.product(weights[QUERY])
+    v = tf.zeros([0], keys.dtype) if is_luong else _v(config, weights)
+    if isinstance(products, DeferredProducts) and operators.usable(memory.dtype):
+        attend = _by_operator(keys, memory, masked, v, products)
+        return lambda t, h: attend(t, h if query is None else query(t, h))
+    weigh = products.product(memory)
+    if query is None:
+        score = products.product(tf.linalg.matrix_transpose(keys), masked)
+        return lambda t, h: weigh(t, tf.nn.softmax(score(t, h)))
+    return lambda t, h: weigh(t, tf.nn.softmax(_additive(tf.cast(query(t, h), keys.dtype), keys, v) + masked))
+
+
+def _by_operator(
+    keys: tf.Tensor, memory: tf.Tensor, masked: tf.Tensor, v: tf.Tensor, products: DeferredProducts
+) -> Contexts:
+    """(t, query) -> context; luong's scores if `v` is empty. Gradients of keys, v and memory are made after the loop."""
+    ours, dtype, is_luong = operators.load(), keys.dtype, v.shape[0] == 0
+
+    def of_scores(queries: tf.Tensor, d_scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if is_luong:
+            return outer_sum(tf.cast(d_scores, dtype), tf.cast(queries, dtype), 3), tf.zeros_like(v)
+        d_keys, d_v = ours.rnn_scaling_step_additive_grad(queries, stopped[0], stopped[2], d_scores)
+        return d_keys, tf.cast(d_v, dtype)
+
+    def of_contexts(shares: tf.Tensor, d_contexts: tf.Tensor) -> tuple[tf.Tensor]:
+        return (outer_sum(tf.cast(shares, dtype), tf.cast(d_contexts, dtype), 3),)
+
+    num_words = memory.shape[1] or tf.shape(memory)[1]
+    scored = products.deferred(num_words, [keys, v], of_scores, keys.shape[2])
+    weighed = products.deferred(memory.shape[2], [memory], of_contexts, memory.shape[1])
+    stopped = [tf.stop_gradient(x) for x in (keys, memory, v)]
+
+    @tf.custom_gradient
+    def attend(query: tf.Tensor, *zeros: tf.Tensor) -> tuple[tf.Tensor, _Gradients]:
+        context, shares = ours.rnn_scaling_step_attend(query, *stopped[:2], masked, stopped[2])
+        scored.x, weighed.x = tf.stop_gradient(query), tf.stop_gradient(shares)
+
+        def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            d_scores, d_query = ours.rnn_scaling_step_attend_grad(query, *stopped, shares, d)
+            return d_query, d_scores, d
+
+        return context, gradient
+
+    return lambda t, query: attend(query, scored.addend(t), weighed.addend(t))
 
 
 def contexts(
@@ -112,9 +155,6 @@ def _v(config: ModelConfig, weights: Tensors) -> tf.Tensor:
         return v
     long = tf.cast(v, tf.float32)
     return tf.cast(tf.cast(weights["attention/g"], tf.float32) * long / tf.norm(long), v.dtype)
-
-
-_Gradients = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
 
 
 @tf.custom_gradient

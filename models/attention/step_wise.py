@@ -24,6 +24,7 @@ from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import Start, State
 from rnn_scaling.models.encoders.block_lstm import lstm_step, lstm_step_gradient
+from rnn_scaling.models.extension import operators
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
 _ENCODER_STREAM, _FED_STREAM = 0, 1  # a layer's own input is drawn from the streams after these
@@ -121,15 +122,11 @@ class StepWise:
         num_steps, batch = (target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1))
         products = DeferredProducts(num_steps, batch) if self._is_fused else Plain()
         rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items() if name.startswith("attention/")}
-        score = scores.step_scores(self._config, rounded, memory, masked, products)
-        weigh = products.product(memory)
+        attend = scores.step_contexts(self._config, rounded, memory, masked, products)
         feeds_output = self._config.attention == "luong"
         combine = products.product(rounded[_OUTPUT]) if feeds_output else None
         run_cells = self._cells(weights, target, products)
         drop = self._dropped(seed, num_steps, batch)
-
-        def attend(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
-            return weigh(t, tf.nn.softmax(score(t, h)))
 
         def step(t: tf.Tensor, states: _States, fed: tf.Tensor) -> tuple[_States, tf.Tensor, tuple[tf.Tensor, ...]]:
             x = context = fed if feeds_output else attend(t, states[-1][-1])
@@ -253,7 +250,7 @@ def _fused_cell(
         rows = tf.matmul(tf.reshape(words, [-1, words.shape[2]]), of_words)
         addends += tf.reshape(tf.cast(rows, tf.float32), tf.shape(addends))
     gates = products.product_of_steps(kernel, addends)
-    next_state = _next_state(units)
+    next_state = _next_state_by_operator if operators.usable(kernel.dtype) else _next_state(units)
     return lambda t, x, state: next_state(gates(t, tf.concat([x, state[1]], axis=1)), state[0])
 
 
@@ -270,3 +267,11 @@ def _next_state(units: int) -> _NextState:
         return (step.cs, step.h), lambda d_cs, d_h: differentiate(step, c, d_cs, d_h)
 
     return next_state
+
+
+@tf.custom_gradient
+def _next_state_by_operator(sums: tf.Tensor, c: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], _NextState]:
+    """As `_next_state` gives."""
+    ours = operators.load()
+    gates, cs, h = ours.rnn_scaling_step_gates(sums, c)
+    return (cs, h), lambda d_cs, d_h: tuple(ours.rnn_scaling_step_gates_grad(gates, c, cs, d_cs, d_h))

@@ -193,6 +193,70 @@ static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
   close_call(&call);
 }
 
+static void pack(TF_OpKernelContext *context, TF_DataType dtype) {
+  Call call = open_call(context, 1);
+  if (is_good(&call)) {
+    const Functions *of_dtype = &functions[dtype == TF_BFLOAT16];
+    int64_t K = size(&call, 0, 0), N = size(&call, 0, 1), bytes = of_dtype->packed_bytes(K, N);
+    void *panels = new_output(&call, TF_UINT8, 1, &bytes);
+    bytes = of_dtype->packed_bytes(N, K);
+    void *transposed = new_output(&call, TF_UINT8, 1, &bytes);
+    if (is_good(&call)) of_dtype->pack(data(&call, 0), K, N, panels, transposed);
+  }
+  close_call(&call);
+}
+
+/* Operators inside of a loop over steps, all of whose inputs and outputs are named here: "name: type|SIZES", a letter for
+ * the size of each dimension; those of one letter have to agree. */
+typedef struct {
+  const char *name, *inputs[8], *outputs[4];
+} Step;
+static const Step steps[] = {
+    {"RnnScalingStepProduct", {"x: float|BK", "panels: uint8|P", "addend: float|AN"}, {"result: float|BN"}},
+    {"RnnScalingStepGates", {"sums: float|BG", "c: float|BU"}, {"gates: float|BG", "cs: float|BU", "h: float|BU"}},
+    {"RnnScalingStepGatesGrad",
+     {"gates: float|BG", "c: float|BU", "cs: float|BU", "d_cs: float|BU", "d_h: float|BU"},
+     {"d_sums: float|BG", "d_c: float|BU"}},
+    {"RnnScalingStepAttend",
+     {"query: float|BU", "keys: T|BSU", "memory: T|BSD", "mask: float|BS", "v: T|V"},
+     {"context: float|BD", "shares: float|BS"}},
+    {"RnnScalingStepAttendGrad",
+     {"query: float|BU", "keys: T|BSU", "memory: T|BSD", "v: T|V", "shares: float|BS", "d_context: float|BD"},
+     {"d_scores: float|BS", "d_query: float|BU"}},
+    {"RnnScalingStepAdditiveGrad",
+     {"queries: float|TBU", "keys: T|BSU", "v: T|U", "d_scores: float|TBS"},
+     {"d_keys: T|BSU", "d_v: float|U"}}};
+
+static const char *sizes_of(const char *tensor) { return strchr(tensor, '|') + 1; }
+
+static void run_step(TF_OpKernelContext *context, TF_DataType dtype, int which) {
+  const Step *step = &steps[which];
+  int inputs = 0, fits = 1;
+  while (step->inputs[inputs]) inputs++;
+  Call call = open_call(context, inputs);
+  int64_t sizes[26], dims[4];
+  memset(sizes, -1, sizeof sizes);
+  for (int n = 0; n < inputs && is_good(&call); n++) {
+    const char *letters = sizes_of(step->inputs[n]);
+    fits = fits && TF_NumDims(call.tensors[n]) == (int)strlen(letters);
+    for (int axis = 0; letters[axis] && fits; axis++) {
+      int64_t *known = &sizes[letters[axis] - 'A'], here = size(&call, n, axis);
+      fits = *known < 0 || *known == here;
+      *known = here;
+    }
+  }
+  if (!fits) refuse(&call, TF_INVALID_ARGUMENT, "the sizes of the inputs do not agree");
+  void *all[MOST_TENSORS];
+  for (int n = 0; step->outputs[n] && is_good(&call); n++) {
+    const char *letters = sizes_of(step->outputs[n]);
+    for (int axis = 0; letters[axis]; axis++) dims[axis] = sizes[letters[axis] - 'A'];
+    new_output(&call, letters[-2] == 'T' ? dtype : TF_FLOAT, strlen(letters), dims);
+  }
+  for (int n = 0; n < call.count && is_good(&call); n++) all[n] = data(&call, n);
+  if (is_good(&call) && functions[dtype == TF_BFLOAT16].steps[which](sizes, all)) out_of_memory(&call);
+  close_call(&call);
+}
+
 #define BOTH_DTYPES(f)                                                                                        \
   static void f##_f32(void *kernel, TF_OpKernelContext *context) { f(context, TF_FLOAT); }                    \
   static void f##_bf16(void *kernel, TF_OpKernelContext *context) { f(context, TF_BFLOAT16); }
@@ -201,6 +265,7 @@ BOTH_DTYPES(lstm_grad)
 BOTH_DTYPES(gru)
 BOTH_DTYPES(gru_grad)
 BOTH_DTYPES(softmax_loss)
+BOTH_DTYPES(pack)
 
 /* Shape functions: output n is made of dimensions from..to of one input, then those of another (-1: none). */
 typedef struct {
@@ -256,6 +321,39 @@ static void softmax_loss_shapes(TF_ShapeInferenceContext *context, TF_Status *st
   shape_of(context, 1, (Dims){0, 0, 2}, NONE, status);
 }
 
+static void step_shapes(TF_ShapeInferenceContext *context, TF_Status *status, const Step *step) {
+  for (int n = 0; step->outputs[n]; n++) {
+    TF_ShapeHandle *whole = TF_NewShapeHandle(), *part = TF_NewShapeHandle(), *joined = NULL;
+    for (const char *letter = sizes_of(step->outputs[n]); *letter; letter++) {
+      int input = 0;
+      while (!strchr(sizes_of(step->inputs[input]), *letter)) input++;
+      int axis = strchr(sizes_of(step->inputs[input]), *letter) - sizes_of(step->inputs[input]);
+      TF_ShapeInferenceContextGetInput(context, input, whole, status);
+      TF_ShapeInferenceContextSubshape(context, whole, axis, axis + 1, part, status);
+      if (joined)
+        TF_ShapeInferenceContextConcatenateShapes(context, joined, part, joined, status);
+      else
+        joined = part, part = TF_NewShapeHandle();
+    }
+    TF_ShapeInferenceContextSetOutput(context, n, joined, status);
+    TF_DeleteShapeHandle(whole), TF_DeleteShapeHandle(part), TF_DeleteShapeHandle(joined);
+  }
+}
+
+/* The functions of each step, by its place in the list. */
+#define STEP(n)                                                                                                       \
+  static void step##n##_f32(void *kernel, TF_OpKernelContext *context) { run_step(context, TF_FLOAT, n); }             \
+  static void step##n##_bf16(void *kernel, TF_OpKernelContext *context) { run_step(context, TF_BFLOAT16, n); }         \
+  static void step##n##_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {                                 \
+    step_shapes(context, status, &steps[n]);                                                                           \
+  }
+STEP(0)
+STEP(1)
+STEP(2)
+STEP(3)
+STEP(4)
+STEP(5)
+
 typedef void Compute(void *, TF_OpKernelContext *);
 typedef void Shapes(TF_ShapeInferenceContext *, TF_Status *);
 
@@ -263,10 +361,17 @@ typedef void Shapes(TF_ShapeInferenceContext *, TF_Status *);
 static void add(const char *name, const char *const *inputs, const char *const *outputs, Shapes *shapes,
                 Compute *float32, Compute *bf16) {
   TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder(name);
-  TF_OpDefinitionBuilderAddAttr(op, "T: {float, bfloat16}");
-  for (; *inputs; inputs++) TF_OpDefinitionBuilderAddInput(op, *inputs);
-  for (; *outputs; outputs++) TF_OpDefinitionBuilderAddOutput(op, *outputs);
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, shapes);
+  TF_OpDefinitionBuilderAddAttr(op, "T: {float, bfloat16} = DT_FLOAT");
+  char spec[64] = "";
+  for (; *inputs; inputs++) {
+    sscanf(*inputs, "%63[^|]", spec);
+    TF_OpDefinitionBuilderAddInput(op, spec);
+  }
+  for (; *outputs; outputs++) {
+    sscanf(*outputs, "%63[^|]", spec);
+    TF_OpDefinitionBuilderAddOutput(op, spec);
+  }
+  if (shapes) TF_OpDefinitionBuilderSetShapeInferenceFunction(op, shapes);
   TF_Status *status = TF_NewStatus();
   TF_RegisterOpDefinition(op, status);
   for (int n = 0; n < 2 && TF_GetCode(status) == TF_OK; n++) {
@@ -300,4 +405,7 @@ __attribute__((constructor)) static void register_all(void) {
       WORDS("d_input: T", "d_state: T", "d_h: float"), gru_grad_shapes, gru_grad_f32, gru_grad_bf16);
   add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64", "smoothing: float"), WORDS("losses: float", "d_logits: T"),
       softmax_loss_shapes, softmax_loss_f32, softmax_loss_bf16);
+  add("RnnScalingPack", WORDS("matrix: T"), WORDS("panels: uint8", "transposed: uint8"), NULL, pack_f32, pack_bf16);
+#define ADD(n) add(steps[n].name, steps[n].inputs, steps[n].outputs, step##n##_shapes, step##n##_f32, step##n##_bf16)
+  ADD(0), ADD(1), ADD(2), ADD(3), ADD(4), ADD(5);
 }

@@ -1,6 +1,29 @@
 /* All steps of one LSTM layer (layers.h). G = 4U gates; K = D + U numbers of input and state meet the kernel in one
  * product a step. */
 
+/* Sums [4U] of one sentence -> its gates, c and h, `lanes` units of each; c as of the step before. */
+INLINE Vector NAME(cell)(const Vector *sums, Vector c, int64_t U, int lanes, float *gate, float *to_c) {
+  Vector i = sigmoid(sums[0]), ci = tangent(sums[1]), f = sigmoid(sums[2]), o = sigmoid(sums[3]);
+  c = f * c + i * ci;
+  store_f32(gate, i, lanes);
+  store_f32(gate + U, ci, lanes);
+  store_f32(gate + 2 * U, f, lanes);
+  store_f32(gate + 3 * U, o, lanes);
+  store_f32(to_c, c, lanes);
+  return o * tangent(c);
+}
+
+/* Back: d_out and d_cell of h and c -> d of the sums, and that of the c before. */
+INLINE Vector NAME(cell_back)(const float *gate, Vector c_before, Vector c, int64_t U, int lanes, Vector d_out,
+                              Vector d_cell, Vector *d) {
+  Vector i = load_f32(gate, lanes), ci = load_f32(gate + U, lanes);
+  Vector f = load_f32(gate + 2 * U, lanes), o = load_f32(gate + 3 * U, lanes), co = tangent(c);
+  d_cell += d_out * o * (1.0f - co * co);
+  d[0] = d_cell * ci * (i - i * i), d[1] = d_cell * i * (1.0f - ci * ci);
+  d[2] = d_cell * c_before * (f - f * f), d[3] = d_out * co * (o - o * o);
+  return d_cell * f;
+}
+
 static int NAME(lstm)(const LstmLayer *layer) {
   int64_t T = layer->T, B = layer->B, D = layer->D, U = layer->U, G = 4 * U, K = D + U;
   int64_t depth = round_up(K, PER_LANE), stride = STRIDE(K), width = STRIDE(G);
@@ -22,22 +45,14 @@ static int NAME(lstm)(const LstmLayer *layer) {
       for (int64_t u = 0; u < U; u += LANES) {
         int lanes = lanes_of(U - u);
         const float *sum = sums + b * width + u;
-        float *gate = layer->gates + (t * B + b) * G + u;
-        Vector i = sigmoid(load_f32(sum, lanes) + load_f32(bias + u, lanes));
-        Vector ci = tangent(load_f32(sum + U, lanes) + load_f32(bias + U + u, lanes));
-        Vector f = sigmoid(load_f32(sum + 2 * U, lanes) + load_f32(bias + 2 * U + u, lanes));
-        Vector o = sigmoid(load_f32(sum + 3 * U, lanes) + load_f32(bias + 3 * U + u, lanes));
-        Vector c = f * load_f32(c_before + b * U + u, lanes) + i * ci;
-        Vector h = o * tangent(c);
-        store_f32(gate, i, lanes);
-        store_f32(gate + U, ci, lanes);
-        store_f32(gate + 2 * U, f, lanes);
-        store_f32(gate + 3 * U, o, lanes);
-        store_f32(layer->cs + (t * B + b) * U + u, c, lanes);
+        Vector all_sums[4], c_before_u = load_f32(c_before + b * U + u, lanes);
+        for (int n = 0; n < 4; n++) all_sums[n] = load_f32(sum + n * U, lanes) + load_f32(bias + n * U + u, lanes);
+        float *c = layer->cs + (t * B + b) * U + u;
+        Vector h = NAME(cell)(all_sums, c_before_u, U, lanes, layer->gates + (t * B + b) * G + u, c);
         STORE_PACKED(xh + b * stride + D + u, ROUND(h), lanes);
         STORE((ELEMENT *)layer->outputs + (t * B + b) * U + u, t < layer->lengths[b] ? h : all(0), lanes);
         if (t + 1 == layer->lengths[b]) {
-          store_f32(layer->last_c + b * U + u, c, lanes);
+          store_f32(layer->last_c + b * U + u, load_f32(c, lanes), lanes);
           store_f32(layer->last_h + b * U + u, h, lanes);
         }
       }
@@ -61,14 +76,9 @@ static void NAME(gates_back)(const LstmLayer *layer, int64_t t, const float *d_h
         d_out += load_f32(layer->d_last_h + at, lanes);
         d_cell = load_f32(layer->d_last_c + at, lanes);
       }
-      const float *gate = layer->gates + 4 * step + b * 4 * U + u;
-      Vector i = load_f32(gate, lanes), ci = load_f32(gate + U, lanes);
-      Vector f = load_f32(gate + 2 * U, lanes), o = load_f32(gate + 3 * U, lanes);
-      Vector co = tangent(load_f32(layer->cs + step + at, lanes));
-      d_cell += d_out * o * (1.0f - co * co);
-      Vector d[4] = {d_cell * ci * (i - i * i), d_cell * i * (1.0f - ci * ci),
-                     d_cell * load_f32(c_before + at, lanes) * (f - f * f), d_out * co * (o - o * o)};
-      store_f32(layer->d_c + at, d_cell * f, lanes);
+      Vector d[4], c = load_f32(layer->cs + step + at, lanes), before = load_f32(c_before + at, lanes);
+      d_cell = NAME(cell_back)(layer->gates + 4 * step + b * 4 * U + u, before, c, U, lanes, d_out, d_cell, d);
+      store_f32(layer->d_c + at, d_cell, lanes);
       for (int n = 0; n < 4; n++) {
         float *sum = layer->d_bias + n * U + u;
         store_f32(sum, load_f32(sum, lanes) + d[n], lanes);

@@ -41,12 +41,16 @@ enum { DEPTH = 256, WIDTH = 960, HEIGHT = 96 };
 #include "lstm.h"
 #include "gru.h"
 #include "softmax.h"
+#include "attention.h"
 #undef FLOAT32
 #include "dtype.h"
 #include "product.h"
 #include "lstm.h"
 #include "gru.h"
 #include "softmax.h"
+#include "attention.h"
 
-#define OF(dtype) {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, softmax_##dtype}
+#define STEPS(dtype)                                                                                                    \
+  {step_product_##dtype, step_gates_##dtype, step_gates_grad_##dtype, attend_##dtype, attend_grad_##dtype, additive_grad_##dtype}
+#define OF(dtype) {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, softmax_##dtype, packed_bytes_##dtype, pack_both_##dtype, STEPS(dtype)}
 const Functions VARIANT[2] = {OF(f32), OF(bf16)};

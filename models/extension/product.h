@@ -58,6 +58,9 @@ static void NAME(pack_transposed)(const ELEMENT *matrix, int64_t stride, int64_t
               first + j < N && k < K ? NAME(packed)(matrix[(first + j) * stride + k]) : 0;
 }
 
+#if !defined(FLOAT32) && !defined(PAIRS)
+#define product_bf16 product_f32
+#else
 /* `rows` rows of a product with one panel; `rows` is a constant wherever this is called. */
 INLINE void NAME(block)(int rows, const PACKED *a, int64_t stride, const PACKED *panel, int64_t depth, float *to,
                         int64_t to_stride, int64_t width, int adds) {
@@ -97,7 +100,7 @@ INLINE void NAME(block)(int rows, const PACKED *a, int64_t stride, const PACKED 
 
 /* a [M, depth], rows `stride` apart and zero (or absent, where depth is even) past K, times packed panels of N columns
  * -> to [M, N], rows `to_stride` apart; `adds` to what is there. */
-static void NAME(product)(const PACKED *a, int64_t stride, int64_t M, const PACKED *panels, int64_t depth, int64_t N,
+static __attribute__((noinline)) void NAME(product)(const PACKED *a, int64_t stride, int64_t M, const PACKED *panels, int64_t depth, int64_t N,
                           float *to, int64_t to_stride, int adds) {
   for (int64_t first = 0; first < N; first += PANEL, panels += depth * PANEL) {
     int64_t m = 0, width = N - first;
@@ -109,6 +112,7 @@ static void NAME(product)(const PACKED *a, int64_t stride, int64_t M, const PACK
       NAME(block)(1, a + m * stride, stride, panels, depth, to + m * to_stride + first, to_stride, width, adds);
   }
 }
+#endif
 
 /* from [N, D] -> to [D, N], rows `stride` apart. */
 static void NAME(transpose)(const ELEMENT *from, int64_t N, int64_t D, PACKED *to, int64_t stride) {

@@ -22,30 +22,36 @@ INLINE Vector all(float x) { return (Vector)OF_SET(set1_ps)(x); }
 INLINE Vector larger(Vector x, Vector y) { return (Vector)OF_SET(max_ps)(x, y); } /* y where one is NaN */
 INLINE Vector smaller(Vector x, Vector y) { return (Vector)OF_SET(min_ps)(x, y); }
 
-/* The first `lanes` numbers, and nothing past them is read or written; other lanes of a loaded vector are 0. */
-INLINE Vector load_f32(const float *from, int lanes) {
-  Vector x = {0};
-  if (lanes == LANES)
-    memcpy(&x, from, sizeof x);
-  else
-    for (int n = 0; n < lanes; n++) x[n] = from[n];
-  return x;
-}
+/* Numbers of which `lanes` are there, and nothing past them is read or written; other lanes of a loaded vector are 0.
+ * Fewer than LANES are rare: calls keep the loops around them small. */
+#define PARTS(dtype, Number, Numbers)                                                        \
+  static __attribute__((noinline)) Numbers load_part_##dtype(const Number *from, int lanes) { \
+    Numbers x = {0};                                                                          \
+    for (int n = 0; n < lanes; n++) x[n] = from[n];                                           \
+    return x;                                                                                 \
+  }                                                                                           \
+  static __attribute__((noinline)) void store_part_##dtype(Number *to, Numbers x, int lanes) { \
+    for (int n = 0; n < lanes; n++) to[n] = x[n];                                             \
+  }                                                                                           \
+  INLINE Numbers load_numbers_##dtype(const Number *from, int lanes) {                        \
+    if (lanes < LANES) return load_part_##dtype(from, lanes);                                 \
+    Numbers x;                                                                                \
+    memcpy(&x, from, sizeof x);                                                               \
+    return x;                                                                                 \
+  }                                                                                           \
+  INLINE void store_numbers_##dtype(Number *to, Numbers x, int lanes) {                       \
+    if (lanes < LANES)                                                                        \
+      store_part_##dtype(to, x, lanes);                                                       \
+    else                                                                                      \
+      memcpy(to, &x, sizeof x);                                                               \
+  }
+PARTS(f32, float, Vector)
+PARTS(bf16, bfloat16, Halves)
 
-INLINE void store_f32(float *to, Vector x, int lanes) {
-  if (lanes == LANES)
-    memcpy(to, &x, sizeof x);
-  else
-    for (int n = 0; n < lanes; n++) to[n] = x[n];
-}
-
+INLINE Vector load_f32(const float *from, int lanes) { return load_numbers_f32(from, lanes); }
+INLINE void store_f32(float *to, Vector x, int lanes) { store_numbers_f32(to, x, lanes); }
 INLINE Vector load_bf16(const bfloat16 *from, int lanes) {
-  Halves x = {0};
-  if (lanes == LANES)
-    memcpy(&x, from, sizeof x);
-  else
-    for (int n = 0; n < lanes; n++) x[n] = from[n];
-  return (Vector)(__builtin_convertvector(x, Bits) << 16);
+  return (Vector)(__builtin_convertvector(load_numbers_bf16(from, lanes), Bits) << 16);
 }
 
 /* Rounded to the nearest, of two to the even one; NaN stays NaN. */
@@ -61,16 +67,10 @@ INLINE Halves halves_of(Vector x) {
 
 INLINE Vector rounded_to_bf16(Vector x) { return (Vector)(__builtin_convertvector(halves_of(x), Bits) << 16); }
 
-INLINE void store_bf16(bfloat16 *to, Vector x, int lanes) {
-  Halves halves = halves_of(x);
-  if (lanes == LANES)
-    memcpy(to, &halves, sizeof halves);
-  else
-    for (int n = 0; n < lanes; n++) to[n] = halves[n];
-}
+INLINE void store_bf16(bfloat16 *to, Vector x, int lanes) { store_numbers_bf16(to, halves_of(x), lanes); }
 
 /* x with `other` past its first `lanes` lanes. */
-INLINE Vector filled(Vector x, int lanes, float other) {
+static Vector filled(Vector x, int lanes, float other) {
   for (int n = lanes; n < LANES; n++) x[n] = other;
   return x;
 }

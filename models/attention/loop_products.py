@@ -89,7 +89,7 @@ class DeferredProducts:
 
 
 class Deferred:
-    """What a loop reads at each step, whose weights get their gradients after it: [T, B, N], which is added to results."""
+    """Addends [T, B, N] of each step's results, whose gradients give those of weights after the loop."""
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ def step_contexts(
 def _by_operator(
     keys: tf.Tensor, memory: tf.Tensor, masked: tf.Tensor, v: tf.Tensor, products: DeferredProducts
 ) -> Contexts:
-    """(t, query) -> context; luong's scores if `v` is empty. Gradients of keys, v and memory are made after the loop."""
+    """Luong's scores if `v` is empty. The gradients of keys, v and memory are made after the loop."""
     ours, dtype, is_luong = operators.load(), keys.dtype, v.shape[0] == 0
 
     def of_scores(queries: tf.Tensor, d_scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

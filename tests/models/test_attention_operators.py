@@ -42,7 +42,7 @@ def test_decoders_are_tensorflows(tf, taken, monkeypatch, options, dtype, num_wo
     monkeypatch.setattr(operators, "usable", lambda dtype: False)
     want = traced(tf, make_inputs(tf, config, num_words, batch))
     if (num_words, batch) == (1, 1):  # all attend to the only word: what makes the scores has no gradient
-        for loss, gradients in (got, want):
+        for _, gradients in (got, want):
             for name in [n for n in gradients if n.startswith("attention/") and n != "attention/output"]:
                 np.testing.assert_allclose(gradients.pop(name), 0, atol=1e-6)
     assert_equal(got, want, 2e-5 if dtype == "float32" else 0.1)

@@ -131,8 +131,9 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
         "variable_update": registry.swept(registry.VARIABLE_UPDATES, has_workers),
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
-        **({} if on_gpus else {"num_warmup_batches": [CPU_WARMUP]}),
     }
+    if not on_gpus and FRAMEWORK not in lists:
+        defaults["num_warmup_batches"] = [CPU_WARMUP]
     if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:  # all frameworks train the same work, this suite with one kernel
         ours = {"encoder_type": [kernels.of_cell("lstm")[0]], "variable_update": ["independent", "replicated"]}
         defaults = {FRAMEWORK: list(lists[FRAMEWORK]), **defaults, **ours, "data_source": ["constant"]}

@@ -22,7 +22,7 @@ from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
 OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # these do not change the work of a run
-CPU_WARMUP = 2  # batches: the first traces and compiles, the second is a few percent slower (docs/methods/measurements.md)
+CPU_WARMUP = 2  # batches: the first compiles, the second is up to 8 % slower (docs/methods/measurements.md)
 MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
 R = TypeVar("R", bound=AnyRun)
 

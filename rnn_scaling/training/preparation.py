@@ -19,6 +19,8 @@ from rnn_scaling.settings.thread_pools import pool_sizes
 from rnn_scaling.training.state import RunState
 
 API = "tensorflow._api.v2."  # the modules that only give names to what others define: tf.data, tf.lite, ...
+# Packages of the same names would take their places when they load late, and compat.v1 replaces itself.
+AT_ONCE = (f"{API}distribute", f"{API}lite", f"{API}compat.")
 
 
 class _LazyApi(PathFinder):
@@ -26,7 +28,8 @@ class _LazyApi(PathFinder):
 
     @classmethod
     def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        spec = super().find_spec(fullname, path) if fullname.startswith(API) and ".compat." not in fullname else None
+        waits = fullname.startswith(API) and not fullname.startswith(AT_ONCE)
+        spec = super().find_spec(fullname, path) if waits else None
         if spec is not None and spec.loader is not None:
             spec.loader = util.LazyLoader(spec.loader)
         return spec

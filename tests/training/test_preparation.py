@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 SOURCES = {
-    "__init__.py": "from tensorflow._api.v2 import audio, compat, distribute, sets\nfrom tensorflow.python import ops\n",
+    "__init__.py": "from tensorflow._api.v2 import audio, compat, distribute, sets\n",
     "_api/__init__.py": "",
     "_api/v2/__init__.py": "",
     "_api/v2/compat/__init__.py": "from tensorflow._api.v2.compat import v1\n",

@@ -38,10 +38,10 @@ def cut(record: RunRecord, warmup: int, measured: int) -> RunRecord:
 def answer(records: Sequence[RunRecord]) -> tuple[list[float], list[float], list[float]]:
     """(half-widths of efficiencies in points, half-widths of rates in %, rates) of a sweep."""
     table = [row for group in machines.by_machine(records).values() for row in rows.with_baselines(group)]
-    rates = [row.rate for row in table if row.rate and row.rate.half_width is not None]
+    rates = [row.rate for row in table if row.rate]
     efficiencies = [row.metric(metrics.EFFICIENCY) for row in table if row.num_devices > 1]
     widths = [100 * value.half_width for value in efficiencies if value and value.half_width is not None]
-    return widths, [100 * rate.half_width / rate.value for rate in rates], [rate.value for rate in rates]
+    return widths, [100 * (rate.half_width or 0.0) / rate.value for rate in rates], [rate.value for rate in rates]
 
 
 def main(_: list[str]) -> None:

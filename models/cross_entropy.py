@@ -156,7 +156,7 @@ def _forward(
         made = operators.load().rnn_scaling_softmax_loss(logits, labels, smoothing)
         return _LossForward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype), options.tied)
     logits = sum(biases, tf.cast(product, tf.float32))
-    probabilities = tf.nn.softmax(logits)
+    probabilities = tf.raw_ops.Softmax(logits=logits)  # tf.nn loads Keras
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
     log_sum = tf.reduce_max(logits, axis=1) - tf.math.log(tf.reduce_max(probabilities, axis=1))

@@ -1,7 +1,12 @@
 """A process before its framework loads, which sizes itself by its cores and reads its environment then."""
 
+import contextlib
+import gc
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from importlib import util
+from importlib.machinery import ModuleSpec, PathFinder
 
 from rnn_scaling import entry
 from rnn_scaling.cluster.launch import Launch
@@ -12,6 +17,35 @@ from rnn_scaling.reports.wording import counted
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.thread_pools import pool_sizes
 from rnn_scaling.training.state import RunState
+
+API = "tensorflow._api.v2."  # the modules that only give names to what others define: tf.data, tf.lite, ...
+# Packages of the same names would take their places when they load late, and compat.v1 replaces itself.
+AT_ONCE = (f"{API}distribute", f"{API}lite", f"{API}compat.")
+
+
+class _LazyApi(PathFinder):
+    """Finds TensorFlow's modules of names; each loads when a name is looked up, because a run needs few of them."""
+
+    @classmethod
+    def find_spec(cls, fullname: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        waits = fullname.startswith(API) and not fullname.startswith(AT_ONCE)
+        spec = super().find_spec(fullname, path) if waits else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = util.LazyLoader(spec.loader)
+        return spec
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """While TensorFlow loads: its names wait until they are used, and no garbage is collected, later neither of it."""
+    gc.disable()
+    sys.meta_path.insert(0, _LazyApi)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(_LazyApi)
+        gc.freeze()
+        gc.enable()
 
 
 def prepare_process(config: RunConfig, state: RunState, launch: Launch | None) -> None:

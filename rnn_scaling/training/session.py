@@ -35,7 +35,7 @@ from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
-from rnn_scaling.training.preparation import prepare_process
+from rnn_scaling.training.preparation import loading, prepare_process
 from rnn_scaling.training.recording import killed
 from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
 
@@ -146,7 +146,8 @@ class Session:
 
     def _run_and_report(self) -> int:
         try:
-            from rnn_scaling.training import benchmark  # loads TensorFlow
+            with loading():
+                from rnn_scaling.training import benchmark  # loads TensorFlow
 
             step = benchmark.run(self._config, self._state, self._cluster, self._watch)
         except Exception as e:

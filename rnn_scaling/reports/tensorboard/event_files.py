@@ -1,5 +1,7 @@
 """TensorBoard's files of a run: scalars of every batch while it runs; then the graph with its devices, and a page."""
 
+from __future__ import annotations  # tf.compat.v1 loads slowly
+
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

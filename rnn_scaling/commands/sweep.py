@@ -9,7 +9,6 @@ from rnn_scaling.models import kernels
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps import certificates, sweep
-from rnn_scaling.sweeps.plan import CPU_WARMUP
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.sweep import ENOUGH, FEWEST, MOST
 
@@ -19,7 +18,7 @@ Runs the trainer for every combination of the values: any of its flags (./run.sh
 
     --encoder_type={",".join(_ENCODERS)} --variable_update={",".join(registry.swept(registry.VARIABLE_UPDATES))}
     --num_devices=1,2,...,N    N: the GPUs, or one CPU device per core; 1,2,4,... above 8
-    --preset=seed on GPUs; --preset=small --num_warmup_batches={CPU_WARMUP} on CPUs
+    --preset=seed on GPUs, small on CPUs
 
 Other defaults depend on these flags:
     --unit_type=gru                  encoders {",".join(kernels.of_cell("gru"))}

@@ -22,7 +22,6 @@ from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
 OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # these do not change the work of a run
-CPU_WARMUP = 2  # batches: the first compiles, the second is up to 8 % slower (docs/methods/measurements.md)
 MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
 R = TypeVar("R", bound=AnyRun)
 
@@ -132,8 +131,6 @@ def _defaults(lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int)
         "num_devices": device_counts(1 if has_workers else most),
         "preset": ["seed" if on_gpus else "small"],
     }
-    if not on_gpus and FRAMEWORK not in lists:
-        defaults["num_warmup_batches"] = [CPU_WARMUP]
     if set(lists.get(FRAMEWORK, [OURS])) != {OURS}:  # all frameworks train the same work, this suite with one kernel
         ours = {"encoder_type": [kernels.of_cell("lstm")[0]], "variable_update": ["independent", "replicated"]}
         defaults = {FRAMEWORK: list(lists[FRAMEWORK]), **defaults, **ours, "data_source": ["constant"]}

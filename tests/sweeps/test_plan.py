@@ -7,7 +7,6 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.models import kernels
 from rnn_scaling.settings import flags
-from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps import plan as plans
 
 
@@ -23,15 +22,6 @@ def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices
     assert len(runs) == len({run.name for run in runs}) == count
     assert [run.flags["preset"] for run in runs] == ["small"] * count
     assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"seed"}
-
-
-def test_only_cpus_and_this_suite_warm_up_more_briefly_than_the_trainer():
-    def warmups(**given):
-        return {run.config.measure.num_warmup_batches for run in plan(**given)}
-
-    assert warmups() == {plans.CPU_WARMUP} != {OPTIONS["num_warmup_batches"].default}
-    assert warmups(num_gpus=2) == warmups(framework=["tensorflow", "torch"]) == {OPTIONS["num_warmup_batches"].default}
-    assert warmups(num_warmup_batches=[4, 5]) == {4, 5}
 
 
 def test_a_sweep_over_cells_has_the_kernels_that_compute_each():

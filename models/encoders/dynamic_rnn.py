@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops.rnn import dynamic_rnn  # tf.compat.v1.nn's, without loading the rest of it
 
 from rnn_scaling.models import stacks
 
@@ -61,7 +62,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         is_padded = inputs.shape[0] is not None and tf.get_static_value(lengths) is None
         with _without_deprecation_message():
             if is_padded:
-                outputs, (_, *state) = tf.compat.v1.nn.dynamic_rnn(
+                outputs, (_, *state) = dynamic_rnn(
                     _PaddedCell(stack, weights),
                     inputs,
                     initial_state=(tf.cast(lengths, tf.int64), *state),  # GPUs keep int32 on the host
@@ -69,7 +70,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
                     time_major=True,
                 )
             else:
-                outputs, state = tf.compat.v1.nn.dynamic_rnn(
+                outputs, state = dynamic_rnn(
                     _Cell(stack, weights), inputs, sequence_length=lengths, initial_state=state, time_major=True
                 )
         return stacks.CellResult(outputs, tuple(state))

@@ -13,14 +13,15 @@ static int NAME(step_product)(const int64_t *sizes, void **data) {
   const float *x = data[0];
   PACKED *rows = array_for(STEP, B * stride * sizeof(PACKED));
   int adds = SIZE('A') == B;
-  if (!rows || SIZE('P') != NAME(packed_bytes)(K, N)) return 1;
+  if (SIZE('P') != NAME(packed_bytes)(K, N)) return WRONG_SIZES;
+  if (!rows) return NO_MEMORY;
   memset(rows, 0, B * stride * sizeof(PACKED));
   for (int64_t b = 0; b < B; b++)
     for (int64_t k = 0; k < K; k += LANES)
       STORE_PACKED(rows + b * stride + k, ROUND(load_f32(x + b * K + k, lanes_of(K - k))), lanes_of(K - k));
   if (adds) memcpy(data[3], data[2], B * N * sizeof(float));
   NAME(product)(rows, stride, B, data[1], round_up(K, PER_LANE), N, data[3], N, adds);
-  return 0;
+  return DONE;
 }
 
 /* Sums of the gates, c -> gates, the next c and h. */
@@ -36,7 +37,7 @@ static int NAME(step_gates)(const int64_t *sizes, void **data) {
       Vector h = NAME(cell)(sums, c, U, lanes, (float *)data[2] + gate, (float *)data[3] + at);
       store_f32((float *)data[4] + at, h, lanes);
     }
-  return SIZE('G') != 4 * U;
+  return SIZE('G') == 4 * U ? DONE : WRONG_SIZES;
 }
 
 /* Gates, c before and after, gradients of that c and of h -> gradients of the sums and of the c before. */
@@ -52,7 +53,7 @@ static int NAME(step_gates_grad)(const int64_t *sizes, void **data) {
       for (int n = 0; n < 4; n++) store_f32((float *)data[5] + gate + n * U, d[n], lanes);
       store_f32((float *)data[6] + at, d_c, lanes);
     }
-  return SIZE('G') != 4 * U;
+  return SIZE('G') == 4 * U ? DONE : WRONG_SIZES;
 }
 
 /* sum of x y */
@@ -107,7 +108,7 @@ static int NAME(attend)(const int64_t *sizes, void **data) {
       NAME(add_scaled)(context, NAME(rounded)(shares[s]), memory, D);
     }
   }
-  return !query;
+  return query ? DONE : NO_MEMORY;
 }
 
 /* query, keys, memory, v, shares, d_context -> gradients of the scores and of the query. */
@@ -136,7 +137,7 @@ static int NAME(attend_grad)(const int64_t *sizes, void **data) {
       }
     }
   }
-  return !query;
+  return query ? DONE : NO_MEMORY;
 }
 
 /* After all steps: queries, keys, v, d_scores -> gradients of the keys and of v. */
@@ -160,7 +161,7 @@ static int NAME(additive_grad)(const int64_t *sizes, void **data) {
       STORE(d_keys + row * U + u, d_key * LOAD(v + u, lanes), lanes);
       store_f32(d_v + u, load_f32(d_v + u, lanes) + d_of_v, lanes);
     }
-  return 0;
+  return DONE;
 }
 
 static void NAME(pack_both)(const void *matrix, int64_t K, int64_t N, void *panels, void *transposed) {

@@ -5,7 +5,7 @@ static int NAME(gru)(const GruLayer *layer) {
   PACKED *panels = array_for(LAYER_PANELS, round_up(3 * U, PANEL) * depth * sizeof(PACKED));
   PACKED *h = array_for(STEP, B * stride * sizeof(PACKED));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
-  if (!panels || !h || !sums) return 1;
+  if (!panels || !h || !sums) return NO_MEMORY;
   NAME(pack)(layer->recurrent, 3 * U, U, 3 * U, panels);
   memset(h, 0, B * stride * sizeof(PACKED));
   memcpy(layer->last_h, layer->first_h, B * U * sizeof(float));
@@ -35,7 +35,7 @@ static int NAME(gru)(const GruLayer *layer) {
         if (t + 1 == layer->lengths[b]) store_f32(layer->last_h + b * U + u, next, lanes);
       }
   }
-  return 0;
+  return DONE;
 }
 
 static int NAME(gru_grad)(const GruLayer *layer) {
@@ -43,7 +43,7 @@ static int NAME(gru_grad)(const GruLayer *layer) {
   PACKED *panels = array_for(LAYER_PANELS, round_up(U, PANEL) * round_up(3 * U, PER_LANE) * sizeof(PACKED));
   PACKED *d_step = array_for(STEP, B * stride * sizeof(PACKED));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float)); /* of h by the step after, but for what u lets through */
-  if (!panels || !d_step || !sums) return 1;
+  if (!panels || !d_step || !sums) return NO_MEMORY;
   NAME(pack_transposed)(layer->recurrent, 3 * U, 3 * U, U, panels);
   memset(d_step, 0, B * stride * sizeof(PACKED));
   memset(sums, 0, B * width * sizeof(float));
@@ -74,5 +74,5 @@ static int NAME(gru_grad)(const GruLayer *layer) {
   }
   for (int64_t b = 0; b < B; b++)
     for (int64_t u = 0; u < U; u++) layer->d_h[b * U + u] += sums[b * width + u];
-  return 0;
+  return DONE;
 }

@@ -64,6 +64,7 @@ static int is_good(const Call *call) { return TF_GetCode(call->status) == TF_OK;
 static void refuse(Call *call, TF_Code code, const char *text) { TF_SetStatus(call->status, code, text); }
 
 static void out_of_memory(Call *call) { refuse(call, TF_RESOURCE_EXHAUSTED, "no memory for packed weights"); }
+static void wrong_sizes(Call *call) { refuse(call, TF_INVALID_ARGUMENT, "the sizes of the inputs do not agree"); }
 
 /* A new output of `rank` dimensions. */
 static void *new_output(Call *call, TF_DataType dtype, int rank, const int64_t *dims) {
@@ -95,79 +96,6 @@ static void close_call(Call *call) {
   for (int n = 0; n < call->count; n++)
     if (call->tensors[n]) TF_DeleteTensor(call->tensors[n]);
   TF_DeleteStatus(call->status);
-}
-
-static void lstm(TF_OpKernelContext *context, TF_DataType dtype) {
-  enum { X, KERNEL, BIAS, FIRST_C, FIRST_H, LENGTHS, INPUTS };
-  Call call = open_call(context, INPUTS);
-  if (is_good(&call)) {
-    int64_t T = size(&call, X, 0), B = size(&call, X, 1), D = size(&call, X, 2), U = size(&call, FIRST_C, 1);
-    int64_t all_gates[] = {T, B, 4 * U}, sequence[] = {T, B, U}, *state = sequence + 1;
-    if (size(&call, KERNEL, 0) != D + U || size(&call, KERNEL, 1) != 4 * U || size(&call, BIAS, 0) != 4 * U ||
-        size(&call, LENGTHS, 0) != B || size(&call, FIRST_C, 0) != B || size(&call, FIRST_H, 0) != B ||
-        size(&call, FIRST_H, 1) != U)
-      refuse(&call, TF_INVALID_ARGUMENT, "expected x [T, B, D], kernel [D + U, 4U], bias [4U], states [B, U], lengths [B]");
-    LstmLayer layer = {T, B, D, U, data(&call, X), data(&call, KERNEL), data(&call, BIAS), data(&call, FIRST_C),
-                       data(&call, FIRST_H), data(&call, LENGTHS)};
-    layer.gates = new_output(&call, TF_FLOAT, 3, all_gates), layer.cs = new_output(&call, TF_FLOAT, 3, sequence);
-    layer.outputs = new_output(&call, dtype, 3, sequence);
-    layer.last_c = new_output(&call, TF_FLOAT, 2, state), layer.last_h = new_output(&call, TF_FLOAT, 2, state);
-    if (is_good(&call) && functions[dtype == TF_BFLOAT16].lstm(&layer)) out_of_memory(&call);
-  }
-  close_call(&call);
-}
-
-static void lstm_grad(TF_OpKernelContext *context, TF_DataType dtype) {
-  enum { X, KERNEL, FIRST_C, FIRST_H, LENGTHS, GATES, CS, OUTPUTS, D_OUTPUTS, D_LAST_C, D_LAST_H, INPUTS };
-  Call call = open_call(context, INPUTS);
-  if (is_good(&call)) {
-    int64_t T = size(&call, X, 0), B = size(&call, X, 1), D = size(&call, X, 2), U = size(&call, CS, 2);
-    int64_t inputs[] = {T, B, D}, weights[] = {D + U, 4 * U}, state[] = {B, U};
-    LstmLayer layer = {T, B, D, U, data(&call, X), data(&call, KERNEL)};
-    layer.first_c = data(&call, FIRST_C), layer.first_h = data(&call, FIRST_H), layer.lengths = data(&call, LENGTHS);
-    layer.gates = data(&call, GATES), layer.cs = data(&call, CS), layer.outputs = data(&call, OUTPUTS);
-    layer.d_outputs = data(&call, D_OUTPUTS);
-    layer.d_last_c = data(&call, D_LAST_C), layer.d_last_h = data(&call, D_LAST_H);
-    layer.d_x = new_output(&call, dtype, 3, inputs), layer.d_kernel = new_output(&call, dtype, 2, weights);
-    layer.d_bias = new_output(&call, TF_FLOAT, 1, weights + 1);
-    layer.d_c = new_output(&call, TF_FLOAT, 2, state), layer.d_h = new_output(&call, TF_FLOAT, 2, state);
-    if (is_good(&call) && functions[dtype == TF_BFLOAT16].lstm_grad(&layer)) out_of_memory(&call);
-  }
-  close_call(&call);
-}
-
-static void gru(TF_OpKernelContext *context, TF_DataType dtype) {
-  enum { FROM_INPUT, RECURRENT, BIAS, FIRST_H, LENGTHS, INPUTS };
-  Call call = open_call(context, INPUTS);
-  if (is_good(&call)) {
-    int64_t T = size(&call, FROM_INPUT, 0), B = size(&call, FROM_INPUT, 1), U = size(&call, FIRST_H, 1);
-    int64_t all_gates[] = {T, B, 4 * U}, sequence[] = {T, B, U};
-    if (size(&call, FROM_INPUT, 2) != 3 * U || size(&call, RECURRENT, 0) != U || size(&call, RECURRENT, 1) != 3 * U ||
-        size(&call, BIAS, 0) != 4 * U || size(&call, LENGTHS, 0) != B || size(&call, FIRST_H, 0) != B)
-      refuse(&call, TF_INVALID_ARGUMENT,
-             "expected from_input [T, B, 3U], recurrent [U, 3U], bias [4U], first_h [B, U], lengths [B]");
-    GruLayer layer = {T, B, U, data(&call, FROM_INPUT), data(&call, RECURRENT), data(&call, BIAS), data(&call, FIRST_H),
-                      data(&call, LENGTHS)};
-    layer.gates = new_output(&call, TF_FLOAT, 3, all_gates), layer.hs = new_output(&call, TF_FLOAT, 3, sequence);
-    layer.outputs = new_output(&call, dtype, 3, sequence), layer.last_h = new_output(&call, TF_FLOAT, 2, sequence + 1);
-    if (is_good(&call) && functions[dtype == TF_BFLOAT16].gru(&layer)) out_of_memory(&call);
-  }
-  close_call(&call);
-}
-
-static void gru_grad(TF_OpKernelContext *context, TF_DataType dtype) {
-  enum { RECURRENT, FIRST_H, LENGTHS, GATES, HS, D_OUTPUTS, D_LAST_H, INPUTS };
-  Call call = open_call(context, INPUTS);
-  if (is_good(&call)) {
-    int64_t T = size(&call, HS, 0), B = size(&call, HS, 1), U = size(&call, HS, 2), products[] = {T, B, 3 * U}, state[] = {B, U};
-    GruLayer layer = {T, B, U, NULL, data(&call, RECURRENT), NULL, data(&call, FIRST_H), data(&call, LENGTHS)};
-    layer.gates = data(&call, GATES), layer.hs = data(&call, HS);
-    layer.d_outputs = data(&call, D_OUTPUTS), layer.d_last_h = data(&call, D_LAST_H);
-    layer.d_input = new_output(&call, dtype, 3, products), layer.d_state = new_output(&call, dtype, 3, products);
-    layer.d_h = new_output(&call, TF_FLOAT, 2, state);
-    if (is_good(&call) && functions[dtype == TF_BFLOAT16].gru_grad(&layer)) out_of_memory(&call);
-  }
-  close_call(&call);
 }
 
 static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
@@ -206,12 +134,44 @@ static void pack(TF_OpKernelContext *context, TF_DataType dtype) {
   close_call(&call);
 }
 
-/* Operators inside of a loop over steps, all of whose inputs and outputs are named here: "name: type|SIZES", a letter for
- * the size of each dimension; those of one letter have to agree. */
+#define SIZE(letter) (sizes[letter - 'A'])
+
+static int lstm(const Functions *of_dtype, const int64_t *sizes, void **data) {
+  LstmLayer layer = {SIZE('T'), SIZE('B'), SIZE('D'), SIZE('U'), .x = data[0], .kernel = data[1], .bias = data[2],
+                     .first_c = data[3], .first_h = data[4], .lengths = data[5], .gates = data[6], .cs = data[7],
+                     .outputs = data[8], .last_c = data[9], .last_h = data[10]};
+  return SIZE('K') == layer.D + layer.U && SIZE('G') == 4 * layer.U ? of_dtype->lstm(&layer) : WRONG_SIZES;
+}
+
+static int lstm_grad(const Functions *of_dtype, const int64_t *sizes, void **data) {
+  LstmLayer layer = {SIZE('T'), SIZE('B'), SIZE('D'), SIZE('U'), .x = data[0], .kernel = data[1], .first_c = data[2],
+                     .first_h = data[3], .lengths = data[4], .gates = data[5], .cs = data[6], .outputs = data[7],
+                     .d_outputs = data[8], .d_last_c = data[9], .d_last_h = data[10], .d_x = data[11],
+                     .d_kernel = data[12], .d_bias = data[13], .d_c = data[14], .d_h = data[15]};
+  return SIZE('K') == layer.D + layer.U && SIZE('G') == 4 * layer.U ? of_dtype->lstm_grad(&layer) : WRONG_SIZES;
+}
+
+static int gru(const Functions *of_dtype, const int64_t *sizes, void **data) {
+  GruLayer layer = {SIZE('T'), SIZE('B'), SIZE('U'), .from_input = data[0], .recurrent = data[1], .bias = data[2],
+                    .first_h = data[3], .lengths = data[4], .gates = data[5], .hs = data[6], .outputs = data[7],
+                    .last_h = data[8]};
+  return SIZE('I') == 3 * layer.U && SIZE('G') == 4 * layer.U ? of_dtype->gru(&layer) : WRONG_SIZES;
+}
+
+static int gru_grad(const Functions *of_dtype, const int64_t *sizes, void **data) {
+  GruLayer layer = {SIZE('T'), SIZE('B'), SIZE('U'), .recurrent = data[0], .first_h = data[1], .lengths = data[2],
+                    .gates = data[3], .hs = data[4], .d_outputs = data[5], .d_last_h = data[6], .d_input = data[7],
+                    .d_state = data[8], .d_h = data[9]};
+  return SIZE('I') == 3 * layer.U && SIZE('G') == 4 * layer.U ? of_dtype->gru_grad(&layer) : WRONG_SIZES;
+}
+
+/* Operators whose tensors are described here: "name: type|SIZES", a letter for the size of each dimension; those of one
+ * letter have to agree. Without a function, an operator is that of `Functions.steps` at the same place in the list. */
 typedef struct {
-  const char *name, *inputs[8], *outputs[4];
-} Step;
-static const Step steps[] = {
+  const char *name, *inputs[12], *outputs[6];
+  int (*run)(const Functions *of_dtype, const int64_t *sizes, void **data);
+} Operator;
+static const Operator operators[] = {
     {"RnnScalingStepProduct", {"x: float|BK", "panels: uint8|P", "addend: float|AN"}, {"result: float|BN"}},
     {"RnnScalingStepGates", {"sums: float|BG", "c: float|BU"}, {"gates: float|BG", "cs: float|BU", "h: float|BU"}},
     {"RnnScalingStepGatesGrad",
@@ -225,19 +185,37 @@ static const Step steps[] = {
      {"d_scores: float|BS", "d_query: float|BU"}},
     {"RnnScalingStepAdditiveGrad",
      {"queries: float|TBU", "keys: T|BSU", "v: T|U", "d_scores: float|TBS"},
-     {"d_keys: T|BSU", "d_v: float|U"}}};
+     {"d_keys: T|BSU", "d_v: float|U"}},
+    {"RnnScalingLstm",
+     {"x: T|TBD", "kernel: T|KG", "bias: float|G", "first_c: float|BU", "first_h: float|BU", "lengths: int32|B"},
+     {"gates: float|TBG", "cs: float|TBU", "outputs: T|TBU", "last_c: float|BU", "last_h: float|BU"},
+     lstm},
+    {"RnnScalingLstmGrad",
+     {"x: T|TBD", "kernel: T|KG", "first_c: float|BU", "first_h: float|BU", "lengths: int32|B", "gates: float|TBG",
+      "cs: float|TBU", "outputs: T|TBU", "d_outputs: T|TBU", "d_last_c: float|BU", "d_last_h: float|BU"},
+     {"d_x: T|TBD", "d_kernel: T|KG", "d_bias: float|G", "d_c: float|BU", "d_h: float|BU"},
+     lstm_grad},
+    {"RnnScalingGru",
+     {"from_input: T|TBI", "recurrent: T|UI", "bias: float|G", "first_h: float|BU", "lengths: int32|B"},
+     {"gates: float|TBG", "hs: float|TBU", "outputs: T|TBU", "last_h: float|BU"},
+     gru},
+    {"RnnScalingGruGrad",
+     {"recurrent: T|UI", "first_h: float|BU", "lengths: int32|B", "gates: float|TBG", "hs: float|TBU", "d_outputs: T|TBU",
+      "d_last_h: float|BU"},
+     {"d_input: T|TBI", "d_state: T|TBI", "d_h: float|BU"},
+     gru_grad}};
 
 static const char *sizes_of(const char *tensor) { return strchr(tensor, '|') + 1; }
 
-static void run_step(TF_OpKernelContext *context, TF_DataType dtype, int which) {
-  const Step *step = &steps[which];
+static void run_operator(TF_OpKernelContext *context, TF_DataType dtype, int which) {
+  const Operator *operator = &operators[which];
   int inputs = 0, fits = 1;
-  while (step->inputs[inputs]) inputs++;
+  while (operator->inputs[inputs]) inputs++;
   Call call = open_call(context, inputs);
   int64_t sizes[26], dims[4];
   memset(sizes, -1, sizeof sizes);
   for (int n = 0; n < inputs && is_good(&call); n++) {
-    const char *letters = sizes_of(step->inputs[n]);
+    const char *letters = sizes_of(operator->inputs[n]);
     fits = fits && TF_NumDims(call.tensors[n]) == (int)strlen(letters);
     for (int axis = 0; letters[axis] && fits; axis++) {
       int64_t *known = &sizes[letters[axis] - 'A'], here = size(&call, n, axis);
@@ -245,89 +223,45 @@ static void run_step(TF_OpKernelContext *context, TF_DataType dtype, int which) 
       *known = here;
     }
   }
-  if (!fits) refuse(&call, TF_INVALID_ARGUMENT, "the sizes of the inputs do not agree");
+  if (!fits) wrong_sizes(&call);
   void *all[MOST_TENSORS];
-  for (int n = 0; step->outputs[n] && is_good(&call); n++) {
-    const char *letters = sizes_of(step->outputs[n]);
+  for (int n = 0; operator->outputs[n] && is_good(&call); n++) {
+    const char *letters = sizes_of(operator->outputs[n]);
     for (int axis = 0; letters[axis]; axis++) dims[axis] = sizes[letters[axis] - 'A'];
     new_output(&call, letters[-2] == 'T' ? dtype : TF_FLOAT, strlen(letters), dims);
   }
   for (int n = 0; n < call.count && is_good(&call); n++) all[n] = data(&call, n);
-  if (is_good(&call) && functions[dtype == TF_BFLOAT16].steps[which](sizes, all)) out_of_memory(&call);
+  if (is_good(&call)) {
+    const Functions *of_dtype = &functions[dtype == TF_BFLOAT16];
+    int failure = operator->run ? operator->run(of_dtype, sizes, all) : of_dtype->steps[which](sizes, all);
+    if (failure == NO_MEMORY) out_of_memory(&call);
+    if (failure == WRONG_SIZES) wrong_sizes(&call);
+  }
   close_call(&call);
 }
 
 #define BOTH_DTYPES(f)                                                                                        \
   static void f##_f32(void *kernel, TF_OpKernelContext *context) { f(context, TF_FLOAT); }                    \
   static void f##_bf16(void *kernel, TF_OpKernelContext *context) { f(context, TF_BFLOAT16); }
-BOTH_DTYPES(lstm)
-BOTH_DTYPES(lstm_grad)
-BOTH_DTYPES(gru)
-BOTH_DTYPES(gru_grad)
 BOTH_DTYPES(softmax_loss)
 BOTH_DTYPES(pack)
 
-/* Shape functions: output n is made of dimensions from..to of one input, then those of another (-1: none). */
-typedef struct {
-  int input, from, to;
-} Dims;
-
-static void shape_of(TF_ShapeInferenceContext *context, int output, Dims first, Dims second, TF_Status *status) {
-  TF_ShapeHandle *whole = TF_NewShapeHandle(), *part = TF_NewShapeHandle(), *joined = TF_NewShapeHandle();
-  TF_ShapeInferenceContextGetInput(context, first.input, whole, status);
-  TF_ShapeInferenceContextSubshape(context, whole, first.from, first.to, joined, status);
-  if (second.input >= 0) {
-    TF_ShapeInferenceContextGetInput(context, second.input, whole, status);
-    TF_ShapeInferenceContextSubshape(context, whole, second.from, second.to, part, status);
-    TF_ShapeInferenceContextConcatenateShapes(context, joined, part, joined, status);
-  }
-  TF_ShapeInferenceContextSetOutput(context, output, joined, status);
-  TF_DeleteShapeHandle(whole), TF_DeleteShapeHandle(part), TF_DeleteShapeHandle(joined);
-}
-
-static const Dims NONE = {-1, 0, 0};
-
-static void lstm_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
-  shape_of(context, 0, (Dims){0, 0, 2}, (Dims){1, 1, 2}, status); /* gates: [T, B] of x, [4U] of the kernel */
-  shape_of(context, 1, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status); /* cs, outputs: [U] of first_c */
-  shape_of(context, 2, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status);
-  shape_of(context, 3, (Dims){3, 0, 2}, NONE, status);
-  shape_of(context, 4, (Dims){3, 0, 2}, NONE, status);
-}
-
-static void lstm_grad_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
-  shape_of(context, 0, (Dims){0, 0, 3}, NONE, status);
-  shape_of(context, 1, (Dims){1, 0, 2}, NONE, status);
-  shape_of(context, 2, (Dims){1, 1, 2}, NONE, status);
-  shape_of(context, 3, (Dims){2, 0, 2}, NONE, status);
-  shape_of(context, 4, (Dims){2, 0, 2}, NONE, status);
-}
-
-static void gru_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
-  shape_of(context, 0, (Dims){0, 0, 2}, (Dims){2, 0, 1}, status); /* gates: [T, B] of the input's products, [4U] of the bias */
-  shape_of(context, 1, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status); /* hs, outputs: [U] of first_h */
-  shape_of(context, 2, (Dims){0, 0, 2}, (Dims){3, 1, 2}, status);
-  shape_of(context, 3, (Dims){3, 0, 2}, NONE, status);
-}
-
-static void gru_grad_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
-  shape_of(context, 0, (Dims){4, 0, 2}, (Dims){0, 1, 2}, status); /* [T, B] of hs, [3U] of the recurrent matrix */
-  shape_of(context, 1, (Dims){4, 0, 2}, (Dims){0, 1, 2}, status);
-  shape_of(context, 2, (Dims){1, 0, 2}, NONE, status);
-}
-
 static void softmax_loss_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
-  shape_of(context, 0, (Dims){1, 0, 1}, NONE, status);
-  shape_of(context, 1, (Dims){0, 0, 2}, NONE, status);
+  TF_ShapeHandle *labels = TF_NewShapeHandle(), *logits = TF_NewShapeHandle();
+  TF_ShapeInferenceContextGetInput(context, 1, labels, status);
+  TF_ShapeInferenceContextSetOutput(context, 0, labels, status);
+  TF_ShapeInferenceContextGetInput(context, 0, logits, status);
+  TF_ShapeInferenceContextSetOutput(context, 1, logits, status);
+  TF_DeleteShapeHandle(labels), TF_DeleteShapeHandle(logits);
 }
 
-static void step_shapes(TF_ShapeInferenceContext *context, TF_Status *status, const Step *step) {
-  for (int n = 0; step->outputs[n]; n++) {
+static void shapes_of(TF_ShapeInferenceContext *context, TF_Status *status, const Operator *operator) {
+  for (int n = 0; operator->outputs[n]; n++) {
     TF_ShapeHandle *whole = TF_NewShapeHandle(), *part = TF_NewShapeHandle(), *joined = NULL;
-    for (const char *letter = sizes_of(step->outputs[n]); *letter; letter++) {
+    for (const char *letter = sizes_of(operator->outputs[n]); *letter; letter++) {
       int input = 0;
-      while (!strchr(sizes_of(step->inputs[input]), *letter)) input++;
-      int axis = strchr(sizes_of(step->inputs[input]), *letter) - sizes_of(step->inputs[input]);
+      while (!strchr(sizes_of(operator->inputs[input]), *letter)) input++;
+      int axis = strchr(sizes_of(operator->inputs[input]), *letter) - sizes_of(operator->inputs[input]);
       TF_ShapeInferenceContextGetInput(context, input, whole, status);
       TF_ShapeInferenceContextSubshape(context, whole, axis, axis + 1, part, status);
       if (joined)
@@ -340,19 +274,21 @@ static void step_shapes(TF_ShapeInferenceContext *context, TF_Status *status, co
   }
 }
 
-/* The functions of each step, by its place in the list. */
-#define STEP(n)                                                                                                       \
-  static void step##n##_f32(void *kernel, TF_OpKernelContext *context) { run_step(context, TF_FLOAT, n); }             \
-  static void step##n##_bf16(void *kernel, TF_OpKernelContext *context) { run_step(context, TF_BFLOAT16, n); }         \
-  static void step##n##_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {                                 \
-    step_shapes(context, status, &steps[n]);                                                                           \
-  }
-STEP(0)
-STEP(1)
-STEP(2)
-STEP(3)
-STEP(4)
-STEP(5)
+/* TensorFlow's functions of each operator, by its place in the list. */
+#define FUNCTIONS_OF(n)                                                                                                 \
+  static void run##n##_f32(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_FLOAT, n); }          \
+  static void run##n##_bf16(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_BFLOAT16, n); }      \
+  static void shapes##n(TF_ShapeInferenceContext *context, TF_Status *status) { shapes_of(context, status, &operators[n]); }
+FUNCTIONS_OF(0)
+FUNCTIONS_OF(1)
+FUNCTIONS_OF(2)
+FUNCTIONS_OF(3)
+FUNCTIONS_OF(4)
+FUNCTIONS_OF(5)
+FUNCTIONS_OF(6)
+FUNCTIONS_OF(7)
+FUNCTIONS_OF(8)
+FUNCTIONS_OF(9)
 
 typedef void Compute(void *, TF_OpKernelContext *);
 typedef void Shapes(TF_ShapeInferenceContext *, TF_Status *);
@@ -388,24 +324,9 @@ static void add(const char *name, const char *const *inputs, const char *const *
 /* Runs when the library is loaded. */
 __attribute__((constructor)) static void register_all(void) {
   if (!rnn_scaling_use("")) return;
-  add("RnnScalingLstm",
-      WORDS("x: T", "kernel: T", "bias: float", "first_c: float", "first_h: float", "lengths: int32"),
-      WORDS("gates: float", "cs: float", "outputs: T", "last_c: float", "last_h: float"), lstm_shapes, lstm_f32,
-      lstm_bf16);
-  add("RnnScalingLstmGrad",
-      WORDS("x: T", "kernel: T", "first_c: float", "first_h: float", "lengths: int32", "gates: float", "cs: float",
-            "outputs: T", "d_outputs: T", "d_last_c: float", "d_last_h: float"),
-      WORDS("d_x: T", "d_kernel: T", "d_bias: float", "d_c: float", "d_h: float"), lstm_grad_shapes, lstm_grad_f32,
-      lstm_grad_bf16);
-  add("RnnScalingGru", WORDS("from_input: T", "recurrent: T", "bias: float", "first_h: float", "lengths: int32"),
-      WORDS("gates: float", "hs: float", "outputs: T", "last_h: float"), gru_shapes, gru_f32, gru_bf16);
-  add("RnnScalingGruGrad",
-      WORDS("recurrent: T", "first_h: float", "lengths: int32", "gates: float", "hs: float", "d_outputs: T",
-            "d_last_h: float"),
-      WORDS("d_input: T", "d_state: T", "d_h: float"), gru_grad_shapes, gru_grad_f32, gru_grad_bf16);
   add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64", "smoothing: float"), WORDS("losses: float", "d_logits: T"),
       softmax_loss_shapes, softmax_loss_f32, softmax_loss_bf16);
   add("RnnScalingPack", WORDS("matrix: T"), WORDS("panels: uint8", "transposed: uint8"), NULL, pack_f32, pack_bf16);
-#define ADD(n) add(steps[n].name, steps[n].inputs, steps[n].outputs, step##n##_shapes, step##n##_f32, step##n##_bf16)
-  ADD(0), ADD(1), ADD(2), ADD(3), ADD(4), ADD(5);
+#define ADD(n) add(operators[n].name, operators[n].inputs, operators[n].outputs, shapes##n, run##n##_f32, run##n##_bf16)
+  ADD(0), ADD(1), ADD(2), ADD(3), ADD(4), ADD(5), ADD(6), ADD(7), ADD(8), ADD(9);
 }

@@ -32,7 +32,8 @@ typedef struct {
   float *d_h;
 } GruLayer;
 
-/* Functions for one type of elements. All but softmax return 0, or 1 where memory is short. */
+enum { DONE, NO_MEMORY, WRONG_SIZES };
+/* Functions for one type of elements. Layers return one of these. */
 typedef struct {
   int (*lstm)(const LstmLayer *), (*lstm_grad)(const LstmLayer *), (*gru)(const GruLayer *), (*gru_grad)(const GruLayer *);
   /* One row of V logits -> its cross entropy with the target (1 - smoothing) onehot(label) + smoothing / V, and p -
@@ -41,8 +42,7 @@ typedef struct {
   /* A matrix [K, N] and its transpose -> packed, of packed_bytes(K, N) and packed_bytes(N, K). */
   int64_t (*packed_bytes)(int64_t K, int64_t N);
   void (*pack)(const void *matrix, int64_t K, int64_t N, void *panels, void *transposed);
-  /* Of sizes by letter and the data of inputs and outputs (the list `steps` in kernels.c). Return 0, or 1 where memory is
-   * short or sizes do not fit. */
+  /* Of sizes by letter and the data of inputs and outputs (the list in kernels.c); they return one of the three. */
   int (*steps[6])(const int64_t *sizes, void **data);
 } Functions;
 

@@ -30,7 +30,7 @@ static int NAME(lstm)(const LstmLayer *layer) {
   PACKED *panels = array_for(LAYER_PANELS, round_up(G, PANEL) * depth * sizeof(PACKED));
   PACKED *xh = array_for(STEP, B * stride * sizeof(PACKED));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
-  if (!panels || !xh || !sums) return 1;
+  if (!panels || !xh || !sums) return NO_MEMORY;
   NAME(pack)(layer->kernel, G, K, G, panels);
   memset(xh, 0, B * stride * sizeof(PACKED));
   memcpy(layer->last_c, layer->first_c, B * U * sizeof(float));
@@ -57,7 +57,7 @@ static int NAME(lstm)(const LstmLayer *layer) {
         }
       }
   }
-  return 0;
+  return DONE;
 }
 
 /* Step t's gradients of the gates before their nonlinearity -> d_step [B, STRIDE(G)] and d_gates [B, G]; d_c becomes that
@@ -95,7 +95,7 @@ static int NAME(lstm_grad)(const LstmLayer *layer) {
   PACKED *step = array_for(STEP, B * STRIDE(G) * sizeof(PACKED));
   ELEMENT *d_gates = array_for(GATES, N * G * sizeof(ELEMENT)), *h = array_for(STATES, N * U * sizeof(ELEMENT));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
-  if (!panels || !step || !d_gates || !h || !sums) return 1;
+  if (!panels || !step || !d_gates || !h || !sums) return NO_MEMORY;
   NAME(pack_transposed)(layer->kernel, G, G, K, panels);
   memset(sums, 0, B * width * sizeof(float));
   memset(layer->d_c, 0, B * U * sizeof(float));

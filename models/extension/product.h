@@ -121,13 +121,13 @@ static void NAME(transpose)(const ELEMENT *from, int64_t N, int64_t D, PACKED *t
       for (int64_t n = start; n < N && n < start + LANES; n++) to[d * stride + n] = NAME(packed)(from[n * D + d]);
 }
 
-/* The product of a transposed a, [K, M], and b [K, N] -> elements [M, N]. Returns 1 where memory is short. */
+/* The product of a transposed a, [K, M], and b [K, N] -> elements [M, N]. Returns DONE or NO_MEMORY. */
 static int NAME(product_of_transposed)(const ELEMENT *a, const ELEMENT *b, int64_t M, int64_t K, int64_t N, ELEMENT *to) {
   int64_t most = round_up(K < DEPTH ? K : DEPTH, PER_LANE), stride = STRIDE(most), columns = N < WIDTH ? N : WIDTH;
   PACKED *panels = array_for(PANELS, round_up(columns, PANEL) * most * sizeof(PACKED));
   PACKED *rows = array_for(TRANSPOSED, M * stride * sizeof(PACKED));
   float *sums = array_for(SUMS, M * columns * sizeof(float));
-  if (!panels || !rows || !sums) return 1;
+  if (!panels || !rows || !sums) return NO_MEMORY;
   if (!K) memset(sums, 0, M * columns * sizeof(float));
   for (int64_t n = 0; n < N; n += WIDTH) {
     int64_t width = N - n < WIDTH ? N - n : WIDTH;
@@ -143,5 +143,5 @@ static int NAME(product_of_transposed)(const ELEMENT *a, const ELEMENT *b, int64
     }
     for (int64_t m = 0; m < M; m++) NAME(store_row)(to + m * N + n, sums + m * width, width);
   }
-  return 0;
+  return DONE;
 }

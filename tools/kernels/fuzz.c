@@ -284,6 +284,8 @@ static void check_softmax(const Functions *functions) {
   check_arrays();
 }
 
+#include "fuzz_steps.h"
+
 int main(int count, char **words) {
   const char *wanted = count > 1 ? words[1] : "all";
   int64_t cases = count > 2 ? atol(words[2]) : 100, first = count > 3 ? atol(words[3]) : 0, variants_run = 0;
@@ -303,7 +305,8 @@ int main(int count, char **words) {
     const Functions *functions;
     int is_present;
   } variants[] = {{"avx2", avx2, is_narrow}, {"avx512", avx512, is_wide}, {"avx512_bf16", avx512_bf16, has_bf16}};
-  static void (*const checks[])(const Functions *) = {check_lstm, check_gru, check_softmax};
+  static void (*const checks[])(const Functions *) = {check_lstm,         check_gru,        check_softmax,
+                                                      check_step_product, check_step_gates, check_attend, check_additive_grad};
   for (int n = 0; n < 3; n++) {
     if (!variants[n].functions || !variants[n].is_present || (strcmp(wanted, "all") && strcmp(wanted, variants[n].name)))
       continue;

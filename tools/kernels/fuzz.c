@@ -17,7 +17,7 @@
 #pragma weak avx512
 #pragma weak avx512_bf16
 
-enum { MOST = 256, FLOAT = 0, ELEMENT = 1 };
+enum { MOST = 400, FLOAT = 0, ELEMENT = 1 };
 static const double TOLERANCE[] = {2e-5, 2e-2}; /* of float32, of bfloat16 */
 
 /* What an operator reads or writes, and the numbers it must contain; NaN: any. */
@@ -124,14 +124,15 @@ static void check_arrays(void) {
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* T, B, D, U: seldom more than DEPTH = 1024 rows of steps and sentences, then few units. */
+/* T, B, D, U; now and then of more rows and columns than product.h takes in one block: many steps, or many units. */
 static void any_shape(int64_t *shape) {
-  static const int64_t first[][4] = {{0, 69, 3, 5}, {1, 1, 1, 1}, {3, 0, 3, 5}, {2, 5, 0, 7}, {30, 70, 2, 3}};
-  if (seed < 5) {
+  static const int64_t first[][4] = {{0, 69, 3, 5}, {1, 1, 1, 1}, {3, 0, 3, 5}, {2, 5, 0, 7}, {30, 70, 2, 3}, {1, 3, 110, 250}};
+  if (seed < 6) {
     memcpy(shape, first[seed], sizeof first[0]);
     return;
   }
-  int is_long = below(16) == 0, most[] = {is_long ? 40 : 8, is_long ? 70 : 37, is_long ? 5 : 70, is_long ? 9 : 70};
+  static const int64_t limits[][4] = {{8, 37, 70, 70}, {40, 70, 5, 9}, {2, 9, 120, 250}};
+  const int64_t *most = limits[below(10) ? 0 : 1 + below(2)];
   for (int n = 0; n < 4; n++) shape[n] = any_size(most[n]);
 }
 
@@ -284,6 +285,8 @@ static void check_softmax(const Functions *functions) {
   check_arrays();
 }
 
+#include "fuzz_steps.h"
+
 int main(int count, char **words) {
   const char *wanted = count > 1 ? words[1] : "all";
   int64_t cases = count > 2 ? atol(words[2]) : 100, first = count > 3 ? atol(words[3]) : 0, variants_run = 0;
@@ -303,7 +306,8 @@ int main(int count, char **words) {
     const Functions *functions;
     int is_present;
   } variants[] = {{"avx2", avx2, is_narrow}, {"avx512", avx512, is_wide}, {"avx512_bf16", avx512_bf16, has_bf16}};
-  static void (*const checks[])(const Functions *) = {check_lstm, check_gru, check_softmax};
+  static void (*const checks[])(const Functions *) = {check_lstm,         check_gru,        check_softmax,
+                                                      check_step_product, check_step_gates, check_attend, check_additive_grad};
   for (int n = 0; n < 3; n++) {
     if (!variants[n].functions || !variants[n].is_present || (strcmp(wanted, "all") && strcmp(wanted, variants[n].name)))
       continue;

@@ -107,10 +107,8 @@ static int NAME(lstm_grad)(const LstmLayer *layer) {
       NAME(store_row)((ELEMENT *)layer->d_x + (t * B + b) * D, sums + b * width, D);
   }
   for (int64_t b = 0; b < B; b++) memcpy(layer->d_h + b * U, sums + b * width + D, U * sizeof(float));
-  /* The kernel's gradient in two products: inputs and states before each step, transposed, times the gates' gradients. */
+  /* The kernel's gradient in one product: inputs and states before each step, transposed, times the gates' gradients. */
   NAME(store_row)(h, layer->first_h, N ? B * U : 0);
   if (N) memcpy(h + B * U, layer->outputs, (N - B) * U * sizeof(ELEMENT));
-  ELEMENT *d_of_x = layer->d_kernel, *d_of_h = d_of_x + D * G;
-  return NAME(product_of_transposed)(layer->x, d_gates, D, N, G, d_of_x) ||
-         NAME(product_of_transposed)(h, d_gates, U, N, G, d_of_h);
+  return NAME(product_of_transposed)(layer->x, D, h, U, d_gates, N, G, layer->d_kernel);
 }

@@ -121,9 +121,10 @@ static void NAME(transpose)(const ELEMENT *from, int64_t N, int64_t D, PACKED *t
       for (int64_t n = start; n < N && n < start + LANES; n++) to[d * stride + n] = NAME(packed)(from[n * D + d]);
 }
 
-/* The product of a transposed a, [K, M], and b [K, N] -> elements [M, N]. Returns DONE or NO_MEMORY. */
-static int NAME(product_of_transposed)(const ELEMENT *a, const ELEMENT *b, int64_t M, int64_t K, int64_t N, ELEMENT *to) {
-  int64_t most = round_up(K < DEPTH ? K : DEPTH, PER_LANE), stride = STRIDE(most), columns = N < WIDTH ? N : WIDTH;
+/* The products of x and h, [K, X] and [K, H], both transposed, and b [K, N] -> elements [X + H, N]. DONE or NO_MEMORY. */
+static int NAME(product_of_transposed)(const ELEMENT *x, int64_t X, const ELEMENT *h, int64_t H, const ELEMENT *b, int64_t K,
+                                       int64_t N, ELEMENT *to) {
+  int64_t most = round_up(K < DEPTH ? K : DEPTH, PER_LANE), stride = STRIDE(most), columns = N < WIDTH ? N : WIDTH, M = X + H;
   PACKED *panels = array_for(PANELS, round_up(columns, PANEL) * most * sizeof(PACKED));
   PACKED *rows = array_for(TRANSPOSED, M * stride * sizeof(PACKED));
   float *sums = array_for(SUMS, M * columns * sizeof(float));
@@ -134,7 +135,8 @@ static int NAME(product_of_transposed)(const ELEMENT *a, const ELEMENT *b, int64
     for (int64_t k = 0; k < K; k += DEPTH) {
       int64_t depth = K - k < DEPTH ? K - k : DEPTH;
       NAME(pack)(b + k * N + n, N, depth, width, panels);
-      NAME(transpose)(a + k * M, depth, M, rows, stride);
+      NAME(transpose)(x + k * X, depth, X, rows, stride);
+      NAME(transpose)(h + k * H, depth, H, rows + X * stride, stride);
       if (depth % PER_LANE)
         for (int64_t m = 0; m < M; m++) rows[m * stride + depth] = 0;
       for (int64_t m = 0; m < M; m += HEIGHT)

@@ -3,10 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "layers.h"
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, HUGE_PAGE = 1 << 21 };
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -22,16 +23,18 @@ static void *array_for(int use, size_t bytes) {
   if (kept[use].bytes >= bytes && kept[use].array) return kept[use].array;
 #endif
   free(kept[use].array);
-  kept[use].array = aligned_alloc(ALIGNMENT, round_up(bytes + 1, ALIGNMENT));
+  size_t alignment = bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE, rounded = round_up(bytes + 1, alignment);
+  kept[use].array = aligned_alloc(alignment, rounded);
+  if (kept[use].array && alignment == HUGE_PAGE) madvise(kept[use].array, rounded, MADV_HUGEPAGE); /* where they are kept */
   kept[use].bytes = kept[use].array ? bytes : 0;
   return kept[use].array;
 }
 
 #include "vectors.h"
 
-/* Of b, DEPTH rows and WIDTH columns are packed at a time, so that a panel stays in the first cache; of a, HEIGHT rows
- * meet all panels before the next, so that they stay in the second. */
-enum { DEPTH = 256, WIDTH = 960, HEIGHT = 96 };
+/* Of b, DEPTH rows and WIDTH columns are packed at a time, and of a, HEIGHT rows meet all panels
+ * before the next, so that they stay in the second cache. */
+enum { DEPTH = 512, WIDTH = 960, HEIGHT = 96 };
 /* Rows of a product lie this far apart: not a power of two, by which all would share a few sets of the first cache. */
 #define STRIDE(n) (round_up(n, 2 * LANES) + 2 * LANES)
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.models import parity, stacks
-from rnn_scaling.models.encoders import gru_steps, packed_lstm
+from rnn_scaling.models.encoders import block_lstm, gru_steps, packed_lstm
 from rnn_scaling.models.extension import operators
 
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04}  # relative to the largest entry of an array
@@ -39,6 +39,9 @@ def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]
         for dtype in TOLERANCES:
             of_dtype = dataclasses.replace(stack, dtype=dtype)
             yield cell, dtype, parity.results(build(of_dtype), of_dtype, LENGTHS, is_traced=False), want
+    for dtype in TOLERANCES:
+        for name, (got, want) in _steps(dtype).items():
+            yield name, dtype, got, want
     logits, labels = np.random.default_rng(0).normal(size=(5, WORDS)).astype(np.float32), np.arange(0, WORDS, 9)
     target = (1 - SMOOTHING) * tf.one_hot(labels, WORDS) + SMOOTHING / WORDS
     for dtype in TOLERANCES:
@@ -49,3 +52,53 @@ def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]
         d_logits = (tf.nn.softmax(rounded) - target).numpy()
         got = {"losses": made.losses.numpy(), "gradients": tf.cast(made.d_logits, tf.float32).numpy()}
         yield "softmax loss", dtype, got, {"losses": losses, "gradients": d_logits}
+
+
+def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """(results of the operators, of TensorFlow's) of the steps of a decoder with attention; B, U, S, D as there."""
+    ours, random = operators.load(), np.random.default_rng(0)
+    batch, units, words, width = 3, 41, 5, 9
+
+    def draw(*shape: int) -> tf.Tensor:
+        """Numbers that both dtypes hold."""
+        return tf.cast(tf.cast(random.uniform(-1, 1, shape), tf.bfloat16), tf.float32)
+
+    def arrays(tensors: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
+        return {name: tf.cast(tensor, tf.float32).numpy() for name, tensor in tensors.items()}
+
+    matrix, x, c, d_c, d_h = (draw(n, units) for n in (width, width, batch, batch, batch))
+    panels, transposed = ours.rnn_scaling_pack(tf.cast(matrix, dtype))
+    rows, sums = draw(batch, width), draw(batch, 4 * units)
+    got = {"product": ours.rnn_scaling_step_product(rows, panels, c, T=dtype)}
+    got["back"] = ours.rnn_scaling_step_product(x, transposed, tf.zeros([0, width]), T=dtype)
+    result = {"product": (arrays(got), arrays({"product": rows @ matrix + c, "back": x @ tf.transpose(matrix)}))}
+    with tf.GradientTape() as tape:
+        tape.watch([sums, c])
+        step = block_lstm.lstm_step(sums, c)
+        total = tf.reduce_sum(step.cs * d_c + step.h * d_h)
+    want = {"c": step.cs, "h": step.h} | dict(zip(("of sums", "of c"), tape.gradient(total, [sums, c])))
+    gates, next_c, h = ours.rnn_scaling_step_gates(sums, c)
+    of_sums, of_c = ours.rnn_scaling_step_gates_grad(gates, c, next_c, d_c, d_h)
+    result["gates"] = arrays({"c": next_c, "h": h, "of sums": of_sums, "of c": of_c}), arrays(want)
+    query, keys, memory, mask = draw(batch, units), draw(batch, words, units), draw(batch, words, width), draw(batch, words)
+    d_context = draw(batch, width)
+    for name, v in {"luong": draw(0), "bahdanau": draw(units)}.items():
+        with tf.GradientTape() as tape:
+            tape.watch([query, keys, v])
+            hidden = tf.tanh(query[:, None] + keys) * v if name == "bahdanau" else query[:, None] * keys
+            scores = tf.reduce_sum(hidden, axis=2)
+            shares = tf.nn.softmax(scores + mask)
+            context = tf.reduce_sum(shares[:, :, None] * memory, axis=1)
+            total = tf.reduce_sum(context * d_context)
+        of_scores, of_query, of_keys, of_v = tape.gradient(total, [scores, query, keys, v])
+        want = {"context": context, "of scores": of_scores, "of query": of_query}
+        factors = tf.cast(keys, dtype), tf.cast(memory, dtype)
+        context, shares = ours.rnn_scaling_step_attend(query, *factors, mask, tf.cast(v, dtype))
+        grad = ours.rnn_scaling_step_attend_grad(query, *factors, tf.cast(v, dtype), shares, d_context)
+        got = {"context": context, "of scores": grad.d_scores, "of query": grad.d_query}
+        if name == "bahdanau":
+            d = ours.rnn_scaling_step_additive_grad(query[None], factors[0], tf.cast(v, dtype), of_scores[None])
+            got |= {"of keys": d.d_keys, "of v": d.d_v}
+            want |= {"of keys": of_keys, "of v": of_v}
+        result[name] = arrays(got), arrays(want)
+    return result

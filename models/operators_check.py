@@ -80,8 +80,8 @@ def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     gates, next_c, h = ours.rnn_scaling_step_gates(sums, c)
     of_sums, of_c = ours.rnn_scaling_step_gates_grad(gates, c, next_c, d_c, d_h)
     result["gates"] = arrays({"c": next_c, "h": h, "of sums": of_sums, "of c": of_c}), arrays(want)
-    query, keys, memory, mask = draw(batch, units), draw(batch, words, units), draw(batch, words, width), draw(batch, words)
-    d_context = draw(batch, width)
+    query, mask, d_context = draw(batch, units), draw(batch, words), draw(batch, width)
+    keys, memory = draw(batch, words, units), draw(batch, words, width)
     for name, v in {"luong": draw(0), "bahdanau": draw(units)}.items():
         with tf.GradientTape() as tape:
             tape.watch([query, keys, v])

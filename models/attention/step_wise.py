@@ -48,11 +48,13 @@ class StepWise:
         self._encode = kernel.build(self._encoder)
         self._is_fused = (config.decoder_type or config.encoder_type) != "dynamic_rnn" and config.unit_type == "lstm"
         self._state_dtype = tf.float32 if self._is_fused else self._dtype
+        decoder_kernel = self._decoder.named("tf.while_loop")
+        if self._is_fused:
+            is_packed = operators.usable(self._dtype)
+            decoder_kernel = "packed LSTM steps" if is_packed else "MatMul loop + LSTMBlockCellGrad"
         self.kernels: Mapping[str, str] = {
             "encoder_kernel": kernel.kernel_name(self._encoder),
-            "decoder_kernel": "MatMul loop + LSTMBlockCellGrad"
-            if self._is_fused
-            else self._decoder.named("tf.while_loop"),
+            "decoder_kernel": decoder_kernel,
         }
         self.variables = tuple(self._variables())
 

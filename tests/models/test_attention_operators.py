@@ -38,9 +38,12 @@ def test_decoders_are_tensorflows(tf, taken, monkeypatch, options, dtype, num_wo
     from rnn_scaling.models.extension import operators
 
     config = dataclasses.replace(TINY, **ODD, **options, compute_dtype=dtype, decoder_type="cudnn_lstm")
-    got = traced(tf, make_inputs(tf, config, num_words, batch))
+    packed = make_inputs(tf, config, num_words, batch)
+    got = traced(tf, packed)
     monkeypatch.setattr(operators, "usable", lambda dtype: False)
-    want = traced(tf, make_inputs(tf, config, num_words, batch))
+    plain = make_inputs(tf, config, num_words, batch)
+    want = traced(tf, plain)
+    assert packed[0].kernels["decoder_kernel"] != plain[0].kernels["decoder_kernel"]
     if (num_words, batch) == (1, 1):  # all attend to the only word: what makes the scores has no gradient
         for _, gradients in (got, want):
             for name in [n for n in gradients if n.startswith("attention/") and n != "attention/output"]:

@@ -215,10 +215,12 @@ setup_kernels() {
     echo "faster CPU kernels: not built, there is no C compiler; steps of LSTMs take up to 1.25 times as long;" \
       "on Debian and Ubuntu: apt-get install gcc libc6-dev" >&2
   else
-    "$venv/bin/python" -m rnn_scaling.models.extension.build >&2 2>"$venv/kernels.log" ||
+    "$venv/bin/python" -m rnn_scaling.models.extension.build >&2 2>"$venv/kernels.log" || {
       echo "faster CPU kernels: not used, their set-up ended with status $?; $venv/kernels.log has its output" >&2
+      rm -f models/extension/kernels-*.so || true # what ended their test would end each run
+    }
   fi
-  printf '%s' "$(kernels_wanted "$compiler")" >"$stamp"
+  printf '%s' "$(kernels_wanted "$compiler")" 2>/dev/null >"$stamp" || true
   exec 9>&-
 }
 

@@ -363,8 +363,11 @@ def test_a_build_that_dies_is_one_line_and_hurts_nobody(kernels, run, tmp_path):
     kernels("setup", SWITCH="off")
     python = tmp_path / "venv/bin/python"
     python.write_text(PYTHON.replace("case", 'case "$*" in *extension.build) kill -SEGV $$ ;; esac\ncase', 1))
+    library = kernels.folder / "kernels-1-0.so"
+    library.write_text("as if its test had ended it")
     (line,), _ = kernels("report")
     assert "not used" in line and "kernels.log" in line
+    assert not library.exists(), "or the same would end each run"
     assert kernels("report") == ([], [])
 
 

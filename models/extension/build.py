@@ -27,9 +27,8 @@ def main() -> int:
         name, text = None, f"not built, TensorFlow's are used: {e}"
     if name is not None:
         title = name.upper().replace("_", " with ").replace("AVX512", "AVX-512")
-        text = f"built for {title} and tested ({time.perf_counter() - begun:.0f} s)"
-        if failure:
-            text = f"built for {title} and not used, because their test failed: {failure}"
+        passed = f"tested ({time.perf_counter() - begun:.0f} s)"
+        text = f"built for {title} and {'not used: ' + failure if failure else passed}"
     print(f"faster CPU kernels: {text}")
     return 0
 
@@ -48,7 +47,7 @@ def build() -> Path:
         _compile(file)
     for old in file.parent.glob("kernels-*.so*"):
         if not old.name.startswith(file.name):
-            old.unlink()
+            old.unlink(missing_ok=True)  # another process may do the same
     return file
 
 
@@ -56,7 +55,7 @@ def _compile(file: Path) -> None:
     import tensorflow as tf
 
     here, compiler = Path(__file__).parent, shlex.split(os.environ.get("CC") or "cc")
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+    with tempfile.TemporaryDirectory(".so", dir=file.parent) as folder:
         includes = f"-isystem{tf.sysconfig.get_include()}"
         compiles = [
             [*FLAGS, *flags, f"-DVARIANT={name}", "-c", str(here / "variant.c"), "-o", f"{folder}/{name}.o"]
@@ -73,10 +72,10 @@ def _compile(file: Path) -> None:
 def _run_all(commands: list[list[str]]) -> None:
     """Runs all at the same time; RuntimeError with the first message of one that fails."""
     started = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for words in commands]
-    for process, words in zip(started, commands, strict=True):
-        errors = process.communicate()[1].splitlines()
+    messages = [process.communicate()[1] for process in started]  # all have ended before their folder is removed
+    for process, words, errors in zip(started, commands, messages, strict=True):
         if process.returncode:
-            lines = [line for line in errors if "error" in line] or [f"exit status {process.returncode}"]
+            lines = [line for line in errors.splitlines() if "error" in line] or [f"exit status {process.returncode}"]
             raise RuntimeError(f"{words[0]} does not compile them: {lines[0]}")
 
 

@@ -69,7 +69,9 @@ def choose(wanted: str) -> tuple[str | None, str]:
     Operators that were never tested are tested.
     """
     file = library_file()
-    if wanted == "off" or not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
+    if not file.exists() or (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        return None, "" if wanted in ("", "off") else f"{SWITCH}={wanted} needs them built; run ./run.sh setup"
+    if wanted == "off":
         return None, ""
     try:
         found = _library(file).rnn_scaling_use(wanted.encode())
@@ -102,7 +104,7 @@ def load() -> Any:
 
 @functools.cache
 def _warn_once(failure: str) -> None:
-    print(f"warning: faster CPU kernels are not used, because their test failed: {failure}", file=sys.stderr)
+    print(f"warning: faster CPU kernels are not used: {failure}", file=sys.stderr)
 
 
 @functools.cache

@@ -317,6 +317,15 @@ def test_random_shapes_stay_inside_their_arrays(library):
     assert ran.stdout.count("agree") == 2
 
 
+def test_a_set_that_was_asked_for_and_not_built_is_not_silent(tf, monkeypatch, tmp_path):
+    from rnn_scaling.models.extension import operators
+
+    monkeypatch.setattr(operators, "FOLDER", tmp_path)
+    assert operators.choose("") == operators.choose("off") == (None, "")
+    name, failure = operators.choose("avx2")
+    assert name is None and "RNN_SCALING_OPERATORS=avx2" in failure
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(tf, monkeypatch, tmp_path, capsys):
     assert "not built, " in build_says(monkeypatch, tmp_path / "none", capsys, CC="true")
 

@@ -9,6 +9,7 @@ T: steps, B: sentences, K and N: width of x and of a result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
@@ -19,6 +20,8 @@ Product = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(t, x [B, K]) -> float32 [B, N]"""
 _OfWeights = Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 _Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
+_MultiplyAndAdd = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+_Multiply = Callable[[tf.Tensor], tf.Tensor]
 
 
 class Plain:
@@ -133,17 +136,11 @@ class _DeferredProduct(Deferred):
         def gradients(x: tf.Tensor, d: tf.Tensor) -> tuple[tf.Tensor]:
             return (outer_sum(tf.cast(x, matrix.dtype), tf.cast(d, matrix.dtype), len(matrix.shape)),)
 
-        self._is_packed = len(matrix.shape) == 2 and operators.usable(matrix.dtype)
-        dtype = tf.float32 if self._is_packed else matrix.dtype
+        is_packed = len(matrix.shape) == 2 and operators.usable(matrix.dtype)
+        dtype = tf.float32 if is_packed else matrix.dtype
         super().__init__(addends, [matrix], gradients, matrix.shape[-2], dtype)
-        matrix = tf.stop_gradient(matrix)
-        self._of_products = matrix.dtype
-        # Once for all steps: products with a matrix read across take longer.
-        if self._is_packed:
-            self._matrix, self._transposed = operators.load().rnn_scaling_pack(matrix)
-            self._nothing = tf.zeros([0, matrix.shape[0]])
-        else:
-            self._matrix, self._transposed = matrix, tf.linalg.matrix_transpose(matrix)
+        multiply = _packed_products if is_packed else _plain_products
+        self._multiply_and_add, self._multiply_transposed = multiply(tf.stop_gradient(matrix))
 
     def __call__(self, t: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         x = tf.cast(x, self._dtype)
@@ -151,19 +148,27 @@ class _DeferredProduct(Deferred):
 
         @tf.custom_gradient
         def multiply_and_add(x: tf.Tensor, addend: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
-            def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-                if self._is_packed:
-                    return self._multiply_packed(d, self._transposed, self._nothing), d
-                return _multiply(tf.cast(d, x.dtype), self._transposed), d
-
-            if self._is_packed:
-                return self._multiply_packed(x, self._matrix, addend), gradient
-            return tf.cast(_multiply(x, self._matrix), tf.float32) + addend, gradient
+            return self._multiply_and_add(x, addend), lambda d: (self._multiply_transposed(d), d)
 
         return multiply_and_add(x, self.addend(t))
 
-    def _multiply_packed(self, x: tf.Tensor, panels: tf.Tensor, addend: tf.Tensor) -> tf.Tensor:
-        return operators.load().rnn_scaling_step_product(x, panels, addend, T=self._of_products)
+
+# Both transpose the matrix once for all steps: products with a matrix read across take longer.
+def _plain_products(matrix: tf.Tensor) -> tuple[_MultiplyAndAdd, _Multiply]:
+    """(x, addend) -> x @ matrix + addend, and d -> d @ transposed matrix."""
+    transposed = tf.linalg.matrix_transpose(matrix)
+    return (
+        lambda x, addend: tf.cast(_multiply(x, matrix), tf.float32) + addend,
+        lambda d: _multiply(tf.cast(d, matrix.dtype), transposed),
+    )
+
+
+def _packed_products(matrix: tf.Tensor) -> tuple[_MultiplyAndAdd, _Multiply]:
+    """As `_plain_products`, of float32, by our own operators."""
+    ours, nothing = operators.load(), tf.zeros([0, matrix.shape[0]])
+    panels, transposed = ours.rnn_scaling_pack(matrix)
+    multiply = functools.partial(ours.rnn_scaling_step_product, T=matrix.dtype)
+    return lambda x, addend: multiply(x, panels, addend), lambda d: multiply(d, transposed, nothing)
 
 
 def _multiply(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:

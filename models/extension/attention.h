@@ -1,6 +1,5 @@
 /* What one step of a decoder with attention needs, in float32 but for products, whose factors are elements. Arguments
  * are the sizes of dimensions by letter, then inputs and outputs in the order in which kernels.c lists them. */
-#define SIZE(letter) (sizes[letter - 'A'])
 
 /* Bytes of a packed matrix [K, N]. */
 static int64_t NAME(packed_bytes)(int64_t K, int64_t N) {
@@ -13,7 +12,7 @@ static int NAME(step_product)(const int64_t *sizes, void **data) {
   const float *x = data[0];
   PACKED *rows = array_for(STEP, B * stride * sizeof(PACKED));
   int adds = SIZE('A') == B;
-  if (SIZE('P') != NAME(packed_bytes)(K, N)) return WRONG_SIZES;
+  if (SIZE('P') != NAME(packed_bytes)(K, N) || (SIZE('A') && !adds)) return WRONG_SIZES;
   if (!rows) return NO_MEMORY;
   memset(rows, 0, B * stride * sizeof(PACKED));
   for (int64_t b = 0; b < B; b++)

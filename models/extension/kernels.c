@@ -134,8 +134,6 @@ static void pack(TF_OpKernelContext *context, TF_DataType dtype) {
   close_call(&call);
 }
 
-#define SIZE(letter) (sizes[letter - 'A'])
-
 static int lstm(const Functions *of_dtype, const int64_t *sizes, void **data) {
   LstmLayer layer = {SIZE('T'), SIZE('B'), SIZE('D'), SIZE('U'), .x = data[0], .kernel = data[1], .bias = data[2],
                      .first_c = data[3], .first_h = data[4], .lengths = data[5], .gates = data[6], .cs = data[7],
@@ -207,23 +205,28 @@ static const Operator operators[] = {
 
 static const char *sizes_of(const char *tensor) { return strchr(tensor, '|') + 1; }
 
-static void run_operator(TF_OpKernelContext *context, TF_DataType dtype, int which) {
-  const Operator *operator = &operators[which];
-  int inputs = 0, fits = 1;
-  while (operator->inputs[inputs]) inputs++;
-  Call call = open_call(context, inputs);
-  int64_t sizes[26], dims[4];
-  memset(sizes, -1, sizeof sizes);
-  for (int n = 0; n < inputs && is_good(&call); n++) {
+/* Takes the inputs' sizes by letter, -1 of those that no input has. Returns whether those of one letter agree. */
+static int read_sizes(const Call *call, const Operator *operator, int64_t sizes[26]) {
+  memset(sizes, -1, 26 * sizeof *sizes);
+  for (int n = 0; n < call->count; n++) {
     const char *letters = sizes_of(operator->inputs[n]);
-    fits = fits && TF_NumDims(call.tensors[n]) == (int)strlen(letters);
-    for (int axis = 0; letters[axis] && fits; axis++) {
-      int64_t *known = &sizes[letters[axis] - 'A'], here = size(&call, n, axis);
-      fits = *known < 0 || *known == here;
+    if (TF_NumDims(call->tensors[n]) != (int)strlen(letters)) return 0;
+    for (int axis = 0; letters[axis]; axis++) {
+      int64_t *known = &sizes[letters[axis] - 'A'], here = size(call, n, axis);
+      if (*known >= 0 && *known != here) return 0;
       *known = here;
     }
   }
-  if (!fits) wrong_sizes(&call);
+  return 1;
+}
+
+static void run_operator(TF_OpKernelContext *context, TF_DataType dtype, int which) {
+  const Operator *operator = &operators[which];
+  int inputs = 0;
+  while (operator->inputs[inputs]) inputs++;
+  Call call = open_call(context, inputs);
+  int64_t sizes[26], dims[4];
+  if (is_good(&call) && !read_sizes(&call, operator, sizes)) wrong_sizes(&call);
   void *all[MOST_TENSORS];
   for (int n = 0; operator->outputs[n] && is_good(&call); n++) {
     const char *letters = sizes_of(operator->outputs[n]);
@@ -279,16 +282,8 @@ static void shapes_of(TF_ShapeInferenceContext *context, TF_Status *status, cons
   static void run##n##_f32(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_FLOAT, n); }          \
   static void run##n##_bf16(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_BFLOAT16, n); }      \
   static void shapes##n(TF_ShapeInferenceContext *context, TF_Status *status) { shapes_of(context, status, &operators[n]); }
-FUNCTIONS_OF(0)
-FUNCTIONS_OF(1)
-FUNCTIONS_OF(2)
-FUNCTIONS_OF(3)
-FUNCTIONS_OF(4)
-FUNCTIONS_OF(5)
-FUNCTIONS_OF(6)
-FUNCTIONS_OF(7)
-FUNCTIONS_OF(8)
-FUNCTIONS_OF(9)
+#define ALL_OPERATORS(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9)
+ALL_OPERATORS(FUNCTIONS_OF)
 
 typedef void Compute(void *, TF_OpKernelContext *);
 typedef void Shapes(TF_ShapeInferenceContext *, TF_Status *);
@@ -327,6 +322,6 @@ __attribute__((constructor)) static void register_all(void) {
   add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64", "smoothing: float"), WORDS("losses: float", "d_logits: T"),
       softmax_loss_shapes, softmax_loss_f32, softmax_loss_bf16);
   add("RnnScalingPack", WORDS("matrix: T"), WORDS("panels: uint8", "transposed: uint8"), NULL, pack_f32, pack_bf16);
-#define ADD(n) add(operators[n].name, operators[n].inputs, operators[n].outputs, shapes##n, run##n##_f32, run##n##_bf16)
-  ADD(0), ADD(1), ADD(2), ADD(3), ADD(4), ADD(5), ADD(6), ADD(7), ADD(8), ADD(9);
+#define ADD(n) add(operators[n].name, operators[n].inputs, operators[n].outputs, shapes##n, run##n##_f32, run##n##_bf16);
+  ALL_OPERATORS(ADD)
 }

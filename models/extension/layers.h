@@ -2,6 +2,8 @@
  * T: steps, B: sentences, D: width of the input, U: units; all arrays are row-major. "Elements" are float32 or bfloat16. */
 #include <stdint.h>
 
+#define SIZE(letter) (sizes[letter - 'A']) /* of the dimensions that kernels.c calls by it */
+
 /* One LSTM layer; its G = 4U gates are in the order i, ci, f, o. */
 typedef struct {
   int64_t T, B, D, U;

@@ -100,8 +100,8 @@ INLINE void NAME(block)(int rows, const PACKED *a, int64_t stride, const PACKED 
 
 /* a [M, depth], rows `stride` apart and zero (or absent, where depth is even) past K, times packed panels of N columns
  * -> to [M, N], rows `to_stride` apart; `adds` to what is there. */
-static __attribute__((noinline)) void NAME(product)(const PACKED *a, int64_t stride, int64_t M, const PACKED *panels, int64_t depth, int64_t N,
-                          float *to, int64_t to_stride, int adds) {
+static __attribute__((noinline)) void NAME(product)(const PACKED *a, int64_t stride, int64_t M, const PACKED *panels,
+                                                    int64_t depth, int64_t N, float *to, int64_t to_stride, int adds) {
   for (int64_t first = 0; first < N; first += PANEL, panels += depth * PANEL) {
     int64_t m = 0, width = N - first;
     for (; m + ROWS <= M; m += ROWS)

@@ -14,12 +14,8 @@ NEEDED = {  # instruction set -> what /proc/cpuinfo calls the instructions that 
 
 def problem(value: str, present: Collection[str]) -> str | None:
     """Why a value of SWITCH cannot be used on a processor with the instructions `present`, or None."""
-    if value in ("", "off"):
-        return None
-    if value not in NEEDED:
+    if value not in ("", "off", *NEEDED):
         return f"{SWITCH}={value} must be off, {', '.join(NEEDED)}, or unset"
-    missing = ", ".join(name for name in NEEDED[value] if name not in present)
-    lack = (
-        f"{SWITCH}={value} needs {missing}, which this processor lacks; leave it unset to use the best instruction set"
-    )
-    return lack if missing else None
+    missing = ", ".join(name for name in NEEDED.get(value, ()) if name not in present)
+    rule = f"{SWITCH}={value} needs {missing}, which this processor lacks"
+    return f"{rule}; leave it unset to use the best instruction set" if missing else None

@@ -55,5 +55,7 @@ enum { DEPTH = 512, WIDTH = 960, HEIGHT = 96 };
 
 #define STEPS(dtype)                                                                                                    \
   {step_product_##dtype, step_gates_##dtype, step_gates_grad_##dtype, attend_##dtype, attend_grad_##dtype, additive_grad_##dtype}
-#define OF(dtype) {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, softmax_##dtype, packed_bytes_##dtype, pack_both_##dtype, STEPS(dtype)}
+#define OF(dtype)                                                                                                       \
+  {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, softmax_##dtype, packed_bytes_##dtype,                \
+   pack_both_##dtype, STEPS(dtype)}
 const Functions VARIANT[2] = {OF(f32), OF(bf16)};

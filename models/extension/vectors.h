@@ -33,25 +33,23 @@ INLINE Vector smaller(Vector x, Vector y) { return (Vector)OF_SET(min_ps)(x, y);
   static __attribute__((noinline)) void store_part_##dtype(Number *to, Numbers x, int lanes) { \
     for (int n = 0; n < lanes; n++) to[n] = x[n];                                             \
   }                                                                                           \
-  INLINE Numbers load_numbers_##dtype(const Number *from, int lanes) {                        \
+  INLINE Numbers load_##dtype(const Number *from, int lanes) {                                \
     if (lanes < LANES) return load_part_##dtype(from, lanes);                                 \
     Numbers x;                                                                                \
     memcpy(&x, from, sizeof x);                                                               \
     return x;                                                                                 \
   }                                                                                           \
-  INLINE void store_numbers_##dtype(Number *to, Numbers x, int lanes) {                       \
+  INLINE void store_##dtype(Number *to, Numbers x, int lanes) {                               \
     if (lanes < LANES)                                                                        \
       store_part_##dtype(to, x, lanes);                                                       \
     else                                                                                      \
       memcpy(to, &x, sizeof x);                                                               \
   }
 PARTS(f32, float, Vector)
-PARTS(bf16, bfloat16, Halves)
+PARTS(halves, bfloat16, Halves)
 
-INLINE Vector load_f32(const float *from, int lanes) { return load_numbers_f32(from, lanes); }
-INLINE void store_f32(float *to, Vector x, int lanes) { store_numbers_f32(to, x, lanes); }
 INLINE Vector load_bf16(const bfloat16 *from, int lanes) {
-  return (Vector)(__builtin_convertvector(load_numbers_bf16(from, lanes), Bits) << 16);
+  return (Vector)(__builtin_convertvector(load_halves(from, lanes), Bits) << 16);
 }
 
 /* Rounded to the nearest, of two to the even one; NaN stays NaN. */
@@ -67,7 +65,7 @@ INLINE Halves halves_of(Vector x) {
 
 INLINE Vector rounded_to_bf16(Vector x) { return (Vector)(__builtin_convertvector(halves_of(x), Bits) << 16); }
 
-INLINE void store_bf16(bfloat16 *to, Vector x, int lanes) { store_numbers_bf16(to, halves_of(x), lanes); }
+INLINE void store_bf16(bfloat16 *to, Vector x, int lanes) { store_halves(to, halves_of(x), lanes); }
 
 /* x with `other` past its first `lanes` lanes. */
 static Vector filled(Vector x, int lanes, float other) {

@@ -37,7 +37,7 @@ class _LazyApi(PathFinder):
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """While TensorFlow loads: its names wait until they are used, and no garbage is collected, later neither of it."""
+    """While TensorFlow loads: its names wait until they are used, and garbage is not collected, of it not even later."""
     gc.disable()
     sys.meta_path.insert(0, _LazyApi)
     try:

@@ -1,6 +1,5 @@
 /* Checks of the operators inside of a loop over steps (attention.h): included by fuzz.c. */
 static int64_t sizes[26];
-#define SIZE(letter) sizes[letter - 'A']
 
 /* New sizes of the letters' dimensions. */
 static void any_sizes(const char *name, const char *letters) {

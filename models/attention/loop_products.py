@@ -20,8 +20,7 @@ Product = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(t, x [B, K]) -> float32 [B, N]"""
 _OfWeights = Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 _Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-_MultiplyAndAdd = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-_Multiply = Callable[[tf.Tensor], tf.Tensor]
+_Multiply = tuple[Callable[[tf.Tensor, tf.Tensor], tf.Tensor], Callable[[tf.Tensor], tf.Tensor]]
 
 
 class Plain:
@@ -154,7 +153,7 @@ class _DeferredProduct(Deferred):
 
 
 # Both transpose the matrix once for all steps: products with a matrix read across take longer.
-def _plain_products(matrix: tf.Tensor) -> tuple[_MultiplyAndAdd, _Multiply]:
+def _plain_products(matrix: tf.Tensor) -> _Multiply:
     """(x, addend) -> x @ matrix + addend, and d -> d @ transposed matrix."""
     transposed = tf.linalg.matrix_transpose(matrix)
     return (
@@ -163,7 +162,7 @@ def _plain_products(matrix: tf.Tensor) -> tuple[_MultiplyAndAdd, _Multiply]:
     )
 
 
-def _packed_products(matrix: tf.Tensor) -> tuple[_MultiplyAndAdd, _Multiply]:
+def _packed_products(matrix: tf.Tensor) -> _Multiply:
     """As `_plain_products`, of float32, by our own operators."""
     ours, nothing = operators.load(), tf.zeros([0, matrix.shape[0]])
     panels, transposed = ours.rnn_scaling_pack(matrix)

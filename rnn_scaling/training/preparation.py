@@ -37,14 +37,14 @@ class _LazyApi(PathFinder):
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """While TensorFlow loads: its names wait until they are used, and garbage is not collected, of it not even later."""
+    """While TensorFlow loads: its names wait until they are used, and no garbage is collected."""
     gc.disable()
     sys.meta_path.insert(0, _LazyApi)
     try:
         yield
     finally:
         sys.meta_path.remove(_LazyApi)
-        gc.freeze()
+        gc.freeze()  # later collections do not search what was loaded
         gc.enable()
 
 

@@ -26,7 +26,6 @@ def make_inputs(tf, config, num_words, batch):
 @pytest.mark.parametrize(
     "options, dtype, num_words, batch",
     [
-        (LUONG, "float32", 99, 99),
         ({**LUONG, "dropout": 0.5}, "bfloat16", 99, 99),
         (LUONG, "float32", 1, 1),
         (BAHDANAU, "bfloat16", 1, 1),

@@ -44,7 +44,7 @@ def kernels_on(device: str, device_type: str) -> Iterator[Check]:
         yield Check(name=check, holds=is_near, text=text, difference=difference, tolerance=TOLERANCE)
     if operators.usable("float32"):
         failure = operators_check.failure()
-        text = failure or "layers and losses agree with the reference in float32 and bfloat16"
+        text = failure or "layers, attention and losses agree with the reference in float32 and bfloat16"
         yield Check(name=f"operators {operators.instruction_set()}", holds=not failure, text=text)
 
 

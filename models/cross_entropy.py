@@ -140,8 +140,8 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
 
 
 class _LossForward(NamedTuple):
-    logits: tf.Tensor  # [N, V]
     losses: tf.Tensor  # [N]
+    is_right: Callable[[], tf.Tensor]  # [N] as of the function of this name
     d_logits: Callable[[], tf.Tensor]  # p - target, [N, V] in hidden's dtype
     tied: bool  # as of the options
 
@@ -150,12 +150,12 @@ def _forward(
     hidden: tf.Tensor, projection: tf.Tensor, labels: tf.Tensor, biases: Sequence[tf.Tensor], options: LossOptions
 ) -> _LossForward:
     smoothing = options.label_smoothing
-    product = tf.matmul(hidden, projection, transpose_b=options.tied)
     if operators.usable(hidden.dtype):
-        logits = sum(biases, tf.cast(product, tf.float32)) if biases else product
-        made = operators.load().rnn_scaling_softmax_loss(logits, labels, smoothing)
-        return _LossForward(logits, made.losses, lambda: tf.cast(made.d_logits, hidden.dtype), options.tied)
-    logits = sum(biases, tf.cast(product, tf.float32))
+        ours = operators.load()
+        compute = ours.rnn_scaling_tied_loss if options.tied else ours.rnn_scaling_loss
+        made = compute(hidden, projection, biases[0] if biases else tf.zeros([0]), labels, smoothing)
+        return _LossForward(made.losses, lambda: made.is_right, lambda: made.d_logits, options.tied)
+    logits = sum(biases, tf.cast(tf.matmul(hidden, projection, transpose_b=options.tied), tf.float32))
     probabilities = tf.raw_ops.Softmax(logits=logits)  # tf.nn loads Keras
     at_label = tf.stack([tf.range(tf.size(labels, tf.int64)), labels], axis=1)
     # The likeliest word's p is 1 / sum(exp(logits - largest)) >= 1/V: this logarithm is never that of 0.
@@ -169,7 +169,7 @@ def _forward(
         p = tf.cast(spread, hidden.dtype)
         return tf.tensor_scatter_nd_sub(p, at_label, tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype)))
 
-    return _LossForward(logits, losses, d_logits, options.tied)
+    return _LossForward(losses, lambda: is_right(logits, labels), d_logits, options.tied)
 
 
 def _gradients(
@@ -185,8 +185,8 @@ def _gradients(
     return d_hidden, tf.matmul(hidden * scale, d_logits, transpose_a=True), *d_biases
 
 
-def _num_correct(forward: _LossForward, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(is_right(forward.logits, labels) * weights)
+def _num_correct(forward: _LossForward, weights: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(forward.is_right() * weights)
 
 
 def _at_once(
@@ -212,7 +212,7 @@ def _at_once(
             return d_hidden, d_projection, None, None, *d_biases
 
         total = tf.reduce_sum(forward.losses * weights)
-        return ((total, _num_correct(forward, labels, weights)) if options.accuracy else total), gradient
+        return ((total, _num_correct(forward, weights)) if options.accuracy else total), gradient
 
     return loss(hidden, projection, labels, weights, *biases)
 

@@ -42,16 +42,25 @@ def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]
     for dtype in TOLERANCES:
         for name, (got, want) in _steps(dtype).items():
             yield name, dtype, got, want
-    logits, labels = np.random.default_rng(0).normal(size=(5, WORDS)).astype(np.float32), np.arange(0, WORDS, 9)
-    target = (1 - SMOOTHING) * tf.one_hot(labels, WORDS) + SMOOTHING / WORDS
     for dtype in TOLERANCES:
-        rounded = tf.cast(logits, dtype)
-        made = operators.load().rnn_scaling_softmax_loss(rounded, labels, SMOOTHING)
-        rounded = tf.cast(tf.cast(logits, dtype), tf.float32)
-        losses = tf.nn.softmax_cross_entropy_with_logits(target, rounded).numpy()
-        d_logits = (tf.nn.softmax(rounded) - target).numpy()
-        got = {"losses": made.losses.numpy(), "gradients": tf.cast(made.d_logits, tf.float32).numpy()}
-        yield "softmax loss", dtype, got, {"losses": losses, "gradients": d_logits}
+        for is_tied in (False, True):
+            yield "tied loss" if is_tied else "loss", dtype, *_losses(dtype, is_tied)
+
+
+def _losses(dtype: str, is_tied: bool) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(results of the operator, of TensorFlow's) of a projection to words and its cross entropy."""
+    random, ours = np.random.default_rng(0), operators.load()
+    hidden, projection = (tf.cast(random.uniform(-1, 1, shape), dtype) for shape in ((5, 9), (9, WORDS)))
+    bias = tf.constant(random.uniform(-1, 1, WORDS), tf.float32)
+    logits = tf.cast(hidden, tf.float32) @ tf.cast(projection, tf.float32) + bias
+    labels = np.where([True, False, True, False, False], tf.argmax(logits, axis=1), np.arange(0, WORDS, 9))
+    target = (1 - SMOOTHING) * tf.one_hot(labels, WORDS) + SMOOTHING / WORDS
+    want = {"losses": tf.nn.softmax_cross_entropy_with_logits(target, logits), "gradients": tf.nn.softmax(logits) - target}
+    want["right"] = tf.cast(tf.argmax(logits, axis=1) == labels, tf.float32)
+    compute, matrix = (ours.rnn_scaling_tied_loss, tf.transpose(projection)) if is_tied else (ours.rnn_scaling_loss, projection)
+    made = compute(hidden, matrix, bias, labels, SMOOTHING)
+    got = {"losses": made.losses, "gradients": tf.cast(made.d_logits, tf.float32), "right": made.is_right}
+    return tuple({name: tensor.numpy() for name, tensor in results.items()} for results in (got, want))
 
 
 def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:

@@ -1,7 +1,7 @@
 /* Operators for TensorFlow on x86-64 processors, through its C interface (tensorflow/c/kernels.h, ops.h):
  *   RnnScalingLstm, RnnScalingLstmGrad   one LSTM layer, all its products too: weights are packed once a call
  *   RnnScalingGru, RnnScalingGruGrad     the steps of one GRU layer
- *   RnnScalingSoftmaxLoss                cross entropy and its gradient in one pass over the logits
+ *   RnnScalingLoss, RnnScalingTiedLoss   projection to words, cross entropy and the logits' gradient
  * T is float32 or bfloat16; sums, gates, states and losses are float32. One thread each. variant.c has the loops, for
  * each instruction set; `rnn_scaling_use` chooses one of those that the processor has. */
 #include <stdio.h>
@@ -77,48 +77,11 @@ static void *new_output(Call *call, TF_DataType dtype, int rank, const int64_t *
   return TF_TensorData(tensor);
 }
 
-/* A new output of a matrix's shape and type, in its place where nobody else reads it. The matrix is no longer one of the
- * call's tensors, or the call itself would be a reader; its numbers stay where they are until the output is written. */
-static void *in_place_output(Call *call, int input, const int64_t *dims) {
-  if (!is_good(call)) return NULL;
-  TF_DeleteTensor(call->tensors[input]);
-  call->tensors[input] = NULL;
-  int taken;
-  TF_Tensor *tensor =
-      TF_ForwardInputOrAllocateOutput(call->context, &input, 1, call->outputs++, dims, 2, &taken, call->status);
-  if (!is_good(call)) return NULL;
-  call->tensors[call->count++] = tensor;
-  return TF_TensorData(tensor);
-}
-
 static void close_call(Call *call) {
   if (!is_good(call)) TF_OpKernelContext_Failure(call->context, call->status);
   for (int n = 0; n < call->count; n++)
     if (call->tensors[n]) TF_DeleteTensor(call->tensors[n]);
   TF_DeleteStatus(call->status);
-}
-
-static void softmax_loss(TF_OpKernelContext *context, TF_DataType dtype) {
-  enum { LOGITS, LABELS, SMOOTHING, INPUTS };
-  Call call = open_call(context, INPUTS);
-  if (is_good(&call)) {
-    int64_t shape[] = {size(&call, LOGITS, 0), size(&call, LOGITS, 1)}, N = shape[0], V = shape[1];
-    const int64_t *labels = data(&call, LABELS);
-    if (size(&call, LABELS, 0) != N) refuse(&call, TF_INVALID_ARGUMENT, "expected logits [N, V] and labels [N]");
-    for (int64_t n = 0; n < N && is_good(&call); n++)
-      if (labels[n] < 0 || labels[n] >= V) refuse(&call, TF_INVALID_ARGUMENT, "expected each label in [0, V)");
-    float *losses = new_output(&call, TF_FLOAT, 1, shape), *row = malloc(V * sizeof(float) + 1);
-    char *logits = data(&call, LOGITS), *d_logits = in_place_output(&call, LOGITS, shape);
-    if (!row) out_of_memory(&call);
-    float smoothing = *(const float *)data(&call, SMOOTHING);
-    for (int64_t n = 0; n < N && is_good(&call); n++) {
-      size_t at = n * V * TF_DataTypeSize(dtype);
-      void *from = logits + at, *to = d_logits + at;
-      losses[n] = functions[dtype == TF_BFLOAT16].softmax(from, V, labels[n], smoothing, row, to);
-    }
-    free(row);
-  }
-  close_call(&call);
 }
 
 static void pack(TF_OpKernelContext *context, TF_DataType dtype) {
@@ -184,6 +147,12 @@ static const Operator operators[] = {
     {"RnnScalingStepAdditiveGrad",
      {"queries: float|TBU", "keys: T|BSU", "v: T|U", "d_scores: float|TBS"},
      {"d_keys: T|BSU", "d_v: float|U"}},
+    {"RnnScalingLoss",
+     {"hidden: T|NU", "projection: T|UV", "bias: float|B", "labels: int64|N", "smoothing: float|"},
+     {"losses: float|N", "is_right: float|N", "d_logits: T|NV"}},
+    {"RnnScalingTiedLoss",
+     {"hidden: T|NU", "projection: T|VU", "bias: float|B", "labels: int64|N", "smoothing: float|"},
+     {"losses: float|N", "is_right: float|N", "d_logits: T|NV"}},
     {"RnnScalingLstm",
      {"x: T|TBD", "kernel: T|KG", "bias: float|G", "first_c: float|BU", "first_h: float|BU", "lengths: int32|B"},
      {"gates: float|TBG", "cs: float|TBU", "outputs: T|TBU", "last_c: float|BU", "last_h: float|BU"},
@@ -239,6 +208,7 @@ static void run_operator(TF_OpKernelContext *context, TF_DataType dtype, int whi
     int failure = operator->run ? operator->run(of_dtype, sizes, all) : of_dtype->steps[which](sizes, all);
     if (failure == NO_MEMORY) out_of_memory(&call);
     if (failure == WRONG_SIZES) wrong_sizes(&call);
+    if (failure == WRONG_LABEL) refuse(&call, TF_INVALID_ARGUMENT, "expected each label in [0, V)");
   }
   close_call(&call);
 }
@@ -246,17 +216,7 @@ static void run_operator(TF_OpKernelContext *context, TF_DataType dtype, int whi
 #define BOTH_DTYPES(f)                                                                                        \
   static void f##_f32(void *kernel, TF_OpKernelContext *context) { f(context, TF_FLOAT); }                    \
   static void f##_bf16(void *kernel, TF_OpKernelContext *context) { f(context, TF_BFLOAT16); }
-BOTH_DTYPES(softmax_loss)
 BOTH_DTYPES(pack)
-
-static void softmax_loss_shapes(TF_ShapeInferenceContext *context, TF_Status *status) {
-  TF_ShapeHandle *labels = TF_NewShapeHandle(), *logits = TF_NewShapeHandle();
-  TF_ShapeInferenceContextGetInput(context, 1, labels, status);
-  TF_ShapeInferenceContextSetOutput(context, 0, labels, status);
-  TF_ShapeInferenceContextGetInput(context, 0, logits, status);
-  TF_ShapeInferenceContextSetOutput(context, 1, logits, status);
-  TF_DeleteShapeHandle(labels), TF_DeleteShapeHandle(logits);
-}
 
 static void shapes_of(TF_ShapeInferenceContext *context, TF_Status *status, const Operator *operator) {
   for (int n = 0; operator->outputs[n]; n++) {
@@ -282,7 +242,7 @@ static void shapes_of(TF_ShapeInferenceContext *context, TF_Status *status, cons
   static void run##n##_f32(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_FLOAT, n); }          \
   static void run##n##_bf16(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_BFLOAT16, n); }      \
   static void shapes##n(TF_ShapeInferenceContext *context, TF_Status *status) { shapes_of(context, status, &operators[n]); }
-#define ALL_OPERATORS(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9)
+#define ALL_OPERATORS(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11)
 ALL_OPERATORS(FUNCTIONS_OF)
 
 typedef void Compute(void *, TF_OpKernelContext *);
@@ -319,8 +279,6 @@ static void add(const char *name, const char *const *inputs, const char *const *
 /* Runs when the library is loaded. */
 __attribute__((constructor)) static void register_all(void) {
   if (!rnn_scaling_use("")) return;
-  add("RnnScalingSoftmaxLoss", WORDS("logits: T", "labels: int64", "smoothing: float"), WORDS("losses: float", "d_logits: T"),
-      softmax_loss_shapes, softmax_loss_f32, softmax_loss_bf16);
   add("RnnScalingPack", WORDS("matrix: T"), WORDS("panels: uint8", "transposed: uint8"), NULL, pack_f32, pack_bf16);
 #define ADD(n) add(operators[n].name, operators[n].inputs, operators[n].outputs, shapes##n, run##n##_f32, run##n##_bf16);
   ALL_OPERATORS(ADD)

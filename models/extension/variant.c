@@ -13,7 +13,7 @@ static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; 
 
 /* Memory that a thread keeps for its next call, since a new page costs as much as the work on its numbers: one array for
  * each use. NULL if memory is short. */
-enum { PANELS, TRANSPOSED, SUMS, LAYER_PANELS, STEP, STEP_SUMS, GATES, STATES, NUM_USES };
+enum { PANELS, SPACE, SUMS, LAYER_PANELS, STEP, STEP_SUMS, GATES, STATES, NUM_USES };
 static void *array_for(int use, size_t bytes) {
   static _Thread_local struct {
     void *array;
@@ -34,7 +34,7 @@ static void *array_for(int use, size_t bytes) {
 
 /* Of b, DEPTH rows and WIDTH columns are packed at a time, and of a, HEIGHT rows meet all panels
  * before the next, so that they stay in the second cache. */
-enum { DEPTH = 512, WIDTH = 960, HEIGHT = 96 };
+enum { DEPTH = 512, WIDTH = 960, HEIGHT = 96, IN_PANELS = 0 };
 /* Rows of a product lie this far apart: not a power of two, by which all would share a few sets of the first cache. */
 #define STRIDE(n) (round_up(n, 2 * LANES) + 2 * LANES)
 
@@ -43,19 +43,20 @@ enum { DEPTH = 512, WIDTH = 960, HEIGHT = 96 };
 #include "product.h"
 #include "lstm.h"
 #include "gru.h"
-#include "softmax.h"
+#include "loss.h"
 #include "attention.h"
 #undef FLOAT32
 #include "dtype.h"
 #include "product.h"
 #include "lstm.h"
 #include "gru.h"
-#include "softmax.h"
+#include "loss.h"
 #include "attention.h"
 
 #define STEPS(dtype)                                                                                                    \
-  {step_product_##dtype, step_gates_##dtype, step_gates_grad_##dtype, attend_##dtype, attend_grad_##dtype, additive_grad_##dtype}
+  {step_product_##dtype, step_gates_##dtype, step_gates_grad_##dtype, attend_##dtype, attend_grad_##dtype, additive_grad_##dtype,    \
+   untied_loss_##dtype, tied_loss_##dtype}
 #define OF(dtype)                                                                                                       \
-  {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, softmax_##dtype, packed_bytes_##dtype,                \
+  {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, packed_bytes_##dtype,                \
    pack_both_##dtype, STEPS(dtype)}
 const Functions VARIANT[2] = {OF(f32), OF(bf16)};

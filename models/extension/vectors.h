@@ -5,9 +5,13 @@
 #ifdef __AVX512F__
 enum { LANES = 16, VECTORS = 2, ROWS = 8 }; /* the sums of ROWS rows and VECTORS * LANES columns stay in registers */
 #define OF_SET(name) _mm512_##name
+typedef __m512 Single;
+typedef __m512d Double;
 #else
 enum { LANES = 8, VECTORS = 3, ROWS = 4 };
 #define OF_SET(name) _mm256_##name
+typedef __m256 Single;
+typedef __m256d Double;
 #endif
 enum { PANEL = VECTORS * LANES };
 
@@ -15,6 +19,28 @@ typedef uint16_t bfloat16;
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
 typedef bfloat16 Halves __attribute__((vector_size(2 * LANES)));
+
+typedef float Quarter __attribute__((vector_size(16)));
+
+INLINE Vector joined(const Quarter *parts) {
+#ifdef __AVX512F__
+  __m512 x = _mm512_castps128_ps512((__m128)parts[0]);
+  x = _mm512_insertf32x4(_mm512_insertf32x4(x, (__m128)parts[1], 1), (__m128)parts[2], 2);
+  return (Vector)_mm512_insertf32x4(x, (__m128)parts[3], 3);
+#else
+  return (Vector)_mm256_insertf128_ps(_mm256_castps128_ps256((__m128)parts[0]), (__m128)parts[1], 1);
+#endif
+}
+
+/* Transposes each 4 x 4 numbers of four vectors. */
+INLINE void transpose(Vector *x) {
+#define UNPACKED(name, type, x, y) (Vector)OF_SET(unpack##name)((type)(x), (type)(y))
+  Vector low = UNPACKED(lo_ps, Single, x[0], x[1]), high = UNPACKED(hi_ps, Single, x[0], x[1]);
+  Vector low_2 = UNPACKED(lo_ps, Single, x[2], x[3]), high_2 = UNPACKED(hi_ps, Single, x[2], x[3]);
+  x[0] = UNPACKED(lo_pd, Double, low, low_2), x[1] = UNPACKED(hi_pd, Double, low, low_2);
+  x[2] = UNPACKED(lo_pd, Double, high, high_2), x[3] = UNPACKED(hi_pd, Double, high, high_2);
+#undef UNPACKED
+}
 
 /* How many lanes of a vector `count` numbers fill. */
 INLINE int lanes_of(int64_t count) { return count >= LANES ? LANES : count <= 0 ? 0 : (int)count; }

@@ -243,7 +243,7 @@ def _in_pieces(
             words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
             forward = _forward(hidden[words], cast_projection, labels[words], biases, options)
             total += tf.reduce_sum(forward.losses * weights[words])
-            correct = tuple(before + _num_correct(forward, labels[words], weights[words]) for before in correct)
+            correct = tuple(before + _num_correct(forward, weights[words]) for before in correct)
             if not options.differentiated:
                 return piece + 1, total, d_weights, d_hidden, *correct
             d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases)

@@ -119,14 +119,18 @@ def test_loss_and_gradients_are_tensorflows(tf, taken, words):
 
 @pytest.mark.parametrize("dtype, smoothing", [("float32", 0.0), ("float32", 0.3), ("bfloat16", 0.0), ("bfloat16", 0.3)])
 def test_losses_of_any_logits(tf, taken, dtype, smoothing):
-    """Far apart, one NaN, a label that is no word; more words than a vector has lanes."""
+    """Far apart, one NaN, all equal, a label that is no word; more words than a vector has lanes."""
     from rnn_scaling.models.extension import operators
 
-    ours, labels = operators.load().rnn_scaling_softmax_loss, np.array([36, 0, 5])
+    def ours(logits, labels):
+        """Of logits as they are, by a projection that changes nothing."""
+        return operators.load().rnn_scaling_loss(logits, tf.eye(37, dtype=dtype), tf.zeros([0]), labels, smoothing)
+
+    labels = np.array([36, 0, 5])
     logits = np.random.default_rng(0).normal(size=(3, 37)).astype(np.float32)
     logits[0, 3], logits[1, 0], logits[2, 36] = 300.0, 10_000.0, np.nan
     logits = tf.cast(logits, dtype)
-    losses, d_logits = ours(logits, labels, smoothing)
+    losses, is_right, d_logits = ours(logits, labels)
     assert np.isnan(losses[2]) and np.isnan(np.asarray(d_logits[2], np.float32)).any()
     logits = tf.cast(logits, tf.float32)
     target = (1 - smoothing) * tf.one_hot(labels, 37) + smoothing / 37
@@ -135,26 +139,10 @@ def test_losses_of_any_logits(tf, taken, dtype, smoothing):
     p = tf.nn.softmax(logits) - target
     tolerance = 1e-6 if dtype == "float32" else 4e-3
     np.testing.assert_allclose(np.asarray(d_logits[:2], np.float32), p[:2], atol=tolerance)
+    np.testing.assert_array_equal(is_right[:2], [0, 1])
+    np.testing.assert_array_equal(ours(tf.zeros([3, 37], dtype), np.array([0, 1, 36])).is_right, [1, 0, 0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="each label"):
-        ours(logits, np.array([0, 1, 37]), smoothing)
-
-
-def test_the_gradient_of_logits_takes_their_place(tf, taken):
-    from rnn_scaling.models.extension import operators
-
-    v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session() as session:
-        hidden = v1.placeholder(tf.float32, [64, 8])
-        made = operators.load().rnn_scaling_softmax_loss(
-            tf.matmul(hidden, hidden, transpose_b=True), tf.range(64, dtype=tf.int64), 0.1
-        )
-        options, told = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
-        session.run(made.d_logits, {hidden: np.ones((64, 8))}, options, told)
-    nodes = {node.node_name: node.output for device in told.step_stats.dev_stats for node in device.node_stats}
-    logits, d_logits = (
-        nodes[name][-1].tensor_description.allocation_description.ptr for name in ("MatMul", "RnnScalingSoftmaxLoss")
-    )
-    assert logits == d_logits != 0
+        ours(tf.cast(logits, dtype), np.array([0, 1, 37]))
 
 
 def test_no_steps_and_no_sentences_have_gradients_of_zeros(tf, taken):
@@ -260,7 +248,7 @@ def test_operators_that_differ_are_not_used(tf, copied, monkeypatch, capsys, is_
     assert (operators.instruction_set() is None) != is_read_only, "what was kept holds for the next process"
 
 
-@pytest.mark.parametrize("name", ["rnn_scaling_lstm", "rnn_scaling_gru", "rnn_scaling_softmax_loss"])
+@pytest.mark.parametrize("name", ["rnn_scaling_lstm", "rnn_scaling_gru", "rnn_scaling_loss", "rnn_scaling_tied_loss"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_check_sees_any_operator_that_is_wrong(tf, taken, monkeypatch, name, dtype):
     """Its first floating result off by a tenth, for one dtype."""

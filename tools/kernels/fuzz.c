@@ -266,24 +266,6 @@ static void check_gru(const Functions *functions) {
 }
 
 /* One row; sometimes of numbers far apart, with a word that cannot be, and with the gradients in the logits' place. */
-static void check_softmax(const Functions *functions) {
-  int64_t V = below(4) ? 1 + any_size(69) : 1 + below(3000), label = below(V);
-  double smoothing = below(2) ? 0 : uniform(0, 0.5), largest = -INFINITY, total = 0, sum = 0;
-  int is_in_place = (int)below(2);
-  printf("softmax V=%ld label=%ld smoothing=%g in place: %d\n", V, label, smoothing, is_in_place), fflush(stdout);
-  Array *logits = given("logits", V, ELEMENT, below(4) ? 5 : 300), *loss = made("loss", 1, FLOAT);
-  if (V > 1 && !below(4)) set(logits, below(V), -INFINITY);
-  Array *d_logits = made("d_logits", V, ELEMENT), *row = made("row", V, FLOAT);
-  for (int64_t v = 0; v < V; v++) largest = fmax(largest, logits->value[v]), total += logits->value[v];
-  for (int64_t v = 0; v < V; v++) sum += exp(logits->value[v] - largest);
-  loss->value[0] = largest + log(sum) - (1 - smoothing) * logits->value[label] - (smoothing ? smoothing * total / V : 0);
-  for (int64_t v = 0; v < V; v++)
-    d_logits->value[v] = exp(logits->value[v] - largest) / sum - (v == label ? 1 - smoothing : 0) - smoothing / V;
-  if (is_in_place) memcpy(logits->value, d_logits->value, V * sizeof *logits->value), d_logits->size = 0;
-  void *to = is_in_place ? logits->data : d_logits->data;
-  *(float *)loss->data = functions->softmax(logits->data, V, label, (float)smoothing, row->data, to);
-  check_arrays();
-}
 
 #include "fuzz_steps.h"
 
@@ -306,7 +288,7 @@ int main(int count, char **words) {
     const Functions *functions;
     int is_present;
   } variants[] = {{"avx2", avx2, is_narrow}, {"avx512", avx512, is_wide}, {"avx512_bf16", avx512_bf16, has_bf16}};
-  static void (*const checks[])(const Functions *) = {check_lstm,         check_gru,        check_softmax,
+  static void (*const checks[])(const Functions *) = {check_lstm,         check_gru,        check_loss,
                                                       check_step_product, check_step_gates, check_attend, check_additive_grad};
   for (int n = 0; n < 3; n++) {
     if (!variants[n].functions || !variants[n].is_present || (strcmp(wanted, "all") && strcmp(wanted, variants[n].name)))

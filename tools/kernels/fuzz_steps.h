@@ -137,3 +137,39 @@ static void check_additive_grad(const Functions *functions) {
       }
   check_arrays();
 }
+
+/* Projection and cross entropy, of more rows and words than are computed in one block now and then. */
+static void check_loss(const Functions *functions) {
+  any_sizes("loss", "NUV");
+  int64_t N = SIZE('N') = any_size(below(8) ? 20 : 120), U = SIZE('U'), V = SIZE('V') = 1 + any_size(below(8) ? 70 : 1100);
+  int64_t has_bias = below(2), is_tied = below(2), *labels = malloc(N * sizeof *labels + 1), B = SIZE('B') = has_bias * V;
+  double smoothing = below(2) ? 0 : uniform(0, 0.5), scale = below(4) ? 1 : 100;
+  printf("N=%ld V=%ld bias: %ld tied: %ld smoothing=%g\n", N, V, has_bias, is_tied, smoothing), fflush(stdout);
+  Array *hidden = given("hidden", N * U, ELEMENT, 1), *projection = given("projection", U * V, ELEMENT, scale);
+  Array *bias = given("bias", B, FLOAT, 3), *share = given("smoothing", 1, FLOAT, 0), *losses = made("losses", N, FLOAT);
+  Array *is_right = made("is_right", N, FLOAT), *d_logits = made("d_logits", N * V, ELEMENT);
+  set(share, 0, smoothing);
+  if (has_bias && V > 1 && !below(4)) set(bias, below(V), -INFINITY);
+  for (int64_t n = 0; n < N; n++) labels[n] = below(V);
+  void *data[] = {hidden->data, projection->data, bias->data,     labels,
+                  share->data,  losses->data,     is_right->data, d_logits->data};
+  if (functions->steps[6 + is_tied](sizes, data)) fail("no memory, or sizes do not fit");
+  double *logits = malloc(V * sizeof *logits);
+  for (int64_t n = 0; n < N; n++) {
+    double largest = -INFINITY, other = -INFINITY, total = 0, sum = 0;
+    for (int64_t v = 0; v < V; v++) {
+      double logit = has_bias ? bias->value[v] : 0;
+      for (int64_t u = 0; u < U; u++) logit += hidden->value[n * U + u] * projection->value[is_tied ? v * U + u : u * V + v];
+      logits[v] = logit, largest = fmax(largest, logit), total += logit;
+      if (v != labels[n]) other = fmax(other, logit);
+    }
+    double gap = logits[labels[n]] - other, *d = d_logits->value + n * V;
+    if (fabs(gap) > 1e-3) is_right->value[n] = gap > 0;
+    for (int64_t v = 0; v < V; v++) sum += exp(logits[v] - largest);
+    losses->value[n] = largest + log(sum) - (1 - smoothing) * logits[labels[n]] - (smoothing ? smoothing * total / V : 0);
+    for (int64_t v = 0; v < V; v++)
+      d[v] = exp(logits[v] - largest) / sum - (v == labels[n] ? 1 - smoothing : 0) - smoothing / V;
+  }
+  check_arrays();
+  free(labels), free(logits);
+}

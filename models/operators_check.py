@@ -55,10 +55,13 @@ def _losses(dtype: str, is_tied: bool) -> tuple[dict[str, np.ndarray], dict[str,
     logits = tf.cast(hidden, tf.float32) @ tf.cast(projection, tf.float32) + bias
     labels = np.where([True, False, True, False, False], tf.argmax(logits, axis=1), np.arange(0, WORDS, 9))
     target = (1 - SMOOTHING) * tf.one_hot(labels, WORDS) + SMOOTHING / WORDS
-    want = {"losses": tf.nn.softmax_cross_entropy_with_logits(target, logits), "gradients": tf.nn.softmax(logits) - target}
-    want["right"] = tf.cast(tf.argmax(logits, axis=1) == labels, tf.float32)
-    compute, matrix = (ours.rnn_scaling_tied_loss, tf.transpose(projection)) if is_tied else (ours.rnn_scaling_loss, projection)
-    made = compute(hidden, matrix, bias, labels, SMOOTHING)
+    want = {
+        "losses": tf.nn.softmax_cross_entropy_with_logits(target, logits),
+        "right": tf.cast(tf.argmax(logits, axis=1) == labels, tf.float32),
+        "gradients": tf.nn.softmax(logits) - target,
+    }
+    compute = ours.rnn_scaling_tied_loss if is_tied else ours.rnn_scaling_loss
+    made = compute(hidden, tf.transpose(projection) if is_tied else projection, bias, labels, SMOOTHING)
     got = {"losses": made.losses, "gradients": tf.cast(made.d_logits, tf.float32), "right": made.is_right}
     return tuple({name: tensor.numpy() for name, tensor in results.items()} for results in (got, want))
 

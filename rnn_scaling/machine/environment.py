@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ SYSTEM_FILES = {  # what else of the system decides a rate, one line each
 }
 
 
-def read_environment() -> dict[str, Any]:
-    """Versions, machine, devices and variables that a number may depend on; JSON-ready."""
+def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Versions, machine, devices and those of the variables that a number may depend on; JSON-ready."""
     cpuinfo = read_text("/proc/cpuinfo")
     return {
         "python": platform.python_version(),
@@ -54,7 +55,7 @@ def read_environment() -> dict[str, Any]:
         "load_average": _load_average(),
         "gpus": query_gpus(),
         "topology": gpu_topology(),
-        "variables": {k: v for k, v in sorted(os.environ.items()) if RELEVANT_VARIABLES.match(k)},
+        "variables": {k: v for k, v in sorted(variables.items()) if RELEVANT_VARIABLES.match(k)},
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": _commit(),
     }

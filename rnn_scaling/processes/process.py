@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from rnn_scaling import entry
 from rnn_scaling.processes import tether
@@ -71,7 +72,7 @@ def run(
 
 
 def run_together(
-    tasks: Sequence[Task],
+    tasks: Sequence["Task | Child"],
     timeout_s: float,
     on_line: OnLine = lambda line: None,
     is_alive: IsAlive | None = None,
@@ -82,6 +83,7 @@ def run_together(
     When the first of them ends, or any fails that may not, the others have some seconds to end by themselves.
 
     Args:
+      tasks: what to run; a child has started.
       timeout_s: wall limit in seconds; 0: none. The group of the first that still runs then gets SIGTERM, so that a
         trainer can write how far it was and let the others go, and all get SIGKILL some seconds later.
       on_line: gets each line of stderr, and None every TICK_S at least.
@@ -118,12 +120,12 @@ class _Children:
         self._arrivals = arrivals
         self.is_alive, self._alive_at = is_alive, time.monotonic()
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES_KEPT)
-        self._all: list[_Child] = []
+        self._all: list[Child] = []
         self.decisive, self._has_failed = 0, False  # the child whose end is told, and whether it failed
 
-    def start(self, tasks: Sequence[Task]) -> None:
+    def start(self, tasks: Sequence["Task | Child"]) -> None:
         for task in tasks:
-            self._all.append(_Child(task))
+            self._all.append(Child(task) if isinstance(task, Task) else task)
             if self._all[-1].stderr is not None:
                 self._selector.register(self._all[-1].stderr, selectors.EVENT_READ, self._all[-1])
 
@@ -181,8 +183,7 @@ class _Children:
                 break
         for child in self._all:
             self._keep(child, child.rest)
-            if child.stderr is not None:
-                child.stderr.close()
+            child.close()
         return returncodes
 
     def _read(self, seconds: float) -> bool:
@@ -192,7 +193,7 @@ class _Children:
         contents = [self._read_child(key.data) for key, _ in ready]
         return any(contents)
 
-    def _read_child(self, child: "_Child") -> bool:
+    def _read_child(self, child: "Child") -> bool:
         assert child.stderr is not None  # since it is selected
         content = os.read(child.stderr.fileno(), LONGEST_LINE)
         if not content:
@@ -209,7 +210,7 @@ class _Children:
             child.rest_at = now
         return bool(content)
 
-    def _keep(self, child: "_Child", line: bytes) -> None:
+    def _keep(self, child: "Child", line: bytes) -> None:
         text = line.decode("utf-8", "replace").strip()
         if text:
             text = child.task.prefix + text
@@ -221,8 +222,11 @@ class _Children:
             self._on_line(text)
 
 
-class _Child:
-    def __init__(self, task: Task) -> None:
+class Child:
+    """A process that runs a task; whoever starts it ends and closes it."""
+
+    def __init__(self, task: Task, stdin: int = subprocess.DEVNULL, passed: Sequence[int] = ()) -> None:
+        """passed: file descriptors that it inherits."""
         self.task, self.rest, self.rest_at = task, b"", 0.0  # rest_at: when the text that has no end yet came
         stdout = subprocess.PIPE if task.reads_stdout else subprocess.DEVNULL
         stderr = subprocess.STDOUT if task.reads_stdout else subprocess.PIPE
@@ -230,11 +234,12 @@ class _Child:
         # A session of its own: Ctrl-C reaches the parent alone, which then decides; and one call kills the whole group.
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(TETHER), str(os.getpid()), *cores, *task.command],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=None if task.has_streams else stdout,
             stderr=None if task.has_streams else stderr,
             start_new_session=True,
             env={**tether.environment(), **task.environment},
+            pass_fds=passed,
         )
         self.stderr = self._process.stdout if task.reads_stdout else self._process.stderr
 
@@ -261,3 +266,13 @@ class _Child:
 
     def reap(self) -> int:
         return self._process.wait()
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """Writes to its stdin, if that is a pipe."""
+        assert self._process.stdin is not None
+        return self._process.stdin
+
+    def close(self) -> None:
+        if self.stderr is not None:
+            self.stderr.close()

@@ -61,7 +61,7 @@ class CommandTrainer(Trainer[CommandRun]):
         # How numbers from logs were read, and which programs failed after they wrote their record.
         self.notes: list[str] = []
 
-    def run(self, run: CommandRun, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
+    def run(self, run: CommandRun, result_file: Path, limit: Limit, on_line: OnLine, following: object = None) -> Ended:
         cores, output = _cores(run), _Output()
         self._output = output
         task = Task(command(run, result_file), variables(run, result_file), cores, reads_stdout=True)

@@ -200,12 +200,14 @@ def _run_pending(
             left = [later.run.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             _require_whole(holds, jobs, records)
-            result = run_job(job, limits.for_run(job.run.identity, estimator, timeout_s), trainer, shown.output)
+            limit, following = limits.for_run(job.run.identity, estimator, timeout_s), survey.pending[index + 1 :][:1]
+            result = run_job(job, limit, trainer, shown.output, *following)
             records[job.label] = result
             estimator.learn(job.run.identity, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
             _require_whole(holds, jobs, records)
     finally:
+        trainer.close()
         shown.close()
 
 
@@ -220,9 +222,15 @@ def _require_whole(holds: Sequence[Hold], jobs: Sequence[Job], records: Mapping[
 
 
 def run_job(
-    job: Job, limit: Limit, trainer: Trainer[Any], on_line: Callable[[str | None], None] = lambda line: None
+    job: Job,
+    limit: Limit,
+    trainer: Trainer[Any],
+    on_line: Callable[[str | None], None] = lambda line: None,
+    following: Job | None = None,
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
+
+    following: the job that this trainer runs next, whose process may start now.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.
@@ -233,7 +241,7 @@ def run_job(
     unfinished = RunRecord("failed", placeholder, job.run.options, unit=job.run.unit)
     # Before the process starts, so that an older record cannot pass for this run's result, and a full disk is noticed.
     record.write(unfinished, job.path)
-    ended = trainer.run(job.run, job.path, limit, on_line)
+    ended = trainer.run(job.run, job.path, limit, on_line, (following.run, following.path) if following else None)
     folder.remove_leftovers([job])
     written: RunRecord | None = None
     try:

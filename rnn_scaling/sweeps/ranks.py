@@ -14,7 +14,7 @@ from rnn_scaling.models.config import option
 from rnn_scaling.processes import process
 from rnn_scaling.processes.process import Ended, IsAlive, OnLine, Task
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.settings import command_line, conflicts, flags
+from rnn_scaling.settings import command_line, conflicts, flags, naming
 from rnn_scaling.settings.config import OPTIONS, RunConfig
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import failure, template
@@ -62,6 +62,11 @@ class Starter:
             return process.run(command, timeout_s, on_line, is_alive)
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
+
+    def ahead(self, config: RunConfig, words: Sequence[str]) -> list[str] | None:
+        """The command of a process that can start before its turn; None: it is not ours, or one of several."""
+        is_ours = tuple(self.trainer) == TRAINER and config.frameworks.framework == naming.OURS
+        return [*TRAINER, *words] if is_ours and not self.launch and config.num_processes == 1 else None
 
     def answer(self, config: RunConfig, words: Sequence[str]) -> int:
         """Runs all processes here, with the streams of this process; returns the exit status."""

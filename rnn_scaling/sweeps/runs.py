@@ -54,8 +54,13 @@ class Trainer(abc.ABC, Generic[R]):
     notes: Sequence[str] = ()  # what a reader of the results should know, a sentence each
 
     @abc.abstractmethod
-    def run(self, run: R, result_file: Path, limit: Limit, on_line: OnLine) -> Ended:
-        """Makes a run; errors as in `process.run_together`."""
+    def run(
+        self, run: R, result_file: Path, limit: Limit, on_line: OnLine, following: tuple[R, Path] | None = None
+    ) -> Ended:
+        """Makes a run; errors as in `process.run_together`. following: the next run, whose process may start now."""
+
+    def close(self) -> None:  # noqa: B027
+        """Ends what has started and will not be run."""
 
     @abc.abstractmethod
     def shown(self, run: R, result_file: Path) -> str:

@@ -238,6 +238,7 @@ def _train(
     timer, warmup = state.timer, config.measure.num_warmup_batches
     if len(timer.step_s) > warmup:  # which was before the checkpoint
         cluster.barrier(clusters.WARM)
+        state.wait_for_following()
     shows, whose = config.output.progress and cluster.rank == 0, " at rank 0" if state.clients > 1 else ""
     before = len(timer.step_s)
     display = progress.Progress(shows, ending.most, warmup, state.unit, whose=whose, before=before)
@@ -251,6 +252,7 @@ def _train(
             batch = len(timer.step_s)
             if batch == warmup:
                 cluster.barrier(clusters.WARM)
+                state.wait_for_following()
                 state.energy.start()
                 resume()
             result = step()

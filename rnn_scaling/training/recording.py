@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -52,6 +53,7 @@ class Recording:
         self.flops_per_item: float | None = None  # of forward and backward, once that is known
         self.parameters: dict[str, int] = {}  # as the fields of a `records.parts.Parameters`
         self._carried_s = 0.0  # of the batches that processes before this one did
+        self.variables: Mapping[str, str] = os.environ  # of the environment, as the user set them
         self._environment: Environment | None = None
         self._memory: Memory | None = None
         self.load: Load | None = None  # of other processes on the run's cores; None if unknown
@@ -125,7 +127,7 @@ class Recording:
     def record(self, status: str, error: RunError | None = None, workers: Workers | None = None) -> RunRecord:
         """The record as of now: "ok", "failed" or "interrupted". `workers`: all processes of the run; None: one."""
         if self._environment is None:  # once: it asks other programs, which an interrupted run has no time for
-            self._environment = build(Environment, read_environment())
+            self._environment = build(Environment, read_environment(self.variables))
         batches, warmup = self._batches(workers), self.timer.warmup_steps
         rate = throughput(batches.seconds, batches.items, warmup) if status != "failed" else None
         return RunRecord(

@@ -24,6 +24,7 @@ from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.machine.gpus import DeviceError
+from rnn_scaling.processes import ahead
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.workers import sharing_a_core
@@ -74,14 +75,16 @@ class Session:
 
     def run(self) -> int:
         """Runs to the end or the interruption; returns the exit status."""
+        if was_ahead := ahead.is_ahead():
+            self._load_ahead()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         if self._cluster.rank:
             entry.be_quiet()
         if not self._open_outputs():
             return EXIT_USAGE
-        prepare_process(self._config, self._state, self._launch)
-        self._native_log = NativeLog()
+        if not was_ahead:
+            self._prepare()
         self._cluster.start()  # the others are looked for while TensorFlow loads
         threading.Thread(target=self._work, daemon=True).start()
         while not self._finished.wait(TICK_S):
@@ -97,6 +100,19 @@ class Session:
         if self._table:
             tell(self._table)
         return self._exit_status
+
+    def _prepare(self) -> None:
+        prepare_process(self._config, self._state, self._launch)
+        self._native_log = NativeLog()
+
+    def _load_ahead(self) -> None:
+        """Loads before the turn of this process, and waits for it; writes nothing, and any signal ends it."""
+        self._state.variables = dict(os.environ)
+        self._prepare()
+        with contextlib.suppress(Exception), loading():  # it fails again in its turn, which reports it
+            from rnn_scaling.training import benchmark  # noqa: F401
+        self._state.begin_turn(ahead.wait_for_turn())
+        self._stamps = {path: corpus.stamp(path) for path in self._stamps}
 
     def _tell_of_losses(self) -> None:
         for line in self._cluster.lost()[self._num_lost :]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rnn_scaling.analysis.learning import ACCURACY
+from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.models.workloads import unit_of
+from rnn_scaling.processes import ahead
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import build, encode
@@ -67,6 +69,7 @@ class RunState(Recording):
         self._config = config
         scaling = "strong" if config.training.global_batch_size else "weak"
         super().__init__(config.flat(), unit_of(vars(config.model)), {"scaling": scaling}, clock, started)
+        self._in_turn = False  # this process was started ahead
         self.graph: Graph | None = None
         self.trace: Trace | None = None
         self.certificate: Certificate | None = None  # what a watch of this process saw
@@ -79,6 +82,17 @@ class RunState(Recording):
         self.steps: Sequence[Done] = ()  # that a coordinator handed out, by their ends; as many for each batch
         self.ended_by = ""  # the option that ended the batches
         self.skipped_updates: int | None = None  # known at the end, with loss scaling
+
+    def begin_turn(self, at: float) -> None:
+        """Counts the time of a process that was started ahead from the beginning of its turn."""
+        self._entered[0] = ("start", max(at, self._entered[0][1]))
+        self._in_turn = True
+
+    def wait_for_following(self) -> None:
+        """Waits until no process that was started ahead loads; what these used is no load of the measured batches."""
+        if self._in_turn:
+            ahead.wait_for_following()
+            self._meter = LoadMeter(self.resolved["cpu_affinity"])
 
     def end_batch(self, result: Any) -> None:
         """Keeps what the towers did in the batch that has just ended; `result`: its `StepResult`."""

@@ -185,3 +185,19 @@ def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monk
     result = record.read(tmp_path / f"{ONE}.json")
     assert result.status == "failed" and result.error.type == "Timeout" and result.throughput is None
     assert "killed after 3600 s" in capsys.readouterr().err
+
+
+def keys(value):
+    return {name: keys(part) for name, part in value.items()} if isinstance(value, dict) else None
+
+
+def test_with_the_real_trainer_a_process_that_starts_before_its_turn_leaves_a_record_of_the_same_form(tmp_path):
+    def made(devices):
+        words = [f"--out={tmp_path}/{len(devices)}", *SMALL, f"--num_devices={devices}", *TINY, "--malloc=keep"]
+        assert sweep.main(once(words)) == 0
+        return json.loads((tmp_path / str(len(devices)) / f"{TWO}.json").read_text())
+
+    ahead, alone = made("1,2"), made("2")
+    assert keys(ahead) == keys(alone)
+    assert ahead["environment"]["variables"] == alone["environment"]["variables"]
+    assert ahead["resolved"]["cpu_affinity"] == alone["resolved"]["cpu_affinity"]

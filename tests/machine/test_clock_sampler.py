@@ -178,7 +178,7 @@ def test_a_gpu_that_nvml_does_not_know():
 def state_of(monkeypatch, source):
     monkeypatch.setattr(clock_sources, "of_gpus", lambda ids: source)
     monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
-    monkeypatch.setattr(recording, "read_environment", lambda: {"gpus": []})
+    monkeypatch.setattr(recording, "read_environment", lambda _: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
     state.resolved.update(device_type="GPU", devices=["/GPU:0", "/GPU:1"])
     return state

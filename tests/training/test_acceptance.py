@@ -32,7 +32,7 @@ SECONDS = (1e-15, 1e-9, 0.01, 1.0, 1e9, 0.0, -1.0, 1e19, math.nan)
 def unwatched(monkeypatch):
     """No look at this machine for each of hundreds of runs."""
     monkeypatch.setattr(load.LoadMeter, "read", lambda self: None)
-    monkeypatch.setattr("rnn_scaling.training.recording.read_environment", dict)
+    monkeypatch.setattr("rnn_scaling.training.recording.read_environment", lambda _: {})
     monkeypatch.setattr("rnn_scaling.machine.clock_sampler.start", lambda resolved: None)
 
 

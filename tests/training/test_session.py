@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
+import time
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from rnn_scaling.cluster.launch import Launch
+from rnn_scaling.machine.load import LoadMeter
+from rnn_scaling.processes import ahead
 from rnn_scaling.records import record
 from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import config as configs
-from rnn_scaling.training import benchmark
+from rnn_scaling.training import benchmark, recording
 from rnn_scaling.training import session as sessions
+from rnn_scaling.training import state as states
+from rnn_scaling.training.checkpoints import Saver
 from rnn_scaling.training.cluster import Alone, Cluster
 from rnn_scaling.training.session import Session
+from rnn_scaling.training.state import RunState
+from rnn_scaling.training.towers import StepResult, TrainStep
 from tests.support.records import make_record
 
 
@@ -138,3 +147,54 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
     _, line, expected = describe(data_format="NCHW")
     assert line.startswith(f"--data_format=NCHW: unsupported here ({rule})") and "--data_format=NHWC" in line
     assert expected and not describe(data_format="NHWC")[2]
+
+
+def test_a_session_before_its_turn_loads_and_writes_nothing_and_its_time_counts_from_then(tmp_path, monkeypatch):
+    session = _session(monkeypatch, Others(has_failed=False), work=lambda self: self._finished.set())
+    path = tmp_path / "run.json"
+    output = dataclasses.replace(session._config.output, result_file=str(path))
+    session._config = dataclasses.replace(session._config, output=output)
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
+
+    def prepare(*_):
+        monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "7")  # which the user has not set
+
+    def wait():
+        assert not path.exists() and benchmark
+        return turn
+
+    monkeypatch.setattr(sessions, "prepare_process", prepare)
+    monkeypatch.setattr(ahead, "is_ahead", lambda: True)
+    monkeypatch.setattr(ahead, "wait_for_turn", wait)
+    turn = time.perf_counter()
+    session.run()
+    result = record.read(path)
+    assert result.error.type == "Killed" and "TF_NUM_INTEROP_THREADS" not in result.environment.variables
+    assert result.phases.total <= time.perf_counter() - turn
+
+
+def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):
+    """What the next one used of the cores until then is no load of the measured batches."""
+    config = configs.resolve({"num_batches": 3, "num_warmup_batches": 2, "progress": False}, num_gpus=0, num_cores=1)
+    state, events = RunState(config), []
+
+    class Step(TrainStep):
+        __init__ = object.__init__
+
+        def __call__(self):
+            events.append("batch")
+            return StepResult(*np.full([4, 1], 8.0))
+
+    class Meter(LoadMeter):
+        def __init__(self, *_):
+            events.append("meter")
+
+        read = lambda self: None  # noqa: E731
+
+    for module in (states, recording):
+        monkeypatch.setattr(module, "LoadMeter", Meter)
+    monkeypatch.setattr(ahead, "wait_for_following", lambda: events.append("wait"))
+    state.resolved["cpu_affinity"] = [0]
+    state.begin_turn(0.0)
+    benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
+    assert events == ["meter", "batch", "batch", "wait", "meter", "batch", "batch", "batch"]

@@ -1,0 +1,112 @@
+"""Sweeps whose runs start before their turns, with a trainer that keeps to the order and computes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+
+from rnn_scaling.records import record
+from rnn_scaling.settings import config as configs
+from rnn_scaling.sweeps import conduct, display, early_checks, ranks
+from rnn_scaling.sweeps.plan import Run
+from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
+from tests.support.faults import alive
+
+TRAINER = """
+import os, sys
+from rnn_scaling.processes import ahead
+from rnn_scaling.records import record
+from rnn_scaling.settings import config, flags
+from tests.support.records import make_record
+given = flags.parse(sys.argv[1:], config.OPTIONS)
+path = given["result_file"]
+def log(event):
+    with open(f"{os.path.dirname(path)}/log", "a") as file:
+        file.write(f"{event} {os.path.basename(path)} {os.getpid()}\\n")
+log("start")
+if "dies" in path:
+    sys.exit("error: --num_devices=3: no such luck")
+if ahead.is_ahead():
+    ahead.wait_for_turn()
+    ahead.wait_for_following()
+print("measuring: 1/2 batches", file=sys.stderr, flush=True)
+record.write(make_record(config=config.resolve(given, num_gpus=0, num_cores=2).flat()), path)
+log("finish")
+"""
+COMMAND = (sys.executable, "-c", TRAINER)
+
+
+@pytest.fixture(autouse=True)
+def with_that_trainer(monkeypatch):
+    monkeypatch.setattr(ranks, "TRAINER", COMMAND)
+    monkeypatch.setattr(early_checks, "load_now", lambda: [])
+
+
+def sweep(folder, *names, command=COMMAND, **given):
+    given = {"device": "cpu", "num_devices": 1, **given}
+    runs = [Run(name, given, configs.resolve(given, num_gpus=0, num_cores=2)) for name in names]
+    trainer = SuiteTrainer(command)
+    outcome = conduct.conduct_sweep(runs, 1, folder, conduct.ConductOptions(), again=["sweep"], trainer=trainer)
+    assert trainer._ahead is None
+    return outcome
+
+
+def both_ways(folder, *names):
+    """The records with processes that start before their turns, and without."""
+    commands = {"ahead": COMMAND, "alone": (*COMMAND[:2], f"{TRAINER}\n")}  # the second is not the suite's own
+    for how, command in commands.items():
+        results = sweep(folder / how, *names, command=command).records.values()
+        yield [dataclasses.replace(result, config={**result.config, "result_file": ""}) for result in results]
+
+
+def logged(folder):
+    return [line.split() for line in (folder / "log").read_text().splitlines()]
+
+
+def events(folder):
+    return [f"{event} {name}" for event, name, _ in logged(folder)]
+
+
+def test_each_process_starts_before_its_turn_and_leaves_the_same_record(tmp_path):
+    ahead, alone = both_ways(tmp_path, "a", "b", "c")
+    assert ahead == alone and all(result.status == "ok" for result in ahead)
+    ahead, alone = (events(tmp_path / how) for how in ("ahead", "alone"))
+    for before, after in (("a", "b"), ("b", "c")):
+        start, finish = f"start {after}.json", f"finish {before}.json"
+        assert ahead.index(start) < ahead.index(finish) and alone.index(start) > alone.index(finish)
+
+
+def test_a_process_that_ends_before_its_turn_is_a_failed_run_like_any_other(tmp_path):
+    ahead, alone = both_ways(tmp_path, "a", "dies", "c")
+    assert ahead == alone and [result.status for result in ahead] == ["ok", "failed", "ok"]
+    assert ahead[1].error.message == "ended with exit status 1 and no result: --num_devices=3: no such luck"
+
+
+@pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])
+def test_an_end_of_the_sweep_leaves_no_process_and_no_record_of_a_run_whose_turn_has_not_come(
+    error, status, tmp_path, monkeypatch
+):
+    def fail(self, line):
+        if line and line.startswith("measuring: "):
+            raise error
+
+    monkeypatch.setattr(display.SweepDisplay, "output", fail)
+    assert sweep(tmp_path, "a", "b", "c").exit_status == status
+    assert "start b.json" in events(tmp_path) and not (tmp_path / "b.json").exists()
+    assert record.read(tmp_path / "a.json").error.type == "Killed"
+    assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "given, launch",
+    [
+        ({"variable_update": "collective_all_reduce", "num_workers": 2}, ""),
+        ({"framework": "torch"}, ""),
+        ({}, "env"),
+    ],
+)
+def test_runs_of_several_processes_of_launchers_and_of_other_frameworks_wait_for_their_turns(given, launch):
+    config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
+    assert ranks.Starter(COMMAND, launch).ahead(config, []) is None

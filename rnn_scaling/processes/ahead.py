@@ -1,7 +1,7 @@
 """A process that starts before its turn: it loads its libraries while the process before it runs.
 
 The parent writes a line to its stdin when its turn begins, and hands the end that writes on to the process that
-follows, which adds a line when it has loaded: from then on both cores and caches belong to the one whose turn it is.
+follows, which adds a line when it has loaded: then the one whose turn it is has the cores to itself, and measures.
 A pipe whose writers have ended stands for the second line, so that nobody waits for a process that has died.
 """
 
@@ -24,8 +24,8 @@ class Ahead:
 
     def __init__(self, command: Sequence[str], before: int | None = None) -> None:
         """before: the descriptor that writes to the stdin of the process before it; OSError: it cannot be started."""
-        passed = [] if before is None else [before]
-        self.child = Child(Task(command, {VARIABLE: "".join(map(str, passed))}), subprocess.PIPE, passed)
+        told, passed = ("", []) if before is None else (str(before), [before])
+        self.child = Child(Task(command, {VARIABLE: told}), subprocess.PIPE, passed)
 
     def begin(self, following: Sequence[str] | None) -> "Ahead | None":
         """Begins its turn and starts the command that follows, unless it has ended or the system starts no more."""

@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import time
+import types
 
 import pytest
 
+from rnn_scaling.processes import ahead as aheads
 from rnn_scaling.processes import process
 from rnn_scaling.processes.ahead import Ahead
 from tests.support.faults import wait_until
@@ -46,7 +48,7 @@ def end_of(ahead):
 
 def test_a_process_waits_for_its_turn_and_measures_when_the_next_has_loaded(tmp_path, monkeypatch):
     """Its turn begins while it loads: from then on its time counts."""
-    monkeypatch.setattr(time, "perf_counter", iter([1.0, 2.0]).__next__)
+    monkeypatch.setattr(aheads, "time", types.SimpleNamespace(perf_counter=iter([1.0, 2.0]).__next__))
     first = Ahead(command(tmp_path, "a"))
     second = first.begin(command(tmp_path, "b", CODE.replace("/load", "/load b")))
     (tmp_path / "load").touch()

@@ -67,7 +67,7 @@ def test_nobody_waits_for_a_process_that_ends_before_its_turn_and_its_end_is_tol
     first = Ahead(command(tmp_path, "a"))
     second = first.begin(command(tmp_path, "b", "import sys; sys.exit('error: no such luck')"))
     assert end_of(first) == (0, []) and log(tmp_path)[-1] == "a measures"
-    assert second.begin(command(tmp_path, "c")) is None, "one that has ended is followed in the next turn"
+    assert second.begin(command(tmp_path, "c")) is None, "what has ended has no follower"
     assert end_of(second) == (1, ["error: no such luck"])
     assert not any(event.startswith("c") for event in log(tmp_path))
 

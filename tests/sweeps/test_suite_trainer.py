@@ -81,7 +81,7 @@ def test_each_process_starts_before_its_turn_and_leaves_the_same_record(tmp_path
 def test_a_process_that_ends_before_its_turn_is_a_failed_run_like_any_other(tmp_path):
     ahead, alone = both_ways(tmp_path, "a", "dies", "c")
     assert ahead == alone and [result.status for result in ahead] == ["ok", "failed", "ok"]
-    assert ahead[1].error.message == "ended with exit status 1 and no result: --num_devices=3: no such luck"
+    assert ahead[1].error.message.endswith("--num_devices=3: no such luck")
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])

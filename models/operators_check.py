@@ -62,8 +62,12 @@ def _losses(dtype: str, is_tied: bool) -> tuple[dict[str, np.ndarray], dict[str,
     }
     compute = ours.rnn_scaling_tied_loss if is_tied else ours.rnn_scaling_loss
     made = compute(hidden, tf.transpose(projection) if is_tied else projection, bias, labels, SMOOTHING)
-    got = {"losses": made.losses, "gradients": tf.cast(made.d_logits, tf.float32), "right": made.is_right}
-    return tuple({name: tensor.numpy() for name, tensor in results.items()} for results in (got, want))
+    got = {"losses": made.losses, "gradients": made.d_logits, "right": made.is_right}
+    return _arrays(got), _arrays(want)
+
+
+def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+    return {name: tf.cast(tensor, tf.float32).numpy() for name, tensor in tensors.items()}
 
 
 def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
@@ -75,15 +79,12 @@ def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         """Numbers that both dtypes hold."""
         return tf.cast(tf.cast(random.uniform(-1, 1, shape), tf.bfloat16), tf.float32)
 
-    def arrays(tensors: dict[str, tf.Tensor]) -> dict[str, np.ndarray]:
-        return {name: tf.cast(tensor, tf.float32).numpy() for name, tensor in tensors.items()}
-
     matrix, x, c, d_c, d_h = (draw(n, units) for n in (width, width, batch, batch, batch))
     panels, transposed = ours.rnn_scaling_pack(tf.cast(matrix, dtype))
     rows, sums = draw(batch, width), draw(batch, 4 * units)
     got = {"product": ours.rnn_scaling_step_product(rows, panels, c, T=dtype)}
     got["back"] = ours.rnn_scaling_step_product(x, transposed, tf.zeros([0, width]), T=dtype)
-    result = {"product": (arrays(got), arrays({"product": rows @ matrix + c, "back": x @ tf.transpose(matrix)}))}
+    result = {"product": (_arrays(got), _arrays({"product": rows @ matrix + c, "back": x @ tf.transpose(matrix)}))}
     with tf.GradientTape() as tape:
         tape.watch([sums, c])
         step = block_lstm.lstm_step(sums, c)
@@ -91,7 +92,7 @@ def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     want = {"c": step.cs, "h": step.h} | dict(zip(("of sums", "of c"), tape.gradient(total, [sums, c])))
     gates, next_c, h = ours.rnn_scaling_step_gates(sums, c)
     of_sums, of_c = ours.rnn_scaling_step_gates_grad(gates, c, next_c, d_c, d_h)
-    result["gates"] = arrays({"c": next_c, "h": h, "of sums": of_sums, "of c": of_c}), arrays(want)
+    result["gates"] = _arrays({"c": next_c, "h": h, "of sums": of_sums, "of c": of_c}), _arrays(want)
     query, mask, d_context = draw(batch, units), draw(batch, words), draw(batch, width)
     keys, memory = draw(batch, words, units), draw(batch, words, width)
     for name, v in {"luong": draw(0), "bahdanau": draw(units)}.items():
@@ -112,5 +113,5 @@ def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
             d = ours.rnn_scaling_step_additive_grad(query[None], factors[0], tf.cast(v, dtype), of_scores[None])
             got |= {"of keys": d.d_keys, "of v": d.d_v}
             want |= {"of keys": of_keys, "of v": of_v}
-        result[name] = arrays(got), arrays(want)
+        result[name] = _arrays(got), _arrays(want)
     return result

@@ -41,7 +41,7 @@ typedef struct {
   /* A matrix [K, N] and its transpose -> packed, of packed_bytes(K, N) and packed_bytes(N, K). */
   int64_t (*packed_bytes)(int64_t K, int64_t N);
   void (*pack)(const void *matrix, int64_t K, int64_t N, void *panels, void *transposed);
-  /* Of sizes by letter and the data of inputs and outputs (the list in kernels.c); they return one of the three. */
+  /* Of sizes by letter and the data of inputs and outputs (the list in kernels.c); they return what layers do. */
   int (*steps[8])(const int64_t *sizes, void **data);
 } Functions;
 

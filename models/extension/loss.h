@@ -52,11 +52,10 @@ static int NAME(loss)(int is_tied, const int64_t *sizes, void **data) {
   PACKED *space = array_for(SPACE, NAME(space)(HEIGHT, U) * sizeof(PACKED));
   float *logits = array_for(SUMS, HEIGHT * width * sizeof(float));
   if (!panels || !space || !logits) return NO_MEMORY;
-  if (!U) memset(logits, 0, HEIGHT * width * sizeof(float));
   NAME(pack_columns)(data[1], is_tied, U, V, 0, V, panels);
   for (int64_t n = 0; n < N; n += HEIGHT) {
     int64_t rows = N - n < HEIGHT ? N - n : HEIGHT;
-    NAME(multiply)((const ELEMENT *)data[0] + n * U, 0, U, rows, panels, U, V, space, logits, width, 0);
+    NAME(multiply)((const ELEMENT *)data[0] + n * U, 0, U, rows, panels, U, V, space, logits, width);
     for (int64_t row = n; row < n + rows; row++) {
       float *logit = logits + (row - n) * width;
       for (int64_t v = 0; v < SIZE('B'); v++) logit[v] += bias[v];

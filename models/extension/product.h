@@ -26,7 +26,7 @@ INLINE PACKED NAME(packed)(ELEMENT x) {
 #endif
 }
 
-/* 4 lanes of a packed row. */
+/* 4 lanes of a row, packed. */
 INLINE Quarter NAME(quarter)(const ELEMENT *from) {
 #if defined(FLOAT32) || defined(PAIRS)
   return (Quarter)_mm_loadu_ps((const float *)from);
@@ -44,7 +44,7 @@ INLINE void NAME(pack_wide)(int vectors, const ELEMENT *matrix, int64_t stride, 
         for (int v = 0; v < vectors; v++) {
           int lanes = lanes_of(N - first - v * LANES);
           const ELEMENT *from = matrix + k * stride + first + v * LANES;
-          __builtin_prefetch(from + 8 * stride); /* no processor foresees reads so far apart */
+          __builtin_prefetch(from + 8 * stride); /* processors do not prefetch reads this far apart */
           PACKED *to = panels + first * depth + k * panel + v * LANES * PER_LANE;
 #ifdef PAIRS
           /* The upper row's number in the lower half of each lane. A lane that is not filled counts as zeros. */
@@ -73,7 +73,7 @@ static void NAME(pack_transposed)(const ELEMENT *matrix, int64_t stride, int64_t
         Quarter parts[LANES / 4];
         for (int part = 0; part < LANES / 4; part++) {
           const ELEMENT *row = rows + (4 * part + n) * stride + k;
-          __builtin_prefetch(row + 256 / sizeof *row); /* no processor foresees reads so far apart */
+          __builtin_prefetch(row + 256 / sizeof *row);
           parts[part] = NAME(quarter)(row);
         }
         tile[n] = joined(parts);
@@ -153,7 +153,7 @@ static __attribute__((noinline)) void NAME(product)(const PACKED *a, int64_t str
 }
 #endif
 
-/* Columns n to n + width of a matrix [K, N], or of a transposed one [N, K] -> panels, DEPTH rows after the other. */
+/* Columns n to n + width of a matrix [K, N], or of a transposed one [N, K] -> panels of DEPTH rows, and then of the next. */
 static void NAME(pack_columns)(const ELEMENT *b, int is_transposed, int64_t K, int64_t N, int64_t n, int64_t width,
                                PACKED *panels) {
   for (int64_t k = 0; k < K; k += DEPTH, panels += DEPTH * round_up(width, PANEL)) {
@@ -165,20 +165,20 @@ static void NAME(pack_columns)(const ELEMENT *b, int is_transposed, int64_t K, i
   }
 }
 
-/* Numbers of space that `multiply` needs for M rows of K. */
+/* How many numbers `space` of `multiply` holds, for M rows of K. */
 static int64_t NAME(space)(int64_t M, int64_t K) { return round_up(M, LANES) * STRIDE(K < DEPTH ? K : DEPTH); }
 
-/* a [M, K], or a transposed one [K, M], `stride` apart, times what `pack_columns` packed -> to [M, width]; `adds` to it. */
+/* a [M, K], or a transposed one [K, M], rows `stride` apart, times what `pack_columns` packed -> to [M, width]. */
 static void NAME(multiply)(const ELEMENT *a, int is_transposed, int64_t stride, int64_t M, const PACKED *panels, int64_t K,
-                           int64_t width, PACKED *space, float *to, int64_t to_stride, int adds) {
-  for (int64_t k = 0; k < K; k += DEPTH, panels += DEPTH * round_up(width, PANEL), adds = 1) {
+                           int64_t width, PACKED *space, float *to, int64_t to_stride) {
+  for (int64_t k = 0; !k || k < K; k += DEPTH, panels += DEPTH * round_up(width, PANEL)) { /* K = 0: once, zeros */
     int64_t depth = K - k < DEPTH ? K - k : DEPTH, apart = is_transposed ? IN_PANELS : STRIDE(depth);
     if (is_transposed) NAME(pack_wide)(1, a + k * stride, stride, depth, M, space);
     for (int64_t m = 0; m < M && !is_transposed; m++) {
       NAME(pack_row)(space + m * apart, a + m * stride + k, depth);
       if (depth % PER_LANE) space[m * apart + depth] = 0;
     }
-    NAME(product)(space, apart, M, panels, round_up(depth, PER_LANE), width, to, to_stride, adds);
+    NAME(product)(space, apart, M, panels, round_up(depth, PER_LANE), width, to, to_stride, k > 0);
   }
 }
 
@@ -190,7 +190,6 @@ static int NAME(product_of_transposed)(const ELEMENT *x, int64_t X, const ELEMEN
   PACKED *space = array_for(SPACE, NAME(space)(HEIGHT, K) * sizeof(PACKED));
   float *sums = array_for(SUMS, HEIGHT * columns * sizeof(float));
   if (!panels || !space || !sums) return NO_MEMORY;
-  memset(sums, 0, HEIGHT * columns * sizeof(float)); /* what is left where there is no row */
   for (int64_t n = 0; n < N; n += WIDTH) {
     int64_t width = N - n < WIDTH ? N - n : WIDTH;
     NAME(pack_columns)(b, 0, K, N, n, width, panels);
@@ -198,7 +197,7 @@ static int NAME(product_of_transposed)(const ELEMENT *x, int64_t X, const ELEMEN
       const ELEMENT *a = m < X ? x + m : h + m - X;
       int64_t of = m < X ? X : H, left = m < X ? X - m : X + H - m;
       height = left < HEIGHT ? left : HEIGHT;
-      NAME(multiply)(a, 1, of, height, panels, K, width, space, sums, columns, 0);
+      NAME(multiply)(a, 1, of, height, panels, K, width, space, sums, columns);
       for (int64_t r = 0; r < height; r++) NAME(store_row)(to + (m + r) * N + n, sums + r * columns, width);
     }
   }

@@ -32,9 +32,9 @@ static void *array_for(int use, size_t bytes) {
 
 #include "vectors.h"
 
-/* Of b, DEPTH rows and WIDTH columns are packed at a time, and of a, HEIGHT rows meet all panels
- * before the next, so that they stay in the second cache. */
-enum { DEPTH = 512, WIDTH = 960, HEIGHT = 96, IN_PANELS = 0 };
+/* A product a b adds up DEPTH rows of b at a time, and HEIGHT rows of a meet all panels before the next, so that they stay in
+ * the second cache. A kernel's gradient is made WIDTH columns at a time. IN_PANELS: see `blocks`. */
+enum { DEPTH = 512, HEIGHT = 96, WIDTH = 960, IN_PANELS = 0 };
 /* Rows of a product lie this far apart: not a power of two, by which all would share a few sets of the first cache. */
 #define STRIDE(n) (round_up(n, 2 * LANES) + 2 * LANES)
 
@@ -54,9 +54,8 @@ enum { DEPTH = 512, WIDTH = 960, HEIGHT = 96, IN_PANELS = 0 };
 #include "attention.h"
 
 #define STEPS(dtype)                                                                                                    \
-  {step_product_##dtype, step_gates_##dtype, step_gates_grad_##dtype, attend_##dtype, attend_grad_##dtype, additive_grad_##dtype,    \
-   untied_loss_##dtype, tied_loss_##dtype}
+  {step_product_##dtype, step_gates_##dtype,    step_gates_grad_##dtype, attend_##dtype,                                \
+   attend_grad_##dtype,  additive_grad_##dtype, untied_loss_##dtype,     tied_loss_##dtype}
 #define OF(dtype)                                                                                                       \
-  {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, packed_bytes_##dtype,                \
-   pack_both_##dtype, STEPS(dtype)}
+  {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, packed_bytes_##dtype, pack_both_##dtype, STEPS(dtype)}
 const Functions VARIANT[2] = {OF(f32), OF(bf16)};

@@ -19,8 +19,7 @@ typedef uint16_t bfloat16;
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
 typedef bfloat16 Halves __attribute__((vector_size(2 * LANES)));
-
-typedef float Quarter __attribute__((vector_size(16)));
+typedef float Quarter __attribute__((vector_size(16))); /* 4 lanes, a quarter of those of AVX-512 */
 
 INLINE Vector joined(const Quarter *parts) {
 #ifdef __AVX512F__
@@ -32,7 +31,7 @@ INLINE Vector joined(const Quarter *parts) {
 #endif
 }
 
-/* Transposes each 4 x 4 numbers of four vectors. */
+/* Transposes each 4 x 4 block of four vectors. */
 INLINE void transpose(Vector *x) {
 #define UNPACKED(name, type, x, y) (Vector)OF_SET(unpack##name)((type)(x), (type)(y))
   Vector low = UNPACKED(lo_ps, Single, x[0], x[1]), high = UNPACKED(hi_ps, Single, x[0], x[1]);

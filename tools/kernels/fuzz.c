@@ -265,8 +265,6 @@ static void check_gru(const Functions *functions) {
   free(lengths);
 }
 
-/* One row; sometimes of numbers far apart, with a word that cannot be, and with the gradients in the logits' place. */
-
 #include "fuzz_steps.h"
 
 int main(int count, char **words) {

@@ -1,8 +1,8 @@
-"""A process that starts before its turn: it loads its libraries while the process before it runs.
+"""Processes that start before their turns: each loads its libraries during the warm-up of the one before it.
 
-The parent writes a line to its stdin when its turn begins, and hands the end that writes on to the process that
-follows, which adds a line when it has loaded: then the one whose turn it is has the cores to itself, and measures.
-A pipe whose writers have ended stands for the second line, so that nobody waits for a process that has died.
+A process gets two lines on stdin. The parent writes the first when the turn of the process begins, and passes the
+writing end to the process that follows. That one writes the second line when it has loaded: then the first has the
+cores to itself, and measures. The end of the pipe counts as this line, so that nobody waits for a dead process.
 """
 
 import contextlib
@@ -10,27 +10,26 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 
 from rnn_scaling import entry
 from rnn_scaling.processes.process import Child, Task
 
-VARIABLE = "RNN_SCALING_AHEAD"  # where the process before it is told that it has loaded: a descriptor; empty: nobody is
+VARIABLE = "RNN_SCALING_AHEAD"  # the descriptor that writes to the process before it; empty: there is none
 
 
 class Ahead:
     """A process that has started and waits for its turn."""
 
     def __init__(self, command: Sequence[str], before: int | None = None) -> None:
-        """before: the descriptor that writes to the stdin of the process before it; OSError: it cannot be started."""
-        told, passed = ("", []) if before is None else (str(before), [before])
-        self.child = Child(Task(command, {VARIABLE: told}), subprocess.PIPE, passed)
+        """before: the descriptor that writes to the process before it. Raises OSError if it cannot be started."""
+        passed = [] if before is None else [before]
+        self.child = Child(Task(command, {VARIABLE: "".join(map(str, passed))}), subprocess.PIPE, passed)
 
     def begin(self, following: Sequence[str] | None) -> "Ahead | None":
-        """Begins its turn and starts the command that follows, unless it has ended or the system starts no more."""
+        """Begins its turn, and starts the command that follows; None: it has ended, or the other cannot be started."""
         with self.child.stdin as stdin, contextlib.suppress(OSError):
-            os.write(stdin.fileno(), f"{time.perf_counter()}\n".encode())
+            os.write(stdin.fileno(), b"\n")
             return Ahead(following, stdin.fileno()) if following else None
         return None
 
@@ -43,22 +42,20 @@ class Ahead:
 
 
 def is_ahead() -> bool:
-    """Whether this process was started so, and has not waited for its turn."""
+    """Whether this process was started before its turn and has not waited for it yet."""
     return VARIABLE in os.environ
 
 
-def wait_for_turn() -> float:
-    """Says that this process has loaded; returns the `time.perf_counter()` of the beginning of its turn."""
+def wait_for_turn() -> None:
+    """Reports that this process has loaded, and waits until its turn begins."""
     if before := os.environ.pop(VARIABLE):
         with contextlib.suppress(BrokenPipeError):  # it has ended
             os.write(int(before), b"\n")
         os.close(int(before))
-    turn = sys.stdin.buffer.readline()
-    if not turn:  # the parent has ended, and the signal that ends its children is on the way
+    if not sys.stdin.buffer.readline():  # the parent has ended, and the signal that ends its children is on the way
         os._exit(entry.EXIT_INTERRUPTED)
-    return float(turn)
 
 
 def wait_for_following() -> None:
-    """In its turn: waits until the process that follows, if there is one, has loaded."""
+    """Waits until the process that follows, if there is one, has loaded."""
     sys.stdin.buffer.readline()

@@ -83,7 +83,7 @@ def run_together(
     When the first of them ends, or any fails that may not, the others have some seconds to end by themselves.
 
     Args:
-      tasks: what to run; a child has started.
+      tasks: what to run; a `Child` has started already.
       timeout_s: wall limit in seconds; 0: none. The group of the first that still runs then gets SIGTERM, so that a
         trainer can write how far it was and let the others go, and all get SIGKILL some seconds later.
       on_line: gets each line of stderr, and None every TICK_S at least.

@@ -200,8 +200,9 @@ def _run_pending(
             left = [later.run.identity for later in survey.pending[index:]]
             shown.start(job.label, estimator.total_s(left))
             _require_whole(holds, jobs, records)
-            limit, following = limits.for_run(job.run.identity, estimator, timeout_s), survey.pending[index + 1 :][:1]
-            result = run_job(job, limit, trainer, shown.output, *following)
+            following = next(iter(survey.pending[index + 1 :]), None)
+            limit = limits.for_run(job.run.identity, estimator, timeout_s)
+            result = run_job(job, limit, trainer, shown.output, following)
             records[job.label] = result
             estimator.learn(job.run.identity, result)
             shown.end(job.label, result, estimator.total_s(left[1:]))
@@ -230,7 +231,7 @@ def run_job(
 ) -> RunRecord:
     """Runs one job to its record, which is on disk when this returns; a failure is a record, too.
 
-    following: the job that this trainer runs next, whose process may start now.
+    following: the job that this trainer runs next; its process may start now.
 
     Raises:
       OSError: if the record cannot be written, by the trainer or here, or no process be started.

@@ -64,7 +64,7 @@ class Starter:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
     def ahead(self, config: RunConfig, words: Sequence[str]) -> list[str] | None:
-        """The command of a process that can start before its turn; None: it is not ours, or one of several."""
+        """The command of a run whose process can start before its turn; None: it is not ours, or has several."""
         is_ours = tuple(self.trainer) == TRAINER and config.frameworks.framework == naming.OURS
         return [*TRAINER, *words] if is_ours and not self.launch and config.num_processes == 1 else None
 

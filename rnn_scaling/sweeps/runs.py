@@ -57,10 +57,10 @@ class Trainer(abc.ABC, Generic[R]):
     def run(
         self, run: R, result_file: Path, limit: Limit, on_line: OnLine, following: tuple[R, Path] | None = None
     ) -> Ended:
-        """Makes a run; errors as in `process.run_together`. following: the next run, whose process may start now."""
+        """Makes a run; errors as in `process.run_together`. following: the next run; its process may start now."""
 
     def close(self) -> None:  # noqa: B027
-        """Ends what has started and will not be run."""
+        """Ends a process that has started and whose run is not made."""
 
     @abc.abstractmethod
     def shown(self, run: R, result_file: Path) -> str:

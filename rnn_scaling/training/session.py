@@ -106,12 +106,12 @@ class Session:
         self._native_log = NativeLog()
 
     def _load_ahead(self) -> None:
-        """Loads before the turn of this process, and waits for it; writes nothing, and any signal ends it."""
+        """Loads TensorFlow and waits for this process's turn; until then it writes nothing, and any signal ends it."""
         self._state.variables = dict(os.environ)
         self._prepare()
         with contextlib.suppress(Exception), loading():  # it fails again in its turn, which reports it
             from rnn_scaling.training import benchmark  # noqa: F401
-        self._state.begin_turn(ahead.wait_for_turn())
+        self._state.wait_for_turn()
         self._stamps = {path: corpus.stamp(path) for path in self._stamps}
 
     def _tell_of_losses(self) -> None:

@@ -69,7 +69,7 @@ class RunState(Recording):
         self._config = config
         scaling = "strong" if config.training.global_batch_size else "weak"
         super().__init__(config.flat(), unit_of(vars(config.model)), {"scaling": scaling}, clock, started)
-        self._in_turn = False  # this process was started ahead
+        self._in_turn = False  # it was started before its turn, which has begun
         self.graph: Graph | None = None
         self.trace: Trace | None = None
         self.certificate: Certificate | None = None  # what a watch of this process saw
@@ -83,16 +83,23 @@ class RunState(Recording):
         self.ended_by = ""  # the option that ended the batches
         self.skipped_updates: int | None = None  # known at the end, with loss scaling
 
-    def begin_turn(self, at: float) -> None:
-        """Counts the time of a process that was started ahead from the beginning of its turn."""
-        self._entered[0] = ("start", max(at, self._entered[0][1]))
+    def wait_for_turn(self) -> None:
+        """For a process that was started before its turn."""
+        self._leave_out(ahead.wait_for_turn)
         self._in_turn = True
 
     def wait_for_following(self) -> None:
-        """Waits until no process that was started ahead loads; what these used is no load of the measured batches."""
+        """Waits until the next process has loaded, if one may; the load of the run's cores is watched from then on."""
         if self._in_turn:
-            ahead.wait_for_following()
+            self._leave_out(ahead.wait_for_following)
             self._meter = LoadMeter(self.resolved["cpu_affinity"])
+
+    def _leave_out(self, wait: Callable[[], None]) -> None:
+        """Waits; these seconds belong to no phase, as a run that is alone does not wait."""
+        began = self._clock()
+        wait()
+        waited = self._clock() - began
+        self._entered = [(phase, at + waited) for phase, at in self._entered]
 
     def end_batch(self, result: Any) -> None:
         """Keeps what the towers did in the batch that has just ended; `result`: its `StepResult`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-import time
 from unittest import mock
 
 import numpy as np
@@ -149,7 +148,7 @@ def test_an_order_of_axes_without_operators_is_one_line_and_no_fault_of_the_prog
     assert expected and not describe(data_format="NHWC")[2]
 
 
-def test_a_session_before_its_turn_loads_and_writes_nothing_and_its_time_counts_from_then(tmp_path, monkeypatch):
+def test_a_session_before_its_turn_loads_and_writes_nothing(tmp_path, monkeypatch):
     session = _session(monkeypatch, Others(has_failed=False), work=lambda self: self._finished.set())
     path = tmp_path / "run.json"
     output = dataclasses.replace(session._config.output, result_file=str(path))
@@ -161,16 +160,34 @@ def test_a_session_before_its_turn_loads_and_writes_nothing_and_its_time_counts_
 
     def wait():
         assert not path.exists() and benchmark
-        return turn
 
     monkeypatch.setattr(sessions, "prepare_process", prepare)
     monkeypatch.setattr(ahead, "is_ahead", lambda: True)
     monkeypatch.setattr(ahead, "wait_for_turn", wait)
-    turn = time.perf_counter()
     session.run()
     result = record.read(path)
     assert result.error.type == "Killed" and "TF_NUM_INTEROP_THREADS" not in result.environment.variables
-    assert result.phases.total <= time.perf_counter() - turn
+
+
+def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeypatch):
+    now = [0.0]
+    state = RunState(configs.resolve({}, num_gpus=0, num_cores=1), clock=lambda: now[0])
+
+    def spend(seconds):
+        now[0] += seconds
+
+    for wait in ("wait_for_turn", "wait_for_following"):
+        monkeypatch.setattr(ahead, wait, lambda: spend(100.0))
+    state.resolved["cpu_affinity"] = [0]
+    spend(1.0)
+    state.wait_for_turn()
+    spend(2.0)
+    state.enter("batches")
+    state.wait_for_following()
+    spend(4.0)
+    state.enter("teardown")
+    phases = state.record("failed").phases
+    assert (phases.start, phases.total) == (3.0, 7.0)
 
 
 def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeypatch):
@@ -195,6 +212,7 @@ def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeyp
         monkeypatch.setattr(module, "LoadMeter", Meter)
     monkeypatch.setattr(ahead, "wait_for_following", lambda: events.append("wait"))
     state.resolved["cpu_affinity"] = [0]
-    state.begin_turn(0.0)
+    monkeypatch.setattr(ahead, "wait_for_turn", lambda: None)
+    state.wait_for_turn()
     benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
     assert events == ["meter", "batch", "batch", "wait", "meter", "batch", "batch", "batch"]

@@ -141,7 +141,7 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
 
 class _LossForward(NamedTuple):
     losses: tf.Tensor  # [N]
-    is_right: Callable[[], tf.Tensor]  # [N] as of the function of this name
+    is_right: Callable[[], tf.Tensor]  # [N] as `is_right` below returns
     d_logits: Callable[[], tf.Tensor]  # p - target, [N, V] in hidden's dtype
     tied: bool  # as of the options
 

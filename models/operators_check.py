@@ -48,7 +48,7 @@ def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]
 
 
 def _losses(dtype: str, is_tied: bool) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """(results of the operator, of TensorFlow's) of a projection to words and its cross entropy."""
+    """(results of the operator, of TensorFlow) of a projection to words and its cross entropy."""
     random, ours = np.random.default_rng(0), operators.load()
     hidden, projection = (tf.cast(random.uniform(-1, 1, shape), dtype) for shape in ((5, 9), (9, WORDS)))
     bias = tf.constant(random.uniform(-1, 1, WORDS), tf.float32)

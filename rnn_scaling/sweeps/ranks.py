@@ -63,7 +63,7 @@ class Starter:
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
-    def ahead(self, config: RunConfig, words: Sequence[str]) -> list[str] | None:
+    def early_command(self, config: RunConfig, words: Sequence[str]) -> list[str] | None:
         """The command of a run whose process can start before its turn; None: it is not ours, or has several."""
         is_ours = tuple(self.trainer) == TRAINER and config.frameworks.framework == naming.OURS
         return [*TRAINER, *words] if is_ours and not self.launch and config.num_processes == 1 else None

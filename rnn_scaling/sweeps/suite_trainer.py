@@ -7,7 +7,7 @@ from pathlib import Path
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.processes import process
-from rnn_scaling.processes.ahead import Ahead
+from rnn_scaling.processes.early_start import EarlyProcess
 from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
@@ -24,28 +24,28 @@ class SuiteTrainer(Trainer[Run]):
     def __init__(self, command: Sequence[str] = TRAINER, launch: str = "") -> None:
         """launch: a launcher with its flags, which starts the processes; empty: they start on this machine."""
         self._starter = Starter(command, launch)
-        self._ahead: Ahead | None = None  # the process of the next run
+        self._next: EarlyProcess | None = None  # the process of the next run
 
     def run(
         self, run: Run, result_file: Path, limit: Limit, on_line: OnLine, following: tuple[Run, Path] | None = None
     ) -> Ended:
         is_alive = failure.PROGRESS.match if limit.is_rough else None
-        present, self._ahead = self._ahead, None
+        present, self._next = self._next, None
         command, next_command = self._command(run, result_file), following and self._command(*following)
         if present is None and command and next_command:
-            present = Ahead(command)
+            present = EarlyProcess(command)
         if present is None:
             return self._starter.run(run.config, run.arguments(result_file), limit.seconds, on_line, is_alive)
-        self._ahead = present.begin(next_command)
+        self._next = present.begin(next_command)
         return process.run_together([present.child], limit.seconds, on_line, is_alive)
 
     def _command(self, run: Run, result_file: Path) -> list[str] | None:
-        return self._starter.ahead(run.config, run.arguments(result_file))
+        return self._starter.early_command(run.config, run.arguments(result_file))
 
     def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
+        if self._next is not None:
+            self._next.close()
+            self._next = None
 
     def shown(self, run: Run, result_file: Path) -> str:
         return self._starter.shown(run.config, run.arguments(result_file))

@@ -24,7 +24,7 @@ from rnn_scaling.entry import EXIT_FAILED, EXIT_USAGE
 from rnn_scaling.files.output_files import RECORD_IN_LOG_DIR, write_text
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.machine.gpus import DeviceError
-from rnn_scaling.processes import ahead
+from rnn_scaling.processes import early_start
 from rnn_scaling.records import record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.workers import sharing_a_core
@@ -75,15 +75,15 @@ class Session:
 
     def run(self) -> int:
         """Runs to the end or the interruption; returns the exit status."""
-        if was_ahead := ahead.is_ahead():
-            self._load_ahead()
+        if was_early := early_start.is_early():
+            self._load_early()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
         if self._cluster.rank:
             entry.be_quiet()
         if not self._open_outputs():
             return EXIT_USAGE
-        if not was_ahead:
+        if not was_early:
             self._prepare()
         self._cluster.start()  # the others are looked for while TensorFlow loads
         threading.Thread(target=self._work, daemon=True).start()
@@ -105,7 +105,7 @@ class Session:
         prepare_process(self._config, self._state, self._launch)
         self._native_log = NativeLog()
 
-    def _load_ahead(self) -> None:
+    def _load_early(self) -> None:
         """Loads TensorFlow and waits for this process's turn; until then it writes nothing, and any signal ends it."""
         self._state.variables = dict(os.environ)
         self._prepare()

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rnn_scaling.analysis.learning import ACCURACY
 from rnn_scaling.machine.load import LoadMeter
 from rnn_scaling.models.workloads import unit_of
-from rnn_scaling.processes import ahead
+from rnn_scaling.processes import early_start
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import build, encode
@@ -85,13 +85,13 @@ class RunState(Recording):
 
     def wait_for_turn(self) -> None:
         """For a process that was started before its turn."""
-        self._leave_out(ahead.wait_for_turn)
+        self._leave_out(early_start.wait_for_turn)
         self._in_turn = True
 
     def wait_for_following(self) -> None:
         """Waits until the next process has loaded, if one may; the load of the run's cores is watched from then on."""
         if self._in_turn:
-            self._leave_out(ahead.wait_for_following)
+            self._leave_out(early_start.wait_for_following)
             self._meter = LoadMeter(self.resolved["cpu_affinity"])
 
     def _leave_out(self, wait: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ from tests.support.faults import alive
 
 TRAINER = """
 import os, sys
-from rnn_scaling.processes import ahead
+from rnn_scaling.processes import early_start
 from rnn_scaling.records import record
 from rnn_scaling.settings import config, flags
 from tests.support.records import make_record
@@ -28,9 +28,9 @@ def log(event):
 log("start")
 if "dies" in path:
     sys.exit("error: --num_devices=3: no such luck")
-if ahead.is_ahead():
-    ahead.wait_for_turn()
-    ahead.wait_for_following()
+if early_start.is_early():
+    early_start.wait_for_turn()
+    early_start.wait_for_following()
 print("measuring: 1/2 batches", file=sys.stderr, flush=True)
 record.write(make_record(config=config.resolve(given, num_gpus=0, num_cores=2).flat()), path)
 log("finish")
@@ -49,13 +49,13 @@ def sweep(folder, *names, command=COMMAND, **given):
     runs = [Run(name, given, configs.resolve(given, num_gpus=0, num_cores=2)) for name in names]
     trainer = SuiteTrainer(command)
     outcome = conduct.conduct_sweep(runs, 1, folder, conduct.ConductOptions(), again=["sweep"], trainer=trainer)
-    assert trainer._ahead is None
+    assert trainer._next is None
     return outcome
 
 
 def both_ways(folder, *names):
     """The records with processes that start before their turns, and without."""
-    commands = {"ahead": COMMAND, "alone": (*COMMAND[:2], f"{TRAINER}\n")}  # the second is not the suite's own
+    commands = {"early": COMMAND, "alone": (*COMMAND[:2], f"{TRAINER}\n")}  # the second is not the suite's own
     for how, command in commands.items():
         results = sweep(folder / how, *names, command=command).records.values()
         yield [dataclasses.replace(result, config={**result.config, "result_file": ""}) for result in results]
@@ -70,18 +70,18 @@ def events(folder):
 
 
 def test_each_process_starts_before_its_turn_and_leaves_the_same_record(tmp_path):
-    ahead, alone = both_ways(tmp_path, "a", "b", "c")
-    assert ahead == alone and all(result.status == "ok" for result in ahead)
-    ahead, alone = (events(tmp_path / how) for how in ("ahead", "alone"))
+    early, alone = both_ways(tmp_path, "a", "b", "c")
+    assert early == alone and all(result.status == "ok" for result in early)
+    early, alone = (events(tmp_path / how) for how in ("early", "alone"))
     for before, after in (("a", "b"), ("b", "c")):
         start, finish = f"start {after}.json", f"finish {before}.json"
-        assert ahead.index(start) < ahead.index(finish) and alone.index(start) > alone.index(finish)
+        assert early.index(start) < early.index(finish) and alone.index(start) > alone.index(finish)
 
 
 def test_a_process_that_ends_before_its_turn_is_a_failed_run_like_any_other(tmp_path):
-    ahead, alone = both_ways(tmp_path, "a", "dies", "c")
-    assert ahead == alone and [result.status for result in ahead] == ["ok", "failed", "ok"]
-    assert ahead[1].error.message.endswith("--num_devices=3: no such luck")
+    early, alone = both_ways(tmp_path, "a", "dies", "c")
+    assert early == alone and [result.status for result in early] == ["ok", "failed", "ok"]
+    assert early[1].error.message.endswith("--num_devices=3: no such luck")
 
 
 @pytest.mark.parametrize("error, status", [(KeyboardInterrupt, 130), (OSError, 1)])
@@ -109,4 +109,4 @@ def test_an_end_of_the_sweep_leaves_no_process_and_no_record_of_a_run_whose_turn
 )
 def test_runs_of_several_processes_of_launchers_and_of_other_frameworks_wait_for_their_turns(given, launch):
     config = configs.resolve({"device": "cpu", **given}, num_gpus=0, num_cores=2)
-    assert ranks.Starter(COMMAND, launch).ahead(config, []) is None
+    assert ranks.Starter(COMMAND, launch).early_command(config, []) is None

@@ -12,7 +12,7 @@ import pytest
 
 from rnn_scaling.cluster.launch import Launch
 from rnn_scaling.machine.load import LoadMeter
-from rnn_scaling.processes import ahead
+from rnn_scaling.processes import early_start
 from rnn_scaling.records import record
 from rnn_scaling.reports.tensorboard import event_files
 from rnn_scaling.settings import config as configs
@@ -162,8 +162,8 @@ def test_a_session_before_its_turn_loads_and_writes_nothing(tmp_path, monkeypatc
         assert not path.exists() and benchmark
 
     monkeypatch.setattr(sessions, "prepare_process", prepare)
-    monkeypatch.setattr(ahead, "is_ahead", lambda: True)
-    monkeypatch.setattr(ahead, "wait_for_turn", wait)
+    monkeypatch.setattr(early_start, "is_early", lambda: True)
+    monkeypatch.setattr(early_start, "wait_for_turn", wait)
     session.run()
     result = record.read(path)
     assert result.error.type == "Killed" and "TF_NUM_INTEROP_THREADS" not in result.environment.variables
@@ -177,7 +177,7 @@ def test_waiting_for_a_turn_and_for_the_next_process_belongs_to_no_phase(monkeyp
         now[0] += seconds
 
     for wait in ("wait_for_turn", "wait_for_following"):
-        monkeypatch.setattr(ahead, wait, lambda: spend(100.0))
+        monkeypatch.setattr(early_start, wait, lambda: spend(100.0))
     state.resolved["cpu_affinity"] = [0]
     spend(1.0)
     state.wait_for_turn()
@@ -210,9 +210,9 @@ def test_a_run_in_its_turn_measures_when_the_next_process_has_loaded(tf, monkeyp
 
     for module in (states, recording):
         monkeypatch.setattr(module, "LoadMeter", Meter)
-    monkeypatch.setattr(ahead, "wait_for_following", lambda: events.append("wait"))
+    monkeypatch.setattr(early_start, "wait_for_following", lambda: events.append("wait"))
     state.resolved["cpu_affinity"] = [0]
-    monkeypatch.setattr(ahead, "wait_for_turn", lambda: None)
+    monkeypatch.setattr(early_start, "wait_for_turn", lambda: None)
     state.wait_for_turn()
     benchmark._train(config, Step(), state, Alone(), Saver(config, state, ()))
     assert events == ["meter", "batch", "batch", "wait", "meter", "batch", "batch", "batch"]

@@ -10,12 +10,12 @@ import time
 import pytest
 
 from rnn_scaling.processes import process
-from rnn_scaling.processes.ahead import Ahead
+from rnn_scaling.processes.early_start import EarlyProcess
 from tests.support.faults import wait_until
 
 CODE = """
 import os, sys, time
-from rnn_scaling.processes import ahead
+from rnn_scaling.processes import early_start
 name, folder = sys.argv[1:]
 def log(event):
     with open(f"{folder}/log", "a") as file:
@@ -24,9 +24,9 @@ log("starts")
 while not os.path.exists(f"{folder}/load"):
     time.sleep(0.01)
 log("has loaded")
-ahead.wait_for_turn()
+early_start.wait_for_turn()
 log("begins")
-ahead.wait_for_following()
+early_start.wait_for_following()
 log("measures")
 """
 
@@ -40,13 +40,13 @@ def log(tmp_path):
     return path.read_text().splitlines() if path.exists() else []
 
 
-def end_of(ahead):
-    ended = process.run_together([ahead.child], 0.0)
+def end_of(early):
+    ended = process.run_together([early.child], 0.0)
     return ended.returncode, ended.lines
 
 
 def test_a_process_waits_for_its_turn_and_measures_when_the_next_has_loaded(tmp_path):
-    first = Ahead(command(tmp_path, "a"))
+    first = EarlyProcess(command(tmp_path, "a"))
     second = first.begin(command(tmp_path, "b", CODE.replace("/load", "/load b")))
     (tmp_path / "load").touch()
     wait_until(lambda: "a begins" in log(tmp_path), "the first one's turn")
@@ -61,7 +61,7 @@ def test_a_process_waits_for_its_turn_and_measures_when_the_next_has_loaded(tmp_
 
 def test_nobody_waits_for_a_process_that_ends_before_its_turn_and_its_end_is_told_in_its_turn(tmp_path):
     (tmp_path / "load").touch()
-    first = Ahead(command(tmp_path, "a"))
+    first = EarlyProcess(command(tmp_path, "a"))
     second = first.begin(command(tmp_path, "b", "import sys; sys.exit('error: no such luck')"))
     assert end_of(first) == (0, []) and log(tmp_path)[-1] == "a measures"
     assert second.begin(command(tmp_path, "c")) is None, "what has ended has no follower"
@@ -71,21 +71,21 @@ def test_nobody_waits_for_a_process_that_ends_before_its_turn_and_its_end_is_tol
 
 @pytest.mark.parametrize("ending", ["close", "the parent's end"])
 def test_a_process_whose_turn_does_not_come_ends_without_it(ending, tmp_path):
-    ahead = Ahead(command(tmp_path, "a"))
+    early = EarlyProcess(command(tmp_path, "a"))
     (tmp_path / "load").touch()
     wait_until(lambda: "a has loaded" in log(tmp_path), "it waits")
     if ending == "close":
-        ahead.close()
-        assert ahead.child.status() == -signal.SIGKILL
+        early.close()
+        assert early.child.status() == -signal.SIGKILL
     else:
-        ahead.child.stdin.close()
-        assert end_of(ahead)[0] == 130
+        early.child.stdin.close()
+        assert end_of(early)[0] == 130
     assert log(tmp_path)[-1] == "a has loaded"
 
 
 def test_a_process_that_cannot_be_started_now_is_none(tmp_path, monkeypatch):
     (tmp_path / "load").touch()
-    first = Ahead(command(tmp_path, "a"))
+    first = EarlyProcess(command(tmp_path, "a"))
 
     def full(*_, **__):
         raise BlockingIOError(11, os.strerror(11))

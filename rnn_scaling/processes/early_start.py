@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from rnn_scaling import entry
 from rnn_scaling.processes.process import Child, Task
 
-VARIABLE = "RNN_SCALING_AHEAD"  # the descriptor that writes to the process before it; empty: there is none
+VARIABLE = "RNN_SCALING_EARLY"  # the descriptor that writes to the process before it; empty: there is none
 
 
-class Ahead:
+class EarlyProcess:
     """A process that has started and waits for its turn."""
 
     def __init__(self, command: Sequence[str], before: int | None = None) -> None:
@@ -26,11 +26,11 @@ class Ahead:
         passed = [] if before is None else [before]
         self.child = Child(Task(command, {VARIABLE: "".join(map(str, passed))}), subprocess.PIPE, passed)
 
-    def begin(self, following: Sequence[str] | None) -> "Ahead | None":
+    def begin(self, following: Sequence[str] | None) -> "EarlyProcess | None":
         """Begins its turn, and starts the command that follows; None: it has ended, or the other cannot be started."""
         with self.child.stdin as stdin, contextlib.suppress(OSError):
             os.write(stdin.fileno(), b"\n")
-            return Ahead(following, stdin.fileno()) if following else None
+            return EarlyProcess(following, stdin.fileno()) if following else None
         return None
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class Ahead:
         self.child.close()
 
 
-def is_ahead() -> bool:
+def is_early() -> bool:
     """Whether this process was started before its turn and has not waited for it yet."""
     return VARIABLE in os.environ
 

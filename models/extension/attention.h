@@ -1,11 +1,6 @@
 /* What one step of a decoder with attention needs, in float32 but for products, whose factors are elements. Arguments
  * are the sizes of dimensions by letter, then inputs and outputs in the order in which kernels.c lists them. */
 
-/* Bytes of a packed matrix [K, N]. */
-static int64_t NAME(packed_bytes)(int64_t K, int64_t N) {
-  return round_up(N, PANEL) * round_up(K, PER_LANE) * sizeof(PACKED);
-}
-
 /* x [B, K] times the matrix of the panels, [K, N]; what is added has all B rows or none. */
 static int NAME(step_product)(const int64_t *sizes, void **data) {
   int64_t B = SIZE('B'), K = SIZE('K'), N = SIZE('N'), stride = STRIDE(K);

@@ -2,7 +2,7 @@
 
 static int NAME(gru)(const GruLayer *layer) {
   int64_t T = layer->T, B = layer->B, U = layer->U, depth = round_up(U, PER_LANE), stride = STRIDE(U), width = STRIDE(3 * U);
-  PACKED *panels = array_for(LAYER_PANELS, round_up(3 * U, PANEL) * depth * sizeof(PACKED));
+  PACKED *panels = array_for(LAYER_PANELS, NAME(packed_bytes)(U, 3 * U));
   PACKED *h = array_for(STEP, B * stride * sizeof(PACKED));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
   if (!panels || !h || !sums) return NO_MEMORY;
@@ -40,7 +40,7 @@ static int NAME(gru)(const GruLayer *layer) {
 
 static int NAME(gru_grad)(const GruLayer *layer) {
   int64_t T = layer->T, B = layer->B, U = layer->U, stride = STRIDE(3 * U), width = STRIDE(U);
-  PACKED *panels = array_for(LAYER_PANELS, round_up(U, PANEL) * round_up(3 * U, PER_LANE) * sizeof(PACKED));
+  PACKED *panels = array_for(LAYER_PANELS, NAME(packed_bytes)(3 * U, U));
   PACKED *d_step = array_for(STEP, B * stride * sizeof(PACKED));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float)); /* of h by the step after, but for what u lets through */
   if (!panels || !d_step || !sums) return NO_MEMORY;

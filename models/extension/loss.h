@@ -48,7 +48,7 @@ static int NAME(loss)(int is_tied, const int64_t *sizes, void **data) {
   if (SIZE('B') && SIZE('B') != V) return WRONG_SIZES;
   for (int64_t n = 0; n < N; n++)
     if (labels[n] < 0 || labels[n] >= V) return WRONG_LABEL;
-  PACKED *panels = array_for(PANELS, round_up(V, PANEL) * round_up(U, PER_LANE) * sizeof(PACKED));
+  PACKED *panels = array_for(PANELS, NAME(packed_bytes)(U, V));
   PACKED *space = array_for(SPACE, NAME(space)(HEIGHT, U) * sizeof(PACKED));
   float *logits = array_for(SUMS, HEIGHT * width * sizeof(float));
   if (!panels || !space || !logits) return NO_MEMORY;

@@ -27,7 +27,7 @@ INLINE Vector NAME(cell_back)(const float *gate, Vector c_before, Vector c, int6
 static int NAME(lstm)(const LstmLayer *layer) {
   int64_t T = layer->T, B = layer->B, D = layer->D, U = layer->U, G = 4 * U, K = D + U;
   int64_t depth = round_up(K, PER_LANE), stride = STRIDE(K), width = STRIDE(G);
-  PACKED *panels = array_for(LAYER_PANELS, round_up(G, PANEL) * depth * sizeof(PACKED));
+  PACKED *panels = array_for(LAYER_PANELS, NAME(packed_bytes)(K, G));
   PACKED *xh = array_for(STEP, B * stride * sizeof(PACKED));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float));
   if (!panels || !xh || !sums) return NO_MEMORY;
@@ -91,7 +91,7 @@ static void NAME(gates_back)(const LstmLayer *layer, int64_t t, const float *d_h
 static int NAME(lstm_grad)(const LstmLayer *layer) {
   int64_t T = layer->T, B = layer->B, D = layer->D, U = layer->U, G = 4 * U, K = D + U;
   int64_t N = T * B, width = STRIDE(K);
-  PACKED *panels = array_for(LAYER_PANELS, round_up(K, PANEL) * G * sizeof(PACKED));
+  PACKED *panels = array_for(LAYER_PANELS, NAME(packed_bytes)(G, K));
   PACKED *step = array_for(STEP, B * STRIDE(G) * sizeof(PACKED));
   ELEMENT *d_gates = array_for(GATES, N * G * sizeof(ELEMENT)), *h = array_for(STATES, N * U * sizeof(ELEMENT));
   float *sums = array_for(STEP_SUMS, B * width * sizeof(float));

@@ -26,6 +26,11 @@ INLINE PACKED NAME(packed)(ELEMENT x) {
 #endif
 }
 
+/* Bytes of a packed matrix [K, N]. */
+static int64_t NAME(packed_bytes)(int64_t K, int64_t N) {
+  return round_up(N, PANEL) * round_up(K, PER_LANE) * sizeof(PACKED);
+}
+
 /* 4 lanes of a row, packed. */
 INLINE Quarter NAME(quarter)(const ELEMENT *from) {
 #if defined(FLOAT32) || defined(PAIRS)
@@ -185,8 +190,8 @@ static void NAME(multiply)(const ELEMENT *a, int is_transposed, int64_t stride, 
 /* x [K, X] and h [K, H] next to each other, transposed, times b [K, N] -> [X + H, N]. DONE or NO_MEMORY. */
 static int NAME(product_of_transposed)(const ELEMENT *x, int64_t X, const ELEMENT *h, int64_t H, const ELEMENT *b, int64_t K,
                                        int64_t N, ELEMENT *to) {
-  int64_t columns = round_up(N < WIDTH ? N : WIDTH, PANEL);
-  PACKED *panels = array_for(PANELS, columns * round_up(K, PER_LANE) * sizeof(PACKED));
+  int64_t columns = N < WIDTH ? N : WIDTH;
+  PACKED *panels = array_for(PANELS, NAME(packed_bytes)(K, columns));
   PACKED *space = array_for(SPACE, NAME(space)(HEIGHT, K) * sizeof(PACKED));
   float *sums = array_for(SUMS, HEIGHT * columns * sizeof(float));
   if (!panels || !space || !sums) return NO_MEMORY;

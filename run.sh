@@ -212,7 +212,7 @@ setup_kernels() {
   if [ "$HOSTTYPE-$OSTYPE" != x86_64-linux-gnu ]; then
     echo "faster CPU kernels: not supported yet on $HOSTTYPE $OSTYPE, TensorFlow's are used" >&2
   elif [ -z "$compiler" ] && ! compgen -G 'models/extension/kernels-*.so' >/dev/null; then
-    echo "faster CPU kernels: not built, there is no C compiler; steps of LSTMs take up to 1.3 times as long;" \
+    echo "faster CPU kernels: not built, there is no C compiler; steps of LSTMs take up to 1.4 times as long;" \
       "on Debian and Ubuntu: apt-get install gcc libc6-dev" >&2
   else
     "$venv/bin/python" -m rnn_scaling.models.extension.build >&2 2>"$venv/kernels.log" || {

@@ -1,13 +1,14 @@
 """Tests the operators against the plain reference before their first use: layers and losses, forward and backward."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.models import parity, stacks
+from rnn_scaling.models.attention import packed_decoder
 from rnn_scaling.models.encoders import block_lstm, gru_steps, packed_lstm
 from rnn_scaling.models.extension import operators
 
@@ -40,9 +41,8 @@ def _compared() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]
             of_dtype = dataclasses.replace(stack, dtype=dtype)
             yield cell, dtype, parity.results(build(of_dtype), of_dtype, LENGTHS, is_traced=False), want
     for dtype in TOLERANCES:
-        for name, (got, want) in _steps(dtype).items():
-            yield name, dtype, got, want
-    for dtype in TOLERANCES:
+        for name, units_of_v in {"luong": 0, "bahdanau": 41}.items():
+            yield name, dtype, *_decoders(dtype, units_of_v)
         for is_tied in (False, True):
             yield "tied loss" if is_tied else "loss", dtype, *_losses(dtype, is_tied)
 
@@ -70,48 +70,60 @@ def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
     return {name: tf.cast(tensor, tf.float32).numpy() for name, tensor in tensors.items()}
 
 
-def _steps(dtype: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """(results of the operators, of TensorFlow's) of the steps of a decoder with attention; B, U, S, D as there."""
-    ours, random = operators.load(), np.random.default_rng(0)
-    batch, units, words, width = 3, 41, 5, 9
+def _decoders(dtype: str, units_of_v: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(results of the operators, of TensorFlow) of a decoder with attention, bahdanau if there are units of v."""
+    random, (steps, batch, words, width, units) = np.random.default_rng(0), (3, 3, 5, 9, 41)
 
     def draw(*shape: int) -> tf.Tensor:
         """Numbers that both dtypes hold."""
-        return tf.cast(tf.cast(random.uniform(-1, 1, shape), tf.bfloat16), tf.float32)
+        return tf.cast(tf.cast(random.uniform(-0.5, 0.5, shape), tf.bfloat16), tf.float32)
 
-    matrix, x, c, d_c, d_h = (draw(n, units) for n in (width, width, batch, batch, batch))
-    panels, transposed = ours.rnn_scaling_pack(tf.cast(matrix, dtype))
-    rows, sums = draw(batch, width), draw(batch, 4 * units)
-    got = {"product": ours.rnn_scaling_step_product(rows, panels, c, T=dtype)}
-    got["back"] = ours.rnn_scaling_step_product(x, transposed, tf.zeros([0, width]), T=dtype)
-    result = {"product": (_arrays(got), _arrays({"product": rows @ matrix + c, "back": x @ tf.transpose(matrix)}))}
-    with tf.GradientTape() as tape:
-        tape.watch([sums, c])
-        step = block_lstm.lstm_step(sums, c)
-        total = tf.reduce_sum(step.cs * d_c + step.h * d_h)
-    want = {"c": step.cs, "h": step.h} | dict(zip(("of sums", "of c"), tape.gradient(total, [sums, c])))
-    gates, next_c, h = ours.rnn_scaling_step_gates(sums, c)
-    of_sums, of_c = ours.rnn_scaling_step_gates_grad(gates, c, next_c, d_c, d_h)
-    result["gates"] = _arrays({"c": next_c, "h": h, "of sums": of_sums, "of c": of_c}), _arrays(want)
-    query, mask, d_context = draw(batch, units), draw(batch, words), draw(batch, width)
-    keys, memory = draw(batch, words, units), draw(batch, words, width)
-    for name, v in {"luong": draw(0), "bahdanau": draw(units)}.items():
+    read = width if units_of_v else units
+    inputs = {
+        "from_words": draw(steps, batch, 4 * units),
+        "biases": draw(2, 4 * units),
+        "kernels": [draw(read + units, 4 * units), draw(2 * units, 4 * units)],
+        "state": [(draw(batch, units), draw(batch, units)) for _ in range(2)],
+        "keys": draw(batch, words, units),
+        "memory": draw(batch, words, width),
+        "v": draw(units_of_v),
+        "matrix": draw(units if units_of_v else width + units, units),
+    }
+    others = {"masked": draw(batch, words), "dropped": [draw(steps, batch, read), draw(steps, batch, units)]}
+    d_results = draw(steps, batch, width), draw(steps, batch, units), draw(steps, batch, units)
+    rounded = {"from_words", "kernels", "keys", "memory", "v", "matrix"}
+
+    def results(decode: Callable[..., packed_decoder.Results], to: tf.DType) -> dict[str, np.ndarray]:
         with tf.GradientTape() as tape:
-            tape.watch([query, keys, v])
-            hidden = tf.tanh(query[:, None] + keys) * v if name == "bahdanau" else query[:, None] * keys
-            scores = tf.reduce_sum(hidden, axis=2)
-            shares = tf.nn.softmax(scores + mask)
-            context = tf.reduce_sum(shares[:, :, None] * memory, axis=1)
-            total = tf.reduce_sum(context * d_context)
-        of_scores, of_query, of_keys, of_v = tape.gradient(total, [scores, query, keys, v])
-        want = {"context": context, "of scores": of_scores, "of query": of_query}
-        factors = tf.cast(keys, dtype), tf.cast(memory, dtype)
-        context, shares = ours.rnn_scaling_step_attend(query, *factors, mask, tf.cast(v, dtype))
-        grad = ours.rnn_scaling_step_attend_grad(query, *factors, tf.cast(v, dtype), shares, d_context)
-        got = {"context": context, "of scores": grad.d_scores, "of query": grad.d_query}
-        if name == "bahdanau":
-            d = ours.rnn_scaling_step_additive_grad(query[None], factors[0], tf.cast(v, dtype), of_scores[None])
-            got |= {"of keys": d.d_keys, "of v": d.d_v}
-            want |= {"of keys": of_keys, "of v": of_v}
-        result[name] = _arrays(got), _arrays(want)
-    return result
+            tape.watch(inputs)
+            cast = {n: tf.nest.map_structure(lambda x: tf.cast(x, to), x) for n, x in inputs.items() if n in rounded}
+            made = decode(**{**inputs, **cast}, **others)
+            total = tf.add_n([tf.reduce_sum(x * d) for x, d in zip(made, d_results, strict=True)])
+        gradients = tf.nest.flatten(tape.gradient(total, inputs))
+        return _arrays({**made._asdict(), **{f"gradient {n}": x for n, x in enumerate(gradients) if x is not None}})
+
+    return results(packed_decoder.decode, tf.as_dtype(dtype)), results(_plain_decode, tf.float32)
+
+
+def _plain_decode(  # type: ignore[no-untyped-def]
+    from_words, biases, kernels, state, keys, memory, masked, v, matrix, dropped
+) -> packed_decoder.Results:
+    """As `packed_decoder.decode`."""
+    is_luong, states, steps = v.shape[0] == 0, list(state), []
+
+    def attend(query: tf.Tensor) -> tf.Tensor:
+        pairs = query[:, None] * keys if is_luong else tf.tanh(query[:, None] + keys) * v
+        return tf.reduce_sum(tf.nn.softmax(tf.reduce_sum(pairs, axis=2) + masked)[:, :, None] * memory, axis=1)
+
+    made = tf.zeros_like(states[0][1])
+    for t, words in enumerate(tf.unstack(from_words)):
+        query = made if is_luong else states[-1][1] @ matrix
+        x = context = query if is_luong else attend(query)
+        for layer, (c, h) in enumerate(states):
+            sums = tf.concat([x * dropped[layer][t], h], axis=1) @ kernels[layer] + biases[layer]
+            step = block_lstm.lstm_step(sums if layer else sums + words, c)
+            states[layer], x = (step.cs, step.h), step.h
+        context = attend(x) if is_luong else context
+        made = tf.tanh(tf.concat([context, x], axis=1) @ matrix) if is_luong else query
+        steps.append((context, x, made))
+    return packed_decoder.Results(*(tf.stack(parts) for parts in zip(*steps, strict=True)))

@@ -7,20 +7,13 @@ each step's result: as that of `addends`, which are added to the results and so 
 T: steps, B: sentences, K and N: width of x and of a result.
 """
 
-from __future__ import annotations
-
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
-from rnn_scaling.models.extension import operators
-
 Product = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """(t, x [B, K]) -> float32 [B, N]"""
-_OfWeights = Callable[[tf.Tensor, tf.Tensor], Sequence[tf.Tensor]]
 _Gradient = Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
-_Multiply = tuple[Callable[[tf.Tensor, tf.Tensor], tf.Tensor], Callable[[tf.Tensor], tf.Tensor]]
 
 
 class Plain:
@@ -56,7 +49,7 @@ class DeferredProducts:
 
     def __init__(self, num_steps: tf.Tensor | int, batch: tf.Tensor | int) -> None:
         self._num_steps, self._batch = num_steps, batch
-        self._products: list[Deferred] = []
+        self._products: list[_DeferredProduct] = []
 
     def product(self, matrix: tf.Tensor, addend: tf.Tensor | None = None) -> Product:
         """As `Plain.product`; the gradient does not come to `addend`."""
@@ -65,16 +58,7 @@ class DeferredProducts:
 
     def product_of_steps(self, matrix: tf.Tensor, addends: tf.Tensor) -> Product:
         """x @ matrix + addends[t]: matrix as of `Plain.product`, addends float32 [T, B, N]."""
-        product = _DeferredProduct(matrix, addends)
-        self._products.append(product)
-        return product
-
-    def deferred(
-        self, num_added: int | tf.Tensor, weights: Sequence[tf.Tensor], gradients: _OfWeights, width: int | None
-    ) -> Deferred:
-        """Zeros [T, B, num_added]; arguments as of `Deferred`, whose `x` the caller sets, in float32."""
-        zeros = tf.zeros([self._num_steps, self._batch, num_added])
-        self._products.append(Deferred(zeros, weights, gradients, width, tf.float32))
+        self._products.append(_DeferredProduct(matrix, addends))
         return self._products[-1]
 
     def taken(self) -> tuple[tf.Tensor, ...]:
@@ -90,84 +74,46 @@ class DeferredProducts:
             product.inputs = array.stack()
 
 
-class Deferred:
-    """Addends [T, B, N] of each step's results, whose gradients give those of weights after the loop."""
-
-    def __init__(
-        self,
-        addends: tf.Tensor,
-        weights: Sequence[tf.Tensor],
-        gradients: _OfWeights,
-        width: int | None,
-        dtype: tf.DType,
-    ) -> None:
-        """gradients: (x of all steps [T, B, width] in that dtype, gradient of the addends) -> those of the weights."""
-        self._gradients, self._width, self._dtype = gradients, width, dtype
-        self._addends = tf.TensorArray(tf.float32, tf.shape(addends)[0], element_shape=addends.shape[1:])
-        self._addends = self._addends.unstack(self._tapped(addends, weights))
-        self.x: tf.Tensor | None = None  # what a step has multiplied
-        self.inputs: tf.Tensor | None = None  # [T, B, width]
-
-    def addend(self, t: tf.Tensor) -> tf.Tensor:
-        """Of this step, [B, N]."""
-        return self._addends.read(t)
-
-    def array(self, num_steps: tf.Tensor | int) -> tf.TensorArray:
-        return tf.TensorArray(self._dtype, num_steps, element_shape=[None, self._width])
-
-    def _tapped(self, addends: tf.Tensor, weights: Sequence[tf.Tensor]) -> tf.Tensor:
-        """`addends` as they are; their gradient is that of each step's result, and so gives the weights' one."""
-
-        @tf.custom_gradient
-        def tap(addends: tf.Tensor, *weights: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, ...]]]:
-            def gradient(d: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                if self.inputs is None:
-                    raise ValueError("expected the loop to have ended before gradients are asked for")
-                return d, *self._gradients(self.inputs, d)
-
-            return tf.identity(addends), gradient
-
-        return tap(addends, *weights)
-
-
-class _DeferredProduct(Deferred):
+class _DeferredProduct:
     def __init__(self, matrix: tf.Tensor, addends: tf.Tensor) -> None:
-        def gradients(x: tf.Tensor, d: tf.Tensor) -> tuple[tf.Tensor]:
-            return (outer_sum(tf.cast(x, matrix.dtype), tf.cast(d, matrix.dtype), len(matrix.shape)),)
-
-        is_packed = len(matrix.shape) == 2 and operators.usable(matrix.dtype)
-        dtype = tf.float32 if is_packed else matrix.dtype
-        super().__init__(addends, [matrix], gradients, matrix.shape[-2], dtype)
-        multiply = _packed_products if is_packed else _plain_products
-        self._multiply_and_add, self._multiply_transposed = multiply(tf.stop_gradient(matrix))
+        self._matrix = tf.stop_gradient(matrix)
+        # Once for all steps: products with a matrix read across take longer.
+        self._transposed = tf.stop_gradient(tf.linalg.matrix_transpose(matrix))
+        self._addends = tf.TensorArray(tf.float32, tf.shape(addends)[0], element_shape=addends.shape[1:])
+        self._addends = self._addends.unstack(self._tapped(matrix, addends))
+        self.x: tf.Tensor | None = None  # what a step has multiplied
+        self.inputs: tf.Tensor | None = None  # [T, B, K]
 
     def __call__(self, t: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-        x = tf.cast(x, self._dtype)
+        x = tf.cast(x, self._matrix.dtype)
         self.x = tf.stop_gradient(x)
 
         @tf.custom_gradient
         def multiply_and_add(x: tf.Tensor, addend: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
-            return self._multiply_and_add(x, addend), lambda d: (self._multiply_transposed(d), d)
+            def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return _multiply(tf.cast(d, x.dtype), self._transposed), d
 
-        return multiply_and_add(x, self.addend(t))
+            return tf.cast(_multiply(x, self._matrix), tf.float32) + addend, gradient
 
+        return multiply_and_add(x, self._addends.read(t))
 
-# Both transpose the matrix once for all steps: products with a matrix read across take longer.
-def _plain_products(matrix: tf.Tensor) -> _Multiply:
-    """(x, addend) -> x @ matrix + addend, and d -> d @ transposed matrix."""
-    transposed = tf.linalg.matrix_transpose(matrix)
-    return (
-        lambda x, addend: tf.cast(_multiply(x, matrix), tf.float32) + addend,
-        lambda d: _multiply(tf.cast(d, matrix.dtype), transposed),
-    )
+    def array(self, num_steps: tf.Tensor | int) -> tf.TensorArray:
+        return tf.TensorArray(self._matrix.dtype, num_steps, element_shape=[None, self._matrix.shape[-2]])
 
+    def _tapped(self, matrix: tf.Tensor, addends: tf.Tensor) -> tf.Tensor:
+        """`addends` as they are; their gradient is that of each step's result, and so gives the matrix' one."""
 
-def _packed_products(matrix: tf.Tensor) -> _Multiply:
-    """As `_plain_products`, of float32, by our own operators."""
-    ours, nothing = operators.load(), tf.zeros([0, matrix.shape[0]])
-    panels, transposed = ours.rnn_scaling_pack(matrix)
-    multiply = functools.partial(ours.rnn_scaling_step_product, T=matrix.dtype)
-    return lambda x, addend: multiply(x, panels, addend), lambda d: multiply(d, transposed, nothing)
+        @tf.custom_gradient
+        def tap(matrix: tf.Tensor, addends: tf.Tensor) -> tuple[tf.Tensor, _Gradient]:
+            def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                if self.inputs is None:
+                    raise ValueError("expected the loop to have ended before gradients are asked for")
+                d_rows = tf.cast(d, matrix.dtype)
+                return outer_sum(self.inputs, d_rows, len(matrix.shape)), d
+
+            return tf.identity(addends), gradient
+
+        return tap(matrix, addends)
 
 
 def _multiply(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:

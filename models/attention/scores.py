@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain, outer_sum
+from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.extension import operators
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
 Contexts = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -49,51 +48,14 @@ def step_contexts(
     config: ModelConfig, weights: Tensors, memory: tf.Tensor, masked: tf.Tensor, products: Plain | DeferredProducts
 ) -> Contexts:
     """What is attended to inside of a loop over the target words; arguments as of `contexts`."""
-    keys, is_luong = _keys(weights, memory), config.attention == "luong"
-    query = None if is_luong else products.product(weights[QUERY])
-    v = tf.zeros([0], keys.dtype) if is_luong else _v(config, weights)
-    if isinstance(products, DeferredProducts) and operators.usable(memory.dtype):
-        attend = _by_operator(keys, memory, masked, v, products)
-        return lambda t, h: attend(t, h if query is None else query(t, h))
+    keys = keys_of(weights, memory)
+    query = products.product(weights[QUERY]) if config.attention == "bahdanau" else None
     weigh = products.product(memory)
     if query is None:
         score = products.product(tf.linalg.matrix_transpose(keys), masked)
         return lambda t, h: weigh(t, tf.nn.softmax(score(t, h)))
+    v = v_of(config, weights)
     return lambda t, h: weigh(t, tf.nn.softmax(_additive(tf.cast(query(t, h), keys.dtype), keys, v) + masked))
-
-
-def _by_operator(
-    keys: tf.Tensor, memory: tf.Tensor, masked: tf.Tensor, v: tf.Tensor, products: DeferredProducts
-) -> Contexts:
-    """Luong's scores if `v` is empty. The gradients of keys, v and memory are made after the loop."""
-    ours, dtype, is_luong = operators.load(), keys.dtype, v.shape[0] == 0
-
-    def of_scores(queries: tf.Tensor, d_scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        if is_luong:
-            return outer_sum(tf.cast(d_scores, dtype), tf.cast(queries, dtype), 3), tf.zeros_like(v)
-        d_keys, d_v = ours.rnn_scaling_step_additive_grad(queries, stopped[0], stopped[2], d_scores)
-        return d_keys, tf.cast(d_v, dtype)
-
-    def of_contexts(shares: tf.Tensor, d_contexts: tf.Tensor) -> tuple[tf.Tensor]:
-        return (outer_sum(tf.cast(shares, dtype), tf.cast(d_contexts, dtype), 3),)
-
-    num_words = memory.shape[1] or tf.shape(memory)[1]
-    scored = products.deferred(num_words, [keys, v], of_scores, keys.shape[2])
-    weighed = products.deferred(memory.shape[2], [memory], of_contexts, memory.shape[1])
-    stopped = [tf.stop_gradient(x) for x in (keys, memory, v)]
-
-    @tf.custom_gradient
-    def attend(query: tf.Tensor, *zeros: tf.Tensor) -> tuple[tf.Tensor, _Gradients]:
-        context, shares = ours.rnn_scaling_step_attend(query, *stopped[:2], masked, stopped[2])
-        scored.x, weighed.x = tf.stop_gradient(query), tf.stop_gradient(shares)
-
-        def gradient(d: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            d_scores, d_query = ours.rnn_scaling_step_attend_grad(query, *stopped, shares, d)
-            return d_query, d_scores, d
-
-        return context, gradient
-
-    return lambda t, query: attend(query, scored.addend(t), weighed.addend(t))
 
 
 def contexts(
@@ -107,11 +69,11 @@ def contexts(
       memory: [B, S, D].
       masked: what `mask` gives.
     """
-    keys = _keys(weights, memory)
+    keys = keys_of(weights, memory)
     if config.attention == "luong":
         scores = tf.cast(tf.matmul(queries, keys, transpose_b=True), tf.float32)
     else:
-        scores = _all_additive(_rows(queries, weights[QUERY]), keys, _v(config, weights))
+        scores = _all_additive(_rows(queries, weights[QUERY]), keys, v_of(config, weights))
     return tf.matmul(tf.cast(tf.nn.softmax(scores + masked[:, None]), memory.dtype), memory)
 
 
@@ -119,8 +81,8 @@ def attention_of(
     config: ModelConfig, weights: Tensors, memory: tf.Tensor, masked: tf.Tensor
 ) -> Callable[[tf.Tensor], tf.Tensor]:
     """The function of K queries a sentence [B K, U] -> their contexts [B K, D]; arguments as of `contexts`."""
-    keys, luong = _keys(weights, memory), config.attention == "luong"
-    v = None if luong else _v(config, weights)[:, None]
+    keys, luong = keys_of(weights, memory), config.attention == "luong"
+    v = None if luong else v_of(config, weights)[:, None]
 
     def attend(queries: tf.Tensor) -> tf.Tensor:
         queries = tf.reshape(queries, [tf.shape(keys)[0], -1, queries.shape[1]])
@@ -135,7 +97,7 @@ def attention_of(
     return attend
 
 
-def _keys(weights: Tensors, memory: tf.Tensor) -> tf.Tensor:
+def keys_of(weights: Tensors, memory: tf.Tensor) -> tf.Tensor:
     """[B, S, U]; what is added to every query is added to them."""
     keys = _rows(memory, weights[MEMORY])
     return keys + weights["attention/bias"] if "attention/bias" in weights else keys
@@ -149,7 +111,7 @@ def _rows(x: tf.Tensor, matrix: tf.Tensor) -> tf.Tensor:
     return result
 
 
-def _v(config: ModelConfig, weights: Tensors) -> tf.Tensor:
+def v_of(config: ModelConfig, weights: Tensors) -> tf.Tensor:
     v = weights["attention/v"]
     if not config.normalize_attention:
         return v

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from rnn_scaling.models import kernels, seq2seq, stacks
-from rnn_scaling.models.attention import layers, scores
+from rnn_scaling.models.attention import layers, packed_decoder, scores
 from rnn_scaling.models.attention.loop_products import DeferredProducts, Plain, repeated
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
@@ -30,6 +30,7 @@ from rnn_scaling.models.workload import Tensors, VariableSpec
 _ENCODER_STREAM, _FED_STREAM = 0, 1  # a layer's own input is drawn from the streams after these
 _OUTPUT = "attention/output"
 
+_States = tuple[stacks.State, ...]
 RunCell = Callable[[tf.Tensor, tf.Tensor, stacks.State], stacks.State]
 """(t, the part [B, N] of a cell's input that the loop makes, state) -> its next state"""
 
@@ -41,17 +42,18 @@ class StepWise:
         self._config = config
         self._encoder = seq2seq.encoder_stack(config)
         self._memory_dim = self._encoder.num_units * self._encoder.num_directions
-        fed_dim = config.num_units if config.attention == "luong" else self._memory_dim
+        self._feeds_output = config.attention == "luong"
+        fed_dim = config.num_units if self._feeds_output else self._memory_dim
         self._decoder = dataclasses.replace(seq2seq.decoder_stack(config), input_dim=config.embedding_dim + fed_dim)
         self._fed_dim, self._dtype = fed_dim, tf.as_dtype(config.compute_dtype)
         kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
         self._encode = kernel.build(self._encoder)
         self._is_fused = (config.decoder_type or config.encoder_type) != "dynamic_rnn" and config.unit_type == "lstm"
+        self._is_packed = self._is_fused and operators.usable(self._dtype)
         self._state_dtype = tf.float32 if self._is_fused else self._dtype
         decoder_kernel = self._decoder.named("tf.while_loop")
         if self._is_fused:
-            is_packed = operators.usable(self._dtype)
-            decoder_kernel = "packed LSTM steps" if is_packed else "MatMul loop + LSTMBlockCellGrad"
+            decoder_kernel = "packed LSTM decoder" if self._is_packed else "MatMul loop + LSTMBlockCellGrad"
         self.kernels: Mapping[str, str] = {
             "encoder_kernel": kernel.kernel_name(self._encoder),
             "decoder_kernel": decoder_kernel,
@@ -98,15 +100,14 @@ class StepWise:
         rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items()}
         cells = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), rounded)
         attend = scores.attention_of(self._config, rounded, memory, masked)
-        feeds_output = self._config.attention == "luong"
 
         def step(words: tf.Tensor, before: State, position: tf.Tensor) -> tuple[tf.Tensor, State]:
             states, fed = before
-            context = fed if feeds_output else attend(states[-1][-1])
+            context = fed if self._feeds_output else attend(states[-1][-1])
             states = self._decoder.step_all(tf.concat([words, context], axis=1), states, cells)
             h = states[-1][-1]
-            output = tf.tanh(tf.concat([attend(h) if feeds_output else context, h], axis=1) @ rounded[_OUTPUT])
-            return output, (states, output if feeds_output else fed)
+            output = tf.tanh(tf.concat([attend(h) if self._feeds_output else context, h], axis=1) @ rounded[_OUTPUT])
+            return output, (states, output if self._feeds_output else fed)
 
         first = tf.zeros([tf.shape(memory)[0], self._fed_dim], self._dtype)
         return Start((self._decoder.states_of(state, self._dtype), first), step)
@@ -120,18 +121,70 @@ class StepWise:
         state: stacks.State,
         seed: tf.Tensor,
     ) -> tf.Tensor:
-        """The loop over target words [T, B, E], which attend to memory [B, S, D], and what is made of its results."""
+        """All target words [T, B, E], which attend to memory [B, S, D], one after the other."""
+        num_steps, batch = (target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1))
+        rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items() if name.startswith("attention/")}
+        masks = self._masks(seed, num_steps, batch)
+        first = self._decoder.states_of(state, self._state_dtype)
+        if self._is_packed:
+            results = self._decode_at_once(weights, rounded, target, memory, masked, first, masks)
+        else:
+            results = self._decode_in_loop(weights, rounded, target, memory, masked, first, masks)
+        if self._feeds_output:
+            return tf.cast(results[0], self._dtype)
+        rows = tf.reshape(tf.cast(tf.concat(results, axis=2), self._dtype), [-1, rounded[_OUTPUT].shape[0]])
+        return tf.reshape(tf.tanh(tf.matmul(rows, rounded[_OUTPUT])), [num_steps, batch, self._config.num_units])
+
+    def _decode_at_once(
+        self,
+        weights: Tensors,
+        rounded: Tensors,
+        target: tf.Tensor,
+        memory: tf.Tensor,
+        masked: tf.Tensor,
+        first: _States,
+        masks: Sequence[tf.Tensor],
+    ) -> Sequence[tf.Tensor]:
+        """Outputs [T, B, U] with luong, contexts [T, B, D] and states [T, B, U] with bahdanau; by our own operators."""
+        cells = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), weights)
+        of_words, *kernels = (tf.cast(kernel, self._dtype) for kernel, _ in cells)
+        from_words, kernel = _words_product(of_words, target)
+        results = packed_decoder.decode(
+            from_words=from_words,
+            biases=tf.stack([_gate_biases(self._decoder, bias) for _, bias in cells]),
+            kernels=[kernel, *kernels],
+            state=first,
+            keys=scores.keys_of(rounded, memory),
+            memory=memory,
+            masked=masked,
+            v=tf.zeros([0], self._dtype) if self._feeds_output else scores.v_of(self._config, rounded),
+            matrix=rounded[_OUTPUT if self._feeds_output else scores.QUERY],
+            dropped=masks,
+        )
+        return [results.made] if self._feeds_output else [results.contexts, results.tops]
+
+    def _decode_in_loop(
+        self,
+        weights: Tensors,
+        rounded: Tensors,
+        target: tf.Tensor,
+        memory: tf.Tensor,
+        masked: tf.Tensor,
+        first: _States,
+        masks: Sequence[tf.Tensor],
+    ) -> Sequence[tf.Tensor]:
+        """As `_decode_at_once`."""
         num_steps, batch = (target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1))
         products = DeferredProducts(num_steps, batch) if self._is_fused else Plain()
-        rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items() if name.startswith("attention/")}
         attend = scores.step_contexts(self._config, rounded, memory, masked, products)
-        feeds_output = self._config.attention == "luong"
-        combine = products.product(rounded[_OUTPUT]) if feeds_output else None
+        combine = products.product(rounded[_OUTPUT]) if self._feeds_output else None
         run_cells = self._cells(weights, target, products)
-        drop = self._dropped(seed, num_steps, batch)
+
+        def drop(layer: int, t: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+            return x * tf.cast(masks[layer][t], x.dtype) if masks else x
 
         def step(t: tf.Tensor, states: _States, fed: tf.Tensor) -> tuple[_States, tf.Tensor, tuple[tf.Tensor, ...]]:
-            x = context = fed if feeds_output else attend(t, states[-1][-1])
+            x = context = fed if self._feeds_output else attend(t, states[-1][-1])
             following = []
             for layer, (run_cell, state) in enumerate(zip(run_cells, states, strict=True)):
                 following.append(run_cell(t, drop(layer, t, x), state))
@@ -141,13 +194,8 @@ class StepWise:
             fed = tf.tanh(combine(t, tf.concat([attend(t, x), tf.cast(x, tf.float32)], axis=1)))
             return tuple(following), fed, (fed,)
 
-        first = self._decoder.states_of(state, self._state_dtype)
-        widths = (self._fed_dim,) if feeds_output else (self._memory_dim, self._config.num_units)
-        results = _run_loop(step, first, tf.zeros([batch, self._fed_dim]), num_steps, widths, products)
-        if feeds_output:
-            return tf.cast(results[0], self._dtype)
-        rows = tf.reshape(tf.cast(tf.concat(results, axis=2), self._dtype), [-1, rounded[_OUTPUT].shape[0]])
-        return tf.reshape(tf.tanh(tf.matmul(rows, rounded[_OUTPUT])), [num_steps, batch, self._config.num_units])
+        widths = (self._fed_dim,) if self._feeds_output else (self._memory_dim, self._config.num_units)
+        return _run_loop(step, first, tf.zeros([batch, self._fed_dim]), num_steps, widths, products)
 
     def _cells(self, weights: Tensors, target: tf.Tensor, products: Plain | DeferredProducts) -> list[RunCell]:
         """Each cell's step; the first one's has the embedded words as a part of its input."""
@@ -165,22 +213,18 @@ class StepWise:
             for of_cell, words in zip(all_weights, words_of_cells, strict=True)
         ]
 
-    def _dropped(
-        self, seed: tf.Tensor, num_steps: int | tf.Tensor, batch: int | tf.Tensor
-    ) -> Callable[[int, tf.Tensor, tf.Tensor], tf.Tensor]:
-        """(layer, t, x) -> x with a share of zeros, drawn for all steps at once; x: what of an input the loop makes."""
+    def _masks(self, seed: tf.Tensor, num_steps: int | tf.Tensor, batch: int | tf.Tensor) -> list[tf.Tensor]:
+        """Float32 [T, B, width] of each layer, to multiply what the loop makes of its input; none without dropout."""
         rate = self._config.dropout
         if not rate:
-            return lambda layer, t, x: x
+            return []
         widths = [self._fed_dim] + [self._config.num_units] * (self._decoder.num_layers - 1)
-        masks = [
-            stacks.drop(tf.ones([num_steps, batch, width]), rate, seed, _FED_STREAM + layer)
+        return [
+            tf.stop_gradient(stacks.drop(tf.ones([num_steps, batch, width]), rate, seed, _FED_STREAM + layer))
             for layer, width in enumerate(widths)
         ]
-        return lambda layer, t, x: x * tf.cast(tf.stop_gradient(masks[layer][t]), x.dtype)
 
 
-_States = tuple[stacks.State, ...]
 _Step = Callable[[tf.Tensor, _States, tf.Tensor], tuple[_States, tf.Tensor, tuple[tf.Tensor, ...]]]
 
 
@@ -244,16 +288,25 @@ def _fused_cell(
 
     The product of `words` [T, B, E], which come before the rest of its input, is made here.
     """
-    units = stack.num_units
-    bias += tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), units)
-    addends = repeated(bias, shape[0], shape[1])
+    addends = repeated(_gate_biases(stack, bias), shape[0], shape[1])
     if words is not None:
-        of_words, kernel = tf.split(kernel, [words.shape[2], kernel.shape[0] - words.shape[2]])
-        rows = tf.matmul(tf.reshape(words, [-1, words.shape[2]]), of_words)
-        addends += tf.reshape(tf.cast(rows, tf.float32), tf.shape(addends))
+        from_words, kernel = _words_product(kernel, words)
+        addends += tf.cast(from_words, tf.float32)
     gates = products.product_of_steps(kernel, addends)
-    next_state = _next_state_by_operator if operators.usable(kernel.dtype) else _next_state(units)
+    next_state = _next_state(stack.num_units)
     return lambda t, x, state: next_state(gates(t, tf.concat([x, state[1]], axis=1)), state[0])
+
+
+def _gate_biases(stack: stacks.RecurrentStack, bias: tf.Tensor) -> tf.Tensor:
+    """[4U], with the forget gate's."""
+    return bias + tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), stack.num_units)
+
+
+def _words_product(kernel: tf.Tensor, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """[T, B, 4U], words [T, B, E] times the first E rows of the kernel; and the other rows."""
+    of_words, others = tf.split(kernel, [words.shape[2], kernel.shape[0] - words.shape[2]])
+    rows = tf.matmul(tf.reshape(words, [-1, words.shape[2]]), of_words)
+    return tf.reshape(rows, [*tf.unstack(tf.shape(words)[:2]), kernel.shape[1]]), others
 
 
 _NextState = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -269,11 +322,3 @@ def _next_state(units: int) -> _NextState:
         return (step.cs, step.h), lambda d_cs, d_h: differentiate(step, c, d_cs, d_h)
 
     return next_state
-
-
-@tf.custom_gradient
-def _next_state_by_operator(sums: tf.Tensor, c: tf.Tensor) -> tuple[tuple[tf.Tensor, tf.Tensor], _NextState]:
-    """As `_next_state` gives."""
-    ours = operators.load()
-    gates, cs, h = ours.rnn_scaling_step_gates(sums, c)
-    return (cs, h), lambda d_cs, d_h: tuple(ours.rnn_scaling_step_gates_grad(gates, c, cs, d_cs, d_h))

@@ -1,54 +1,5 @@
-/* What one step of a decoder with attention needs, in float32 but for products, whose factors are elements. Arguments
- * are the sizes of dimensions by letter, then inputs and outputs in the order in which kernels.c lists them. */
-
-/* x [B, K] times the matrix of the panels, [K, N]; what is added has all B rows or none. */
-static int NAME(step_product)(const int64_t *sizes, void **data) {
-  int64_t B = SIZE('B'), K = SIZE('K'), N = SIZE('N'), stride = STRIDE(K);
-  const float *x = data[0];
-  PACKED *rows = array_for(STEP, B * stride * sizeof(PACKED));
-  int adds = SIZE('A') == B;
-  if (SIZE('P') != NAME(packed_bytes)(K, N) || (SIZE('A') && !adds)) return WRONG_SIZES;
-  if (!rows) return NO_MEMORY;
-  memset(rows, 0, B * stride * sizeof(PACKED));
-  for (int64_t b = 0; b < B; b++)
-    for (int64_t k = 0; k < K; k += LANES)
-      STORE_PACKED(rows + b * stride + k, ROUND(load_f32(x + b * K + k, lanes_of(K - k))), lanes_of(K - k));
-  if (adds) memcpy(data[3], data[2], B * N * sizeof(float));
-  NAME(product)(rows, stride, B, data[1], round_up(K, PER_LANE), N, data[3], N, adds);
-  return DONE;
-}
-
-/* Sums of the gates, c -> gates, the next c and h. */
-static int NAME(step_gates)(const int64_t *sizes, void **data) {
-  int64_t U = SIZE('U');
-  for (int64_t b = 0; b < SIZE('B') && SIZE('G') == 4 * U; b++)
-    for (int64_t u = 0; u < U; u += LANES) {
-      int lanes = lanes_of(U - u);
-      int64_t at = b * U + u, gate = 4 * b * U + u;
-      Vector sums[4];
-      for (int n = 0; n < 4; n++) sums[n] = load_f32((float *)data[0] + gate + n * U, lanes);
-      Vector c = load_f32((float *)data[1] + at, lanes);
-      Vector h = NAME(cell)(sums, c, U, lanes, (float *)data[2] + gate, (float *)data[3] + at);
-      store_f32((float *)data[4] + at, h, lanes);
-    }
-  return SIZE('G') == 4 * U ? DONE : WRONG_SIZES;
-}
-
-/* Gates, c before and after, gradients of that c and of h -> gradients of the sums and of the c before. */
-static int NAME(step_gates_grad)(const int64_t *sizes, void **data) {
-  int64_t U = SIZE('U');
-  for (int64_t b = 0; b < SIZE('B') && SIZE('G') == 4 * U; b++)
-    for (int64_t u = 0; u < U; u += LANES) {
-      int lanes = lanes_of(U - u);
-      int64_t at = b * U + u, gate = 4 * b * U + u;
-      Vector d[4], given[4]; /* c before, c, their gradients */
-      for (int n = 0; n < 4; n++) given[n] = load_f32((float *)data[1 + n] + at, lanes);
-      Vector d_c = NAME(cell_back)((float *)data[0] + gate, given[0], given[1], U, lanes, given[3], given[2], d);
-      for (int n = 0; n < 4; n++) store_f32((float *)data[5] + gate + n * U, d[n], lanes);
-      store_f32((float *)data[6] + at, d_c, lanes);
-    }
-  return SIZE('G') == 4 * U ? DONE : WRONG_SIZES;
-}
+/* How a decoder attends to S source words, in float32 but for products, whose factors are elements. Arguments are the
+ * sizes of dimensions by letter, then inputs and outputs in the order that a comment or the list in kernels.c gives. */
 
 /* sum of x y */
 INLINE float NAME(dot)(const float *x, const ELEMENT *y, int64_t count) {
@@ -105,12 +56,13 @@ static int NAME(attend)(const int64_t *sizes, void **data) {
   return query ? DONE : NO_MEMORY;
 }
 
-/* query, keys, memory, v, shares, d_context -> gradients of the scores and of the query. */
+/* query, keys, memory, v, shares, d_context -> gradients of the scores and of the query; where v is not empty, those of the
+ * keys and of v are added to what is there. */
 static int NAME(attend_grad)(const int64_t *sizes, void **data) {
   int64_t B = SIZE('B'), S = SIZE('S'), U = SIZE('U'), D = SIZE('D');
   const ELEMENT *keys = data[1], *memory = data[2], *v = data[3];
   const float *shares = data[4];
-  float *d_scores = data[6], *d_query = data[7], *query = array_for(STEP, (U + D) * sizeof(float)), *d_context = query + U;
+  float *d_scores = data[6], *d_query = data[7], *d_keys = data[8], *d_v = data[9], *query = array_for(STEP, (U + D) * sizeof(float)), *d_context = query + U;
   memset(d_query, 0, B * U * sizeof(float));
   for (int64_t b = 0; b < B && query; b++, shares += S, d_scores += S, d_query += U) {
     float mean = 0;
@@ -127,38 +79,13 @@ static int NAME(attend_grad)(const int64_t *sizes, void **data) {
       for (int64_t u = 0; u < U && SIZE('V') == U; u += LANES) {
         int lanes = lanes_of(U - u);
         Vector y = tangent(load_f32(query + u, lanes) + LOAD(keys + u, lanes));
-        store_f32(d_query + u, load_f32(d_query + u, lanes) + d * LOAD(v + u, lanes) * (1.0f - y * y), lanes);
+        Vector d_sum = d * LOAD(v + u, lanes) * (1.0f - y * y);
+        store_f32(d_query + u, load_f32(d_query + u, lanes) + d_sum, lanes);
+        store_f32(d_keys + u, load_f32(d_keys + u, lanes) + d_sum, lanes);
+        store_f32(d_v + u, load_f32(d_v + u, lanes) + d * y, lanes);
       }
+      d_keys += SIZE('V');
     }
   }
   return query ? DONE : NO_MEMORY;
-}
-
-/* After all steps: queries, keys, v, d_scores -> gradients of the keys and of v. */
-static int NAME(additive_grad)(const int64_t *sizes, void **data) {
-  int64_t T = SIZE('T'), B = SIZE('B'), S = SIZE('S'), U = SIZE('U');
-  const float *queries = data[0], *d_scores = data[3];
-  const ELEMENT *keys = data[1], *v = data[2];
-  ELEMENT *d_keys = data[4];
-  float *d_v = data[5];
-  memset(d_v, 0, U * sizeof(float));
-  for (int64_t row = 0; row < B * S; row++)
-    for (int64_t u = 0; u < U; u += LANES) {
-      int lanes = lanes_of(U - u);
-      Vector key = LOAD(keys + row * U + u, lanes), d_key = all(0), d_of_v = all(0);
-      for (int64_t t = 0; t < T; t++) {
-        Vector y = tangent(ROUND(load_f32(queries + (t * B + row / S) * U + u, lanes)) + key);
-        Vector d = ROUND(all(d_scores[t * B * S + row]));
-        d_key += d * (1.0f - y * y);
-        d_of_v += d * y;
-      }
-      STORE(d_keys + row * U + u, d_key * LOAD(v + u, lanes), lanes);
-      store_f32(d_v + u, load_f32(d_v + u, lanes) + d_of_v, lanes);
-    }
-  return DONE;
-}
-
-static void NAME(pack_both)(const void *matrix, int64_t K, int64_t N, void *panels, void *transposed) {
-  NAME(pack)(matrix, N, K, N, panels);
-  NAME(pack_transposed)(matrix, N, N, K, transposed);
 }

@@ -1,6 +1,7 @@
 /* Operators for TensorFlow on x86-64 processors, through its C interface (tensorflow/c/kernels.h, ops.h):
  *   RnnScalingLstm, RnnScalingLstmGrad   one LSTM layer, all its products too: weights are packed once a call
  *   RnnScalingGru, RnnScalingGruGrad     the steps of one GRU layer
+ *   RnnScalingDecode, RnnScalingDecodeGrad   all steps of a decoder with attention
  *   RnnScalingLoss, RnnScalingTiedLoss   projection to words, cross entropy and the logits' gradient
  * T is float32 or bfloat16; sums, gates, states and losses are float32. One thread each. variant.c has the loops, for
  * each instruction set; `rnn_scaling_use` chooses one of those that the processor has. */
@@ -17,7 +18,7 @@ typedef struct TF_ShapeHandle TF_ShapeHandle;
 typedef struct TF_DimensionHandle TF_DimensionHandle;
 #include "tensorflow/c/ops.h"
 
-enum { MOST_TENSORS = 24 };
+enum { MOST_TENSORS = 26, MOST_INPUTS = 16, MOST_OUTPUTS = 10 };
 
 static const Functions *functions; /* of the chosen instruction set: of float32, of bfloat16 */
 
@@ -84,19 +85,6 @@ static void close_call(Call *call) {
   TF_DeleteStatus(call->status);
 }
 
-static void pack(TF_OpKernelContext *context, TF_DataType dtype) {
-  Call call = open_call(context, 1);
-  if (is_good(&call)) {
-    const Functions *of_dtype = &functions[dtype == TF_BFLOAT16];
-    int64_t K = size(&call, 0, 0), N = size(&call, 0, 1), bytes = of_dtype->packed_bytes(K, N);
-    void *panels = new_output(&call, TF_UINT8, 1, &bytes);
-    bytes = of_dtype->packed_bytes(N, K);
-    void *transposed = new_output(&call, TF_UINT8, 1, &bytes);
-    if (is_good(&call)) of_dtype->pack(data(&call, 0), K, N, panels, transposed);
-  }
-  close_call(&call);
-}
-
 static int lstm(const Functions *of_dtype, const int64_t *sizes, void **data) {
   LstmLayer layer = {SIZE('T'), SIZE('B'), SIZE('D'), SIZE('U'), .x = data[0], .kernel = data[1], .bias = data[2],
                      .first_c = data[3], .first_h = data[4], .lengths = data[5], .gates = data[6], .cs = data[7],
@@ -129,24 +117,21 @@ static int gru_grad(const Functions *of_dtype, const int64_t *sizes, void **data
 /* Operators whose tensors are described here: "name: type|SIZES", a letter for the size of each dimension; those of one
  * letter have to agree. Without a function, an operator is that of `Functions.steps` at the same place in the list. */
 typedef struct {
-  const char *name, *inputs[12], *outputs[6];
+  const char *name, *inputs[MOST_INPUTS], *outputs[MOST_OUTPUTS]; /* NULL after the last */
   int (*run)(const Functions *of_dtype, const int64_t *sizes, void **data);
 } Operator;
 static const Operator operators[] = {
-    {"RnnScalingStepProduct", {"x: float|BK", "panels: uint8|P", "addend: float|AN"}, {"result: float|BN"}},
-    {"RnnScalingStepGates", {"sums: float|BG", "c: float|BU"}, {"gates: float|BG", "cs: float|BU", "h: float|BU"}},
-    {"RnnScalingStepGatesGrad",
-     {"gates: float|BG", "c: float|BU", "cs: float|BU", "d_cs: float|BU", "d_h: float|BU"},
-     {"d_sums: float|BG", "d_c: float|BU"}},
-    {"RnnScalingStepAttend",
-     {"query: float|BU", "keys: T|BSU", "memory: T|BSD", "mask: float|BS", "v: T|V"},
-     {"context: float|BD", "shares: float|BS"}},
-    {"RnnScalingStepAttendGrad",
-     {"query: float|BU", "keys: T|BSU", "memory: T|BSD", "v: T|V", "shares: float|BS", "d_context: float|BD"},
-     {"d_scores: float|BS", "d_query: float|BU"}},
-    {"RnnScalingStepAdditiveGrad",
-     {"queries: float|TBU", "keys: T|BSU", "v: T|U", "d_scores: float|TBS"},
-     {"d_keys: T|BSU", "d_v: float|U"}},
+    {"RnnScalingDecode",
+     {"from_words: T|TBG", "biases: float|LG", "kernels: T|RG", "first_c: float|LBU", "first_h: float|LBU", "keys: T|BSU",
+      "memory: T|BSD", "mask: float|BS", "v: T|V", "matrix: T|WU", "dropped: float|M"},
+     {"gates: float|LTBG", "cs: float|LTBU", "hs: float|LTBU", "shares: float|TBS", "contexts: float|TBD",
+      "made: float|TBU"}},
+    {"RnnScalingDecodeGrad",
+     {"kernels: T|RG", "first_c: float|LBU", "keys: T|BSU", "memory: T|BSD", "v: T|V", "matrix: T|WU", "dropped: float|M",
+      "gates: float|LTBG", "cs: float|LTBU", "hs: float|LTBU", "shares: float|TBS", "made: float|TBU",
+      "d_contexts: float|TBD", "d_tops: float|TBU", "d_made: float|TBU"},
+     {"d_gates: T|LTBG", "d_biases: float|LG", "d_scores: float|TBS", "d_products: float|TBU", "d_all_contexts: float|TBD",
+      "d_first_c: float|LBU", "d_first_h: float|LBU", "d_keys: float|BSV", "d_v: float|V"}},
     {"RnnScalingLoss",
      {"hidden: T|NU", "projection: T|UV", "bias: float|B", "labels: int64|N", "smoothing: float|"},
      {"losses: float|N", "is_right: float|N", "d_logits: T|NV"}},
@@ -213,11 +198,6 @@ static void run_operator(TF_OpKernelContext *context, TF_DataType dtype, int whi
   close_call(&call);
 }
 
-#define BOTH_DTYPES(f)                                                                                        \
-  static void f##_f32(void *kernel, TF_OpKernelContext *context) { f(context, TF_FLOAT); }                    \
-  static void f##_bf16(void *kernel, TF_OpKernelContext *context) { f(context, TF_BFLOAT16); }
-BOTH_DTYPES(pack)
-
 static void shapes_of(TF_ShapeInferenceContext *context, TF_Status *status, const Operator *operator) {
   for (int n = 0; operator->outputs[n]; n++) {
     TF_ShapeHandle *whole = TF_NewShapeHandle(), *part = TF_NewShapeHandle(), *joined = NULL;
@@ -242,7 +222,7 @@ static void shapes_of(TF_ShapeInferenceContext *context, TF_Status *status, cons
   static void run##n##_f32(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_FLOAT, n); }          \
   static void run##n##_bf16(void *kernel, TF_OpKernelContext *context) { run_operator(context, TF_BFLOAT16, n); }      \
   static void shapes##n(TF_ShapeInferenceContext *context, TF_Status *status) { shapes_of(context, status, &operators[n]); }
-#define ALL_OPERATORS(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11)
+#define ALL_OPERATORS(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7)
 ALL_OPERATORS(FUNCTIONS_OF)
 
 typedef void Compute(void *, TF_OpKernelContext *);
@@ -262,7 +242,7 @@ static void add(const char *name, const char *const *inputs, const char *const *
     sscanf(*outputs, "%63[^|]", spec);
     TF_OpDefinitionBuilderAddOutput(op, spec);
   }
-  if (shapes) TF_OpDefinitionBuilderSetShapeInferenceFunction(op, shapes);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, shapes);
   TF_Status *status = TF_NewStatus();
   TF_RegisterOpDefinition(op, status);
   for (int n = 0; n < 2 && TF_GetCode(status) == TF_OK; n++) {
@@ -274,12 +254,9 @@ static void add(const char *name, const char *const *inputs, const char *const *
   TF_DeleteStatus(status);
 }
 
-#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
 /* Runs when the library is loaded. */
 __attribute__((constructor)) static void register_all(void) {
   if (!rnn_scaling_use("")) return;
-  add("RnnScalingPack", WORDS("matrix: T"), WORDS("panels: uint8", "transposed: uint8"), NULL, pack_f32, pack_bf16);
 #define ADD(n) add(operators[n].name, operators[n].inputs, operators[n].outputs, shapes##n, run##n##_f32, run##n##_bf16);
   ALL_OPERATORS(ADD)
 }

@@ -38,11 +38,8 @@ enum { DONE, NO_MEMORY, WRONG_SIZES, WRONG_LABEL };
 /* Functions for one type of elements. Layers return one of these. */
 typedef struct {
   int (*lstm)(const LstmLayer *), (*lstm_grad)(const LstmLayer *), (*gru)(const GruLayer *), (*gru_grad)(const GruLayer *);
-  /* A matrix [K, N] and its transpose -> packed, of packed_bytes(K, N) and packed_bytes(N, K). */
-  int64_t (*packed_bytes)(int64_t K, int64_t N);
-  void (*pack)(const void *matrix, int64_t K, int64_t N, void *panels, void *transposed);
   /* Of sizes by letter and the data of inputs and outputs (the list in kernels.c); they return what layers do. */
-  int (*steps[8])(const int64_t *sizes, void **data);
+  int (*steps[4])(const int64_t *sizes, void **data);
 } Functions;
 
 extern const Functions avx2[2], avx512[2], avx512_bf16[2]; /* of float32, of bfloat16 */

@@ -45,6 +45,7 @@ enum { DEPTH = 512, HEIGHT = 96, WIDTH = 960, IN_PANELS = 0 };
 #include "gru.h"
 #include "loss.h"
 #include "attention.h"
+#include "decoder.h"
 #undef FLOAT32
 #include "dtype.h"
 #include "product.h"
@@ -52,10 +53,8 @@ enum { DEPTH = 512, HEIGHT = 96, WIDTH = 960, IN_PANELS = 0 };
 #include "gru.h"
 #include "loss.h"
 #include "attention.h"
+#include "decoder.h"
 
-#define STEPS(dtype)                                                                                                    \
-  {step_product_##dtype, step_gates_##dtype,    step_gates_grad_##dtype, attend_##dtype,                                \
-   attend_grad_##dtype,  additive_grad_##dtype, untied_loss_##dtype,     tied_loss_##dtype}
-#define OF(dtype)                                                                                                       \
-  {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, packed_bytes_##dtype, pack_both_##dtype, STEPS(dtype)}
+#define STEPS(dtype) {decode_##dtype, decode_grad_##dtype, untied_loss_##dtype, tied_loss_##dtype}
+#define OF(dtype) {lstm_##dtype, lstm_grad_##dtype, gru_##dtype, gru_grad_##dtype, STEPS(dtype)}
 const Functions VARIANT[2] = {OF(f32), OF(bf16)};

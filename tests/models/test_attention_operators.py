@@ -1,4 +1,4 @@
-"""The operators of a decoder's steps against TensorFlow's, at sizes that leave parts of blocks and vectors over."""
+"""The operators of a decoder against TensorFlow's, at sizes that leave parts of blocks and vectors over."""
 
 import dataclasses
 
@@ -50,31 +50,24 @@ def test_decoders_are_tensorflows(tf, taken, monkeypatch, options, dtype, num_wo
     assert_equal(got, want, 2e-5 if dtype == "float32" else 0.1)
 
 
-@pytest.mark.parametrize("rows, depth, columns", [(1, 1, 1), (3, 5, 2), (13, 41, 50), (32, 64, 96)])
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("bfloat16", 1e-4)])
-def test_products_are_numpys(tf, taken, rows, depth, columns, dtype, tolerance):  # noqa: F811
+@pytest.mark.parametrize("name, shape", [("keys", [3, 2, 6]), ("kernels", [9, 20]), ("matrix", [9, 5]), ("v", [4])])
+def test_sizes_that_do_not_agree_are_refused(tf, taken, name, shape):  # noqa: F811
     from rnn_scaling.models.extension import operators
 
-    ours, random = operators.load(), np.random.default_rng(0)
-    shapes = (rows, depth), (depth, columns), (rows, columns)
-    x, matrix, addend = (random.normal(size=shape).astype(np.float32) for shape in shapes)
-    x, matrix = (np.asarray(tf.cast(tf.cast(y, dtype), tf.float32)) for y in (x, matrix))
-    panels, transposed = ours.rnn_scaling_pack(tf.cast(matrix, dtype))
-    result = ours.rnn_scaling_step_product(x, panels, addend, T=dtype)
-    np.testing.assert_allclose(result, x @ matrix + addend, atol=tolerance * depth)
-    d = ours.rnn_scaling_step_product(addend, transposed, np.zeros([0, depth], np.float32), T=dtype)
-    addend = np.asarray(tf.cast(tf.cast(addend, dtype), tf.float32))
-    np.testing.assert_allclose(d, addend @ matrix.T, atol=tolerance * columns)
-
-
-def test_sizes_that_do_not_agree_are_refused(tf, taken):  # noqa: F811
-    from rnn_scaling.models.extension import operators
-
-    ours = operators.load()
-    panels, _ = ours.rnn_scaling_pack(tf.ones([3, 40]))
-    with pytest.raises(tf.errors.OpError):
-        ours.rnn_scaling_step_product(tf.ones([2, 4]), panels, tf.ones([2, 90]))
+    shapes = {
+        "from_words": [1, 3, 20],
+        "biases": [1, 20],
+        "kernels": [10, 20],
+        "first_c": [1, 3, 5],
+        "first_h": [1, 3, 5],
+        "keys": [3, 2, 5],
+        "memory": [3, 2, 3],
+        "mask": [3, 2],
+        "v": [0],
+        "matrix": [8, 5],
+        "dropped": [0],
+    }
+    decode = operators.load().rnn_scaling_decode
+    decode(**{n: tf.ones(s) for n, s in shapes.items()})
     with pytest.raises(tf.errors.InvalidArgumentError, match="sizes"):
-        ours.rnn_scaling_step_gates(tf.ones([2, 8]), tf.ones([3, 2]))
-    with pytest.raises(tf.errors.OpError):
-        ours.rnn_scaling_step_gates(tf.ones([2, 9]), tf.ones([2, 2]))
+        decode(**{n: tf.ones(s) for n, s in {**shapes, name: shape}.items()})

@@ -286,8 +286,7 @@ int main(int count, char **words) {
     const Functions *functions;
     int is_present;
   } variants[] = {{"avx2", avx2, is_narrow}, {"avx512", avx512, is_wide}, {"avx512_bf16", avx512_bf16, has_bf16}};
-  static void (*const checks[])(const Functions *) = {check_lstm,         check_gru,        check_loss,
-                                                      check_step_product, check_step_gates, check_attend, check_additive_grad};
+  static void (*const checks[])(const Functions *) = {check_lstm, check_gru, check_loss, check_decode};
   for (int n = 0; n < 3; n++) {
     if (!variants[n].functions || !variants[n].is_present || (strcmp(wanted, "all") && strcmp(wanted, variants[n].name)))
       continue;

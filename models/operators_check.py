@@ -20,13 +20,19 @@ WORDS, SMOOTHING = 37, 0.1
 
 
 def failure() -> str:
-    """The first result that differs from the reference's, or "" if all agree."""
+    """The first result that differs from the reference's, or "" if all agree.
+
+    Raises:
+      tf.errors.ResourceExhaustedError: if memory is short, so that nothing can be said.
+    """
     try:
         with tf.device("CPU:0"):
             for name, dtype, got, want in _compared():
                 error, where = parity.largest_error(got, want)
                 if not error <= TOLERANCES[dtype]:
                     return f"{where} of {name} {dtype}: differs by {error:.1g}, more than {TOLERANCES[dtype]}"
+    except tf.errors.ResourceExhaustedError:
+        raise
     except (tf.errors.OpError, AttributeError) as e:  # the latter of an operator that is not there
         return str(e).splitlines()[0]
     return ""

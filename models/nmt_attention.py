@@ -55,5 +55,5 @@ class _AttentionTranslation(TranslationWorkload):
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:
-    """The network with the kernels for "GPU" or "CPU"; ValueError if cells do not fit."""
+    """The network with the kernels for "GPU" or "CPU"."""
     return _AttentionTranslation(config, device_type)

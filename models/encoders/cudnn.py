@@ -25,7 +25,7 @@ import itertools
 
 import tensorflow as tf
 
-from rnn_scaling.models import stacks, unit_types
+from rnn_scaling.models import stacks
 
 Parts = tuple[list[tf.Tensor], list[tf.Tensor]]
 """Of one cell: input matrices [G*U, in] and recurrent ones [G*U, U]; biases that join to [2*G*U]."""
@@ -93,23 +93,14 @@ def _known_to_be_full(lengths: tf.Tensor, num_steps: int | None) -> bool:
     return values is not None and num_steps is not None and bool((values == num_steps).all())
 
 
-def num_params(stack: stacks.RecurrentStack) -> int:
-    """Numbers in cuDNN's buffer of all weights."""
-    inputs = sum(stack.cell_input_dim(cell) + stack.num_units + 2 for cell in range(stack.num_cells))
-    return unit_types.UNIT_TYPES[stack.unit_type].matrices * stack.num_units * inputs
-
-
 def params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> tf.Tensor:
-    """cuDNN's buffer of all weights, `[num_params(stack)]`; the module's docstring has its layout."""
+    """cuDNN's flat buffer of all weights; the module's docstring has its layout."""
     matrices, biases = [], []
     for of_cell in weights:
         cell_matrices, cell_biases = _TO_CUDNN[stack.unit_type](of_cell, stack)
         matrices += cell_matrices
         biases += cell_biases
-    buffer = tf.concat([tf.reshape(part, [-1]) for part in matrices + biases], axis=0)
-    if buffer.shape[0] != num_params(stack):
-        raise ValueError(f"expected weights of {num_params(stack)} numbers in all, got {buffer.shape[0]}")
-    return buffer
+    return tf.concat([tf.reshape(part, [-1]) for part in matrices + biases], axis=0)
 
 
 def _lstm_to_cudnn(weights: stacks.CellWeights, stack: stacks.RecurrentStack) -> Parts:

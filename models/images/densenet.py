@@ -21,10 +21,8 @@ FIRST_CHANNELS = 16
 
 
 def body(depth: int, growth: int) -> Body:
-    """The layers below the logits. Raises ValueError if `depth` is not 3n + 4."""
-    layers_a_block, rest = divmod(depth - 4, NUM_BLOCKS)
-    if rest or not layers_a_block:
-        raise ValueError(f"expected {NUM_BLOCKS}n + 4 layers, got {depth}")
+    """The layers below the logits; `depth`: 3n + 4."""
+    layers_a_block = (depth - 4) // NUM_BLOCKS
 
     def run(layers: Layers, images: tf.Tensor) -> tf.Tensor:
         with layers.scope("first"):

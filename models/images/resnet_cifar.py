@@ -19,10 +19,8 @@ STAGE_CHANNELS = (16, 32, 64)
 
 
 def body(num_layers: int, is_v2: bool = False) -> Body:
-    """The layers below the logits. Raises ValueError if `num_layers` is not 6n + 2."""
-    blocks, rest = divmod(num_layers - 2, 6)
-    if rest or not blocks:
-        raise ValueError(f"expected 6n + 2 layers, got {num_layers}")
+    """The layers below the logits; `num_layers`: 6n + 2."""
+    blocks = (num_layers - 2) // 6
 
     def run(layers: Layers, images: tf.Tensor) -> tf.Tensor:
         x = tf.nn.relu(_normalized(layers, "first", images, STAGE_CHANNELS[0], 1))

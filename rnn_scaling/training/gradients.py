@@ -32,14 +32,8 @@ def reduce_with(devices: Sequence[str], add: Reduce) -> Reduce:
 
 
 def num_bytes(tensor: tf.Tensor | tf.Variable) -> int:
-    """Size of a tensor or variable; ValueError if its shape is not static."""
-    return _num_elements(tensor) * tensor.dtype.size
-
-
-def _num_elements(tensor: tf.Tensor) -> int:
-    if not tensor.shape.is_fully_defined():
-        raise ValueError(f"expected a gradient of static shape, got {tensor.shape}; set_shape it to its variable's")
-    return tensor.shape.num_elements()
+    """Size of a tensor, whose shape is static, or of a variable."""
+    return int(tensor.shape.num_elements() * tensor.dtype.size)
 
 
 def densify(gradient: Gradient) -> tf.Tensor:
@@ -82,7 +76,7 @@ def repack(grads: Sequence[tf.Tensor], pieces: int) -> tuple[list[tf.Tensor], Un
     if not grads:
         return [], list
     shapes = [grad.shape for grad in grads]
-    sizes = [_num_elements(grad) for grad in grads]
+    sizes = [shape.num_elements() for shape in shapes]
     total = sum(sizes)
     pieces = max(1, min(pieces, total))
     piece_sizes = [total // pieces + (piece < total % pieces) for piece in range(pieces)]

@@ -77,13 +77,6 @@ def test_every_kernel_of_the_table_is_tested_here():
     assert named == set(PARITY_TESTED)
 
 
-def test_an_unknown_kernel_is_an_error():
-    with pytest.raises(ValueError, match="expected one of .*cudnn_lstm.*, got warp"):
-        kernels.load("warp", "CPU", "lstm")
-    with pytest.raises(ValueError, match="expected one of cudnn_gru, dynamic_rnn of gru cells .*, got cudnn_lstm"):
-        kernels.load("cudnn_lstm", "CPU", "gru")
-
-
 def test_the_first_kernel_of_a_cell_is_the_fused_one_where_there_is_one():
     fused = {"lstm": "cudnn_lstm", "gru": "cudnn_gru"}
     for cell in UNIT_TYPES:

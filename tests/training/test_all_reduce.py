@@ -188,10 +188,3 @@ def test_a_pack_goes_to_the_algorithm_of_its_own_size(tf, devices):
 
     assert (op_types(0).count("AddN"), op_types(0).count("CollectiveReduceV2")) == (2, 0)
     assert (op_types(16).count("AddN"), op_types(16).count("CollectiveReduceV2")) == (0, 2)
-
-
-def test_two_ways_of_packing_at_once_are_refused(tf, devices):
-    from rnn_scaling.training.all_reduce.exchange import reduce_dense
-
-    with pytest.raises(ValueError, match="expected repacking or agg_max_bytes, got 2 and 64"):
-        reduce_dense([[tf.zeros([1])]], devices[:1], all_reduce_spec.parse("pscpu"), 2, 64, 10)

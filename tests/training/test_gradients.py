@@ -61,15 +61,6 @@ def test_pack_small_joins_small_ones_of_a_dtype_in_order(tf, gradients):
     assert len(gradients.pack_small(grads, max_bytes=0, max_group=3)[0]) == len(grads)
 
 
-def test_packing_names_what_it_cannot_pack(tf, gradients):
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)], autograph=False)
-    def unknown_shape(x):
-        return gradients.repack([x], 2)[0]
-
-    with pytest.raises(ValueError, match="static shape"):
-        unknown_shape(tf.zeros([3]))
-
-
 def _slices(tf, values, indices, rows):
     values = np.asarray(values, np.float32)
     return tf.IndexedSlices(tf.constant(values), tf.constant(indices), tf.constant([rows, *values.shape[1:]]))

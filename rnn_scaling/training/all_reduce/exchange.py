@@ -25,14 +25,12 @@ def reduce_dense(
       tower_grads: `[tower][gradient]`; towers agree in number, dtypes and static shapes.
       segments: which algorithm takes a tensor of which size, all possible by `all_reduce_spec.problems`; a pack counts
         as one tensor.
-      repacking: exchange all gradients in this many equal pieces; 0: off.
+      repacking: exchange all gradients in this many equal pieces, whatever `agg_max_bytes` is; 0: off.
       agg_max_bytes, agg_max_group: pack gradients of at most this many bytes (0: none), at most so many in a pack.
 
     Returns:
       `[tower][gradient]`, the sums, on each tower's device.
     """
-    if repacking and agg_max_bytes:
-        raise ValueError(f"expected repacking or agg_max_bytes, got {repacking} and {agg_max_bytes}")
 
     def pack(grads: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], gradients.Unpack]:
         if repacking:

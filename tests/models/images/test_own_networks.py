@@ -10,16 +10,6 @@ from tests.models.images.test_zoo import network_of
 from tests.models.test_images import traced_flops
 
 
-def test_depths_that_do_not_exist_are_errors(tf):
-    from rnn_scaling.models.images import densenet, resnet_cifar
-
-    for depth in (2, 21):
-        with pytest.raises(ValueError, match=f"expected 6n . 2 layers, got {depth}"):
-            resnet_cifar.body(depth)
-    with pytest.raises(ValueError, match="expected 3n . 4 layers, got 41"):
-        densenet.body(41, 12)
-
-
 @pytest.mark.usefixtures("as_built")
 @pytest.mark.parametrize(
     "name, learning_rate",

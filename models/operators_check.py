@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from rnn_scaling.models import parity, stacks
 from rnn_scaling.models.attention import packed_decoder
-from rnn_scaling.models.encoders import block_lstm, gru_steps, packed_lstm
+from rnn_scaling.models.encoders import block_lstm, gru_steps
 from rnn_scaling.models.extension import operators
 
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04}  # relative to the largest entry of an array
 LENGTHS = (4, 1, 3, 4, 2, 4, 1, 4, 3, 2, 4, 4, 1)  # 13 sentences and 41 units leave parts of blocks and vectors over
 STACK = stacks.RecurrentStack(input_dim=9, num_units=41, num_layers=1, num_directions=1)
-CELLS = {"lstm": packed_lstm.build, "gru": gru_steps.build_packed}
+CELLS = {"lstm": block_lstm.build_packed, "gru": gru_steps.build_packed}
 WORDS, SMOOTHING = 37, 0.1
 
 

@@ -44,6 +44,11 @@ class RecurrentStack:
         return unit_types.load(self.unit_type)
 
     @property
+    def product_dtype(self) -> str:
+        """That of a fused kernel's products on CPUs, which only emulate float16."""
+        return "bfloat16" if self.dtype == "bfloat16" else "float32"
+
+    @property
     def num_cells(self) -> int:
         return self.num_layers * self.num_directions
 
@@ -202,20 +207,18 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
     return run
 
 
-def run_lstm_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Tensor, ...]]) -> Run:
-    """The function of a whole LSTM stack.
+def run_fused_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Tensor, ...]]) -> Run:
+    """The function of a whole stack of cells whose last weight is a bias.
 
     Args:
-      run_steps: one direction of one layer, (x, lengths, c, h, kernel, bias) -> outputs, last c and h. It gets x
-        and the kernel in bfloat16 where the stack is, else in float32, and all else in float32.
+      run_steps: one direction of one layer, (x, lengths, *state, *kernels, bias) -> outputs, *last state. It gets x
+        and the kernels in the stack's `product_dtype`, and all else in float32.
     """
-    product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
 
     def run_cell(inputs: tf.Tensor, lengths: tf.Tensor, state: State, weights: CellWeights) -> CellResult:
-        (c, h), (kernel, bias) = state, weights
-        x, kernel = tf.cast(inputs, product_dtype), tf.cast(kernel, product_dtype)
-        c, h, bias = (tf.cast(w, tf.float32) for w in (c, h, bias))
-        outputs, *last = (tf.cast(y, inputs.dtype) for y in run_steps(x, lengths, c, h, kernel, bias))
+        x, *kernels = (tf.cast(factor, stack.product_dtype) for factor in (inputs, *weights[:-1]))
+        *first, bias = (tf.cast(w, tf.float32) for w in (*state, weights[-1]))
+        outputs, *last = (tf.cast(y, inputs.dtype) for y in run_steps(x, lengths, *first, *kernels, bias))
         return CellResult(outputs, tuple(last))
 
     return run_layers(stack, run_cell)

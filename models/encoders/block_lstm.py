@@ -7,7 +7,9 @@ small matrices for the weights' gradient at each step. Here these products are m
 piece before the loop, gates and cell states in float32. float16, which CPUs only emulate, is computed
 in float32 from weights, inputs and to outputs rounded to float16.
 
-Where our own operators were built and can be taken (models/extension), they are: see `packed_lstm`.
+Where our own operators were built and can be taken (models/extension), they are: one call a layer forward and one
+backward. A step is then one product of its input and state with the kernel, which is packed once a call, and its gates
+are computed while the product's sums are still in the caches.
 
 T: steps, B: sentences, D: width of the input, U: units.
 """
@@ -18,8 +20,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from rnn_scaling.models import stacks
-from rnn_scaling.models.encoders import packed_lstm
 from rnn_scaling.models.extension import operators
+
+_CellResults = tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple["tf.Tensor | None", ...]]]
 
 
 class LstmStep(NamedTuple):
@@ -35,25 +38,21 @@ class LstmStep(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    if _is_packed(stack):
-        return packed_lstm.kernel_name(stack)
+    if operators.usable(stack.product_dtype):
+        return "packed LSTM"
     return "MatMul loop + LSTMBlockCellGrad" if stack.dtype == "bfloat16" else "BlockLSTM + LSTMBlockCellGrad"
-
-
-def _is_packed(stack: stacks.RecurrentStack) -> bool:
-    return operators.usable("bfloat16" if stack.dtype == "bfloat16" else "float32")
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
-    if _is_packed(stack):
-        return packed_lstm.build(stack)
+    if operators.usable(stack.product_dtype):
+        return build_packed(stack)
     run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
 
     @tf.custom_gradient
     def cell(
         x: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor], Callable[..., tuple[tf.Tensor | None, ...]]]:
+    ) -> _CellResults:
         """x [T, B, D] and kernel in the products' dtype, the rest float32 -> float32 outputs, last c and h."""
         forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
         ends = stacks.Ends(lengths, tf.shape(x)[0], tf.shape(x)[1])
@@ -66,7 +65,29 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
         return (forward.h * ends.inside, ends.of(forward.cs), ends.of(forward.h)), gradient
 
-    return stacks.run_lstm_layers(stack, cell)
+    return stacks.run_fused_layers(stack, cell)
+
+
+def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
+    """As `build`, by our own operators in any case."""
+    ours = operators.load()
+
+    @tf.custom_gradient
+    def cell(
+        x: tf.Tensor, lengths: tf.Tensor, c: tf.Tensor, h: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor
+    ) -> _CellResults:
+        """As `build`'s, with outputs in the products' dtype."""
+        all_biases = bias + tf.repeat(tf.constant([0.0, 0.0, stack.forget_bias, 0.0]), c.shape[1])
+        forward = ours.rnn_scaling_lstm(x, kernel, all_biases, c, h, lengths)
+
+        def gradient(*d_results: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+            made = forward.gates, forward.cs, forward.outputs
+            d_x, d_kernel, d_bias, d_c, d_h = ours.rnn_scaling_lstm_grad(x, kernel, c, h, lengths, *made, *d_results)
+            return d_x, None, d_c, d_h, d_kernel, d_bias
+
+        return (forward.outputs, forward.last_c, forward.last_h), gradient
+
+    return stacks.run_fused_layers(stack, cell)
 
 
 def _block_forward(

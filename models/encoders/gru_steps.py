@@ -32,35 +32,17 @@ class _GruForward(NamedTuple):
 
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
-    return "packed GRU" if _is_packed(stack) else "fused GRU steps"
-
-
-def _is_packed(stack: stacks.RecurrentStack) -> bool:
-    return operators.usable("bfloat16" if stack.dtype == "bfloat16" else "float32")
+    return "packed GRU" if operators.usable(stack.product_dtype) else "fused GRU steps"
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """The function of `stack`; T and B may be unknown while tracing."""
-    return build_packed(stack) if _is_packed(stack) else _build(stack, _cell)
+    return build_packed(stack) if operators.usable(stack.product_dtype) else stacks.run_fused_layers(stack, _cell)
 
 
 def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
     """As `build`, by our own operators in any case."""
-    return _build(stack, _packed_cell)
-
-
-def _build(stack: stacks.RecurrentStack, run_cell_steps: Callable[..., tuple[tf.Tensor, tf.Tensor]]) -> stacks.Run:
-    product_dtype = tf.bfloat16 if stack.dtype == "bfloat16" else tf.float32
-
-    def run_cell(
-        inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
-    ) -> stacks.CellResult:
-        x, kernel, recurrent = (tf.cast(product, product_dtype) for product in (inputs, *weights[:2]))
-        h, bias = tf.cast(state[0], tf.float32), tf.cast(weights[2], tf.float32)
-        outputs, last = (tf.cast(y, inputs.dtype) for y in run_cell_steps(x, lengths, h, kernel, recurrent, bias))
-        return stacks.CellResult(outputs, (last,))
-
-    return stacks.run_layers(stack, run_cell)
+    return stacks.run_fused_layers(stack, _packed_cell)
 
 
 _CellGradient = Callable[..., tuple["tf.Tensor | None", ...]]

@@ -183,7 +183,7 @@ FAULTS = (
     # data
     Fault(
         "same batch at every step",
-        "rnn_scaling/data/synthetic.py",
+        "rnn_scaling/data/device.py",
         "tf.cast(step, tf.int64)])",
         "0 * tf.cast(step, tf.int64)])",
         "same batch",

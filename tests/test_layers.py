@@ -51,7 +51,7 @@ NEVER_TENSORFLOW = (
     "models/kernels.py",
     "models/unit_types.py",
     "models/workloads.py",
-    "rnn_scaling/data/cifar10_files.py",
+    "rnn_scaling/data/image_files.py",
     "rnn_scaling/data/corpus.py",
     "rnn_scaling/data/source.py",
     *(f"rnn_scaling/training/{name}.py" for name in ("session", "state", "clock", "cluster", "progress", "native_log")),

@@ -8,7 +8,7 @@
 
 import tensorflow as tf
 
-from rnn_scaling.data import cifar10_files, image_files, pipeline
+from rnn_scaling.data import image_files, pipeline
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.layout import ImageLayout
@@ -17,25 +17,21 @@ _BUFFER_BYTES = 1 << 20
 
 
 def build(feed: Feed) -> Source:
-    """Images of the files in the folder `feed.options.data_dir`.
-
-    Raises DataError if a file breaks a rule of `cifar10_files.check`, ValueError if the workload's images are others.
-    """
+    """Images of the files in the folder `feed.options.data_dir`; DataError if one breaks a rule of `check`."""
     options, layout = feed.options, feed.layout
-    if not isinstance(layout, ImageLayout) or (layout.size, layout.num_classes) != (32, cifar10_files.NUM_CLASSES):
-        raise ValueError(f"expected a workload of images of 32 x 32 in 10 classes, got {layout}")
+    assert isinstance(layout, ImageLayout)
     paths = image_files.files(options)
-    num_images = cifar10_files.check(paths)
+    num_images = image_files.check(paths)
 
     @pipeline.as_written
     def to_batch(records: tf.Tensor) -> ImageBatch:
-        numbers = tf.io.decode_raw(records, tf.uint8, fixed_length=cifar10_files.RECORD_BYTES)
+        numbers = tf.io.decode_raw(records, tf.uint8, fixed_length=image_files.RECORD_BYTES)
         planes = tf.reshape(numbers[:, 1:], [-1, 3, 32, 32])
         images = tf.cast(layout.ordered(planes, "NCHW"), tf.float32) / 127.5 - 1.0
         return ImageBatch(images, tf.cast(numbers[:, 0], tf.int64))
 
     with tf.device(pipeline.host_of(feed.devices[0])):
-        records = tf.data.FixedLengthRecordDataset(paths, cifar10_files.RECORD_BYTES, buffer_size=_BUFFER_BYTES)
+        records = tf.data.FixedLengthRecordDataset(paths, image_files.RECORD_BYTES, buffer_size=_BUFFER_BYTES)
         if not options.disable_shuffle:
             records = records.shuffle(options.output_buffer_size, seed=feed.seed, reshuffle_each_iteration=True)
         dataset = records.repeat().batch(feed.pipeline_batch_sizes[0], drop_remainder=True)

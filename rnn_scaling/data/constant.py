@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from rnn_scaling.data import device
 from rnn_scaling.data.source import Feed, Source
-from rnn_scaling.data.synthetic import drawn
 
 
 def build(feed: Feed) -> Source:
@@ -19,4 +18,4 @@ def build(feed: Feed) -> Source:
         parts = (tf.constant(part.numpy()) if part.shape.rank == 1 else tf.identity(part) for part in batch)
         return type(batch)._make(parts)
 
-    return drawn(feed, kept, sum(feed.batch_sizes))
+    return device.drawn(feed, kept, sum(feed.batch_sizes))

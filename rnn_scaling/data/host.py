@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.data import pipeline, synthetic
+from rnn_scaling.data import device, pipeline
 from rnn_scaling.data.source import Feed, Source
 
 
@@ -22,7 +22,7 @@ def build(feed: Feed) -> Source:
 
     @pipeline.as_written
     def batch_of(index: tf.Tensor) -> Any:
-        return synthetic.draw(feed, index // num_towers, first + index % num_towers, batch_size)
+        return device.draw(feed, index // num_towers, first + index % num_towers, batch_size)
 
     with tf.device(pipeline.host_of(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(batch_of, num_parallel_calls=feed.options.num_parallel_calls)

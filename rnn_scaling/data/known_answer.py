@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rnn_scaling.data import synthetic
+from rnn_scaling.data import device
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.models.batch import Side
 from rnn_scaling.models.layout import BOS_ID, EOS_ID, TextLayout
@@ -23,20 +23,19 @@ FIRST_WORD = EOS_ID + 1  # ids below it are <unk>, <s> and </s>
 def build(feed: Feed) -> Source:
     """Sentences of which both sides have `feed.max_lengths` words, the end-of-sentence word included."""
     layout = feed.layout
-    if not isinstance(layout, TextLayout):
-        raise ValueError(f"expected a workload of text, got batches of {type(layout).__name__}")
+    assert isinstance(layout, TextLayout)
 
     def batch_of(step: tf.Tensor, tower: int, batch_size: int) -> Any:
         """A tower's part of the global batch: every tower draws all of it, which costs little next to training."""
         shape = [sum(feed.batch_sizes), feed.max_lengths[0] - 1]  # [G, T - 1]
         vocabulary = min(side.vocab_size for side in layout.sides)
-        seed = synthetic.seed_pair(feed.seed, step, 0)
+        seed = device.seed_pair(feed.seed, step, 0)
         words = tf.random.stateless_uniform(shape, seed, minval=FIRST_WORD, maxval=vocabulary, dtype=tf.int64)
         first = sum(feed.batch_sizes[:tower])
         tower_words = words[first : first + batch_size]
         return layout.batch(_part(feed, layout, side, tower_words) for side in layout.sides)
 
-    return synthetic.drawn(feed, batch_of)
+    return device.drawn(feed, batch_of)
 
 
 def _part(feed: Feed, layout: TextLayout, side: Side, words: tf.Tensor) -> list[tf.Tensor]:

@@ -38,8 +38,7 @@ _LINES_PER_CALL = 128
 def build(feed: Feed) -> Source:
     """Sentences of the files that the feed's options name. Raises DataError if they break a rule of `corpus.check`."""
     layout = feed.layout
-    if not isinstance(layout, TextLayout):
-        raise ValueError(f"expected a workload of text, got batches of {type(layout).__name__}")
+    assert isinstance(layout, TextLayout)
     checked = corpus.check(feed.options, layout.sides)
     with tf.device(pipeline.host_of(feed.devices[0])):
         tables = [_table(side.words, feed.options.unk_id) for side in checked.sides]

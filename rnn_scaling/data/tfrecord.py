@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from rnn_scaling.data import image_files, pipeline, synthetic
+from rnn_scaling.data import device, image_files, pipeline
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed, Source
 from rnn_scaling.files import input_files
@@ -39,8 +39,7 @@ def build(feed: Feed) -> Source:
     Raises DataError if there is no file, or the first record of one is none of an image.
     """
     options, layout = feed.options, feed.layout
-    if not isinstance(layout, ImageLayout):
-        raise ValueError(f"expected a workload of images, got {layout}")
+    assert isinstance(layout, ImageLayout)
     paths = image_files.files(options)
     for path in paths:
         _check_first(path, layout.num_classes)
@@ -48,7 +47,7 @@ def build(feed: Feed) -> Source:
     @pipeline.as_written
     def to_image(number: tf.Tensor, record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         encoded, label = _parse(record, layout.num_classes)
-        seed = synthetic.seed_pair(feed.seed, number, 0)
+        seed = device.seed_pair(feed.seed, number, 0)
         image = tf.image.resize(_cut(encoded, seed), [layout.size, layout.size])
         return tf.image.stateless_random_flip_left_right(image, seed) / 127.5 - 1.0, label - 1
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from rnn_scaling import entry
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, WINDOW_BATCHES, Target
 from rnn_scaling.analysis.steady_state import UntilKnown
-from rnn_scaling.data import cifar10_files, corpus, image_files
+from rnn_scaling.data import corpus, image_files
 from rnn_scaling.registry import TEXT_FILES
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
@@ -74,7 +74,7 @@ def _batches_of_epochs(config: RunConfig) -> int:
     """Batches, the last one full, of --num_epochs passes over the files; DataError if they end within the warm-up."""
     measure, data = config.measure, config.data
     if is_read(config, "data_dir"):
-        samples = cifar10_files.count(image_files.files(data))
+        samples = image_files.count(image_files.files(data))
     else:
         texts = [name for name in TEXT_FILES if name.endswith("_file_name") and is_read(config, name)]
         samples = corpus.count_pairs({name: getattr(data, name) for name in texts})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling import registry
-from rnn_scaling.data import cifar10_files, image_files, make_tfrecords
+from rnn_scaling.data import image_files, make_tfrecords
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models.layout import ImageLayout
@@ -36,7 +36,7 @@ def cifar10_dir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cifar10")
     for number, first, stop in ((1, 0, 9), (2, 9, NUM_IMAGES)):
         records = [
-            bytes([n % 10, *((n + k) % 251 for k in range(cifar10_files.IMAGE_BYTES))]) for n in range(first, stop)
+            bytes([n % 10, *((n + k) % 251 for k in range(image_files.IMAGE_BYTES))]) for n in range(first, stop)
         ]
         (folder / f"data_batch_{number}.bin").write_bytes(b"".join(records))
     (folder / "test_batch.bin").write_bytes(b"not read")
@@ -143,7 +143,7 @@ def test_files_that_are_not_cifar_10_are_refused_in_a_line(tmp_path, content, wo
         (tmp_path / "data_batch_1.bin").write_bytes(content)
     options = DataOptions(data_source="cifar10", data_dir=str(tmp_path))
     with pytest.raises(DataError) as caught:
-        cifar10_files.check(image_files.files(options))
+        image_files.check(image_files.files(options))
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -8,8 +8,8 @@ T is the longest sentence of the batch or --pad_to, B the sentences. Ids are `[T
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 
 class Batch(NamedTuple):
@@ -48,24 +48,3 @@ class Side:
 
 
 SeedOf = Callable[[int], Any]  # number of a stream, 0 or 1 -> two int64 seed words for its random numbers
-
-
-class Layout(Protocol):
-    """The batches of a workload."""
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """Of text; --src_max_len and the like say how long they are."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The parts that the loss alone reads."""
-
-    def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
-        """A random batch; `lengths`: words of each sentence of each of `sides`."""
-
-    def sample_axis(self, part: Any) -> int:
-        """The axis of one of a batch's parts, or of logits, along which the samples lie."""
-
-    def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
-        """A batch that `draw` made elsewhere, with what is known of it when tracing."""

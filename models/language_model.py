@@ -23,8 +23,8 @@ class _LanguageModel(NextWords):
         super().__init__(
             config, TextLayout((Side("tgt", config.tgt_vocab_size, True),), TargetBatch, config.time_major)
         )
-        kernel, stack = kernels.load(config.encoder_type, device_type, config.unit_type), stack_of(config)
-        self._stack = stack
+        kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
+        self._stack = stack = stacks.stack_of(config, config.num_encoder_layers, 1)
         self._run = kernel.build(stack)
         self.kernels: Mapping[str, str] = {"encoder_kernel": kernel.kernel_name(stack)}
         self._cells = [f"layer_{n}" for n in range(stack.num_cells)]
@@ -49,10 +49,6 @@ class _LanguageModel(NextWords):
     def counts(self, batch: TargetBatch) -> Counts:
         tokens = total(batch.target_length, tf.float64)
         return Counts(tokens, tokens, tf.size(batch.target_output, tf.int64))
-
-
-def stack_of(config: ModelConfig) -> stacks.RecurrentStack:
-    return stacks.stack_of(config, config.num_encoder_layers, 1)
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

@@ -21,7 +21,10 @@ _STREAMS = {"src": 0, "tgt": 1}  # so that a side's words are the same whatever 
 
 @dataclasses.dataclass(frozen=True)
 class TextLayout:
-    """Batches of sentences."""
+    """Batches of sentences; the methods of both layouts have the same arguments.
+
+    labels: the parts that the loss alone reads.
+    """
 
     # In the order of the batch's fields. A side gives its words and their lengths; one that is predicted gives its
     # words twice, after the begin-of-sentence word and before the end-of-sentence word.
@@ -34,7 +37,10 @@ class TextLayout:
         return self.type(*(part for side in parts for part in side))
 
     def draw(self, batch_size: int, lengths: Sequence[int], seed_of: SeedOf, ragged: bool = False) -> Any:
-        """Sentences whose ids are uniform; of a side that is predicted the word at its longest is EOS_ID."""
+        """Sentences whose ids are uniform; of a side that is predicted the word at its longest is EOS_ID.
+
+        `lengths`: words of each sentence of each of `sides`.
+        """
         sides = list(zip(self.sides, lengths, strict=True))
         words = [self._words(side, batch_size, length, seed_of(_STREAMS[side.name])) for side, length in sides]
         time_axis, column = (0, [1, batch_size]) if self.time_major else (1, [batch_size, 1])
@@ -68,10 +74,11 @@ class TextLayout:
         return before[0, 0], words[batch.target_length[longest] - 1, longest]
 
     def sample_axis(self, part: tf.Tensor) -> int:
+        """The axis of one of a batch's parts, or of logits, along which the samples lie."""
         return 1 if self.time_major and part.shape.rank >= 2 else 0
 
     def as_drawn(self, batch: Any, batch_size: int, lengths: Sequence[int]) -> Any:
-        """With lengths that are known: cuDNN computes full sentences faster."""
+        """A batch that `draw` made elsewhere, with its lengths, known when tracing: cuDNN is faster with full ones."""
         names = [name for name in batch._fields if name.endswith("_length")]
         return batch._replace(**dict(zip(names, _full_lengths(batch_size, lengths), strict=True)))
 
@@ -125,3 +132,6 @@ class ImageLayout:
     def as_drawn(self, batch: ImageBatch, batch_size: int, lengths: Sequence[int]) -> ImageBatch:
         """As it is: nothing of it but its shape is known."""
         return batch
+
+
+Layout = TextLayout | ImageLayout  # the batches of a workload

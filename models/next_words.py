@@ -10,9 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from rnn_scaling.models import cross_entropy
-from rnn_scaling.models.batch import Layout
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.layout import TextLayout
+from rnn_scaling.models.layout import Layout, TextLayout
 from rnn_scaling.models.workload import Outcome, Outputs, Tensors, VariableSpec, total
 
 PROJECTION = "projection"  # the variable [U, V]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from rnn_scaling.models.batch import Layout
+from rnn_scaling.models.layout import Layout
 
 INITIAL_RANGE = 0.1
 Tensors = Mapping[str, tf.Tensor]  # by the names of their variables

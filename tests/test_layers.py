@@ -64,6 +64,7 @@ NEVER_TENSORFLOW = (
 )
 LOADED_LATE = {  # inside the function that needs it, once flags are right
     ("rnn_scaling/commands/make_tfrecords.py", "rnn_scaling/data/make_tfrecords.py"),
+    ("rnn_scaling/data/source.py", "models/layout.py"),
     ("rnn_scaling/train.py", "rnn_scaling/inspection/observe.py"),
     ("rnn_scaling/train.py", "rnn_scaling/training/towers.py"),
     ("rnn_scaling/training/session.py", "rnn_scaling/training/benchmark.py"),

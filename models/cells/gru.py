@@ -17,6 +17,7 @@ B: sentences, D: width of the input, U: units.
 
 import tensorflow as tf
 
+from rnn_scaling.models.stacks import CellWeights, State
 from rnn_scaling.models.workload import VariableSpec
 
 STATE = ("h",)
@@ -30,9 +31,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
     )
 
 
-def step(
-    x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
-) -> tuple[tf.Tensor, ...]:
+def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
     """One step of x [B, D] and state (h,), each [B, U] -> the next h."""
     (h,), (kernel, recurrent_kernel, bias) = state, weights
     units = h.shape[1]

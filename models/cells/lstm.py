@@ -11,6 +11,7 @@ BasicLSTMCell, whose forget bias it has.
 
 import tensorflow as tf
 
+from rnn_scaling.models.stacks import CellWeights, State
 from rnn_scaling.models.workload import VariableSpec
 
 STATE = ("c", "h")
@@ -24,9 +25,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
     )
 
 
-def step(
-    x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
-) -> tuple[tf.Tensor, ...]:
+def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
     """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
     (c, h), (kernel, bias) = state, weights
     i, j, f, o = tf.split(tf.concat([x, h], axis=1) @ kernel + bias, 4, axis=1)

@@ -13,6 +13,7 @@ B: sentences, D: width of the input, U: units.
 
 import tensorflow as tf
 
+from rnn_scaling.models.stacks import CellWeights, State
 from rnn_scaling.models.workload import VariableSpec
 
 STATE = ("c", "h")
@@ -26,9 +27,7 @@ def weights(input_dim: int, num_units: int) -> tuple[VariableSpec, ...]:
     )
 
 
-def step(
-    x: tf.Tensor, state: tuple[tf.Tensor, ...], weights: tuple[tf.Tensor, ...], forget_bias: float
-) -> tuple[tf.Tensor, ...]:
+def step(x: tf.Tensor, state: State, weights: CellWeights, forget_bias: float) -> State:
     """One step of x [B, D] and state (c, h), each [B, U] -> the next c and h."""
     (c, h), (kernel, recurrent_kernel) = state, weights
     a, b = (tf.split(product, 8, axis=1) for product in (x @ kernel, h @ recurrent_kernel))

@@ -10,9 +10,9 @@ from typing import Protocol
 import tensorflow as tf
 
 from rnn_scaling.models import cross_entropy
-from rnn_scaling.models.batch import ImageBatch, Layout
+from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.layout import ImageLayout
+from rnn_scaling.models.layout import ImageLayout, Layout
 from rnn_scaling.models.workload import Counts, Outcome, Outputs, Tensors, VariableSpec
 
 

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.models.batch import Layout
 from rnn_scaling.settings.run_options import DataOptions
+
+if TYPE_CHECKING:  # it loads TensorFlow
+    from rnn_scaling.models.layout import Layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,7 +15,7 @@ class Feed:
     """What batches are wanted, and where."""
 
     options: DataOptions
-    layout: Layout
+    layout: "Layout"
     batch_sizes: tuple[int, ...]  # samples of each tower of all workers a step
     split: bool  # cut the towers' batches from one global batch (strong scaling)
     seed: int  # of what is random and the shuffling

@@ -19,7 +19,7 @@ from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, first_values
 from rnn_scaling.verification import kernel_checks
-from rnn_scaling.verification.reference import cells, loss, network
+from rnn_scaling.verification.reference import cells, network
 from rnn_scaling.verification.rule import Arrays
 
 TOLERANCE = 1e-4  # of float32, relative to the gradient's length
@@ -157,7 +157,7 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     """Which part of the network gives a different loss: the loss itself, the cells, or what is around them."""
     hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
-    expected = loss.sentences(hidden @ projection, labels, lengths, model.label_smoothing)
+    expected = network.sentences_loss(hidden @ projection, labels, lengths, model.label_smoothing)
     sentences = (tf.constant(labels), tf.constant(lengths), True)
     options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
     logits = tf.constant((hidden @ projection).astype(np.float32))
@@ -242,7 +242,7 @@ def _images(workload: Any, label_smoothing: float) -> Iterator[NetworkComparison
     logits, labels = random.normal(size=(6, 10)), random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
     found = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
-    off = float(np.abs(found - loss.cross_entropy(logits, labels, label_smoothing)).max())
+    off = float(np.abs(found - network.cross_entropy(logits, labels, label_smoothing)).max())
     fault = Statement("network-image-loss", "wrong loss")
     yield _compared("cross entropy", "random logits against float64 NumPy", off, TOLERANCE, fault)
     items = float(workload.loss_items(batch))

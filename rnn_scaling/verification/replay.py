@@ -28,7 +28,7 @@ class Cause:
     fault: Statement
     constants: Constants = RIGHT
     sum: Callable[[ReplicaUpdate], Arrays] | None = None  # of the towers' gradients; None: as the exchange gives it
-    keeps: bool = True  # as of `int8.Feedback`, and so is factor
+    keeps: bool = True  # as of an `Exchange`, and so is factor
     factor: float = 1.0
 
 

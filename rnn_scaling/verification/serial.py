@@ -9,9 +9,9 @@ import numpy as np
 
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.verification.gradients import GradientPart, SerialGradients, Towers, summed
-from rnn_scaling.verification.reference import int8
 from rnn_scaling.verification.rule import Arrays, UpdateRule, guarantee_of
 
+LARGEST = 127  # of a number that travels in 8 bits
 FLIPPED = 0.002  # of the elements that travel in 8 bits: those that another rounding takes to the next number
 
 
@@ -121,14 +121,18 @@ class Serial:
 
 
 class Exchange:
-    """The sum of the towers' gradients as the run's --compress_gradients has it: exact, or of 8-bit numbers."""
+    """The sum of the towers' gradients as the run's --compress_gradients has it: exact, or of 8-bit numbers.
+
+    A dense gradient has one scale, of an embedding's touched rows each has its own. What a tower loses of a dense one
+    comes with the next (Seide et al., "1-bit stochastic gradient descent", 2014).
+    """
 
     def __init__(self, config: RunConfig, keeps: bool = True, factor: float = 1.0) -> None:
-        """keeps, factor: as of `int8.Feedback`."""
+        """keeps: whether what is lost comes later. factor: of what arrives. Other values than these are faults."""
         self._quantises = config.update.compress_gradients == "int8"
         self._gathers = config.update.sparse_gradients != "densify"
         self._keeps, self._factor = keeps, factor
-        self._towers: dict[int, int8.Feedback] = {}
+        self._lost: dict[tuple[int, str], np.ndarray] = {}  # by tower and variable
 
     def sum(self, parts: Mapping[int, GradientPart]) -> dict[str, np.ndarray]:
         """The gradient that is applied, of these parts by tower; to be asked once a step."""
@@ -137,13 +141,24 @@ class Exchange:
     def _arrived(self, tower: int, part: GradientPart) -> Arrays:
         if not self._quantises:
             return part.gradient
-        feedback = self._towers.setdefault(tower, int8.Feedback(self._keeps, self._factor))
-        return {
-            name: int8.gathered(array.shape, *part.rows[name], self._factor)
-            if self._gathers and name in part.rows
-            else feedback.dense(name, array)
-            for name, array in part.gradient.items()
-        }
+        arrived = {}
+        for name, array in part.gradient.items():
+            if self._gathers and name in part.rows:
+                ids, rows = part.rows[name]
+                arrived[name] = np.zeros(array.shape, np.float32)
+                np.add.at(arrived[name], ids, self._sent(rows))
+                continue
+            whole = array + self._lost.get((tower, name), np.float32(0.0))
+            arrived[name] = self._sent(whole.reshape(1, -1)).reshape(whole.shape)
+            if self._keeps:
+                self._lost[tower, name] = whole - arrived[name]
+        return arrived
+
+    def _sent(self, rows: np.ndarray) -> np.ndarray:
+        """[R, D] as they arrive: whole multiples of 1/127 of the row's largest element."""
+        scales = np.abs(rows).max(axis=1, keepdims=True, initial=0.0) / np.float32(LARGEST)
+        whole = np.round(np.divide(rows, scales, out=np.zeros_like(rows), where=scales > 0))
+        return whole * (scales * np.float32(self._factor))
 
 
 def norm(values: np.ndarray) -> float:

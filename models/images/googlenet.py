@@ -6,8 +6,8 @@ The mean over all positions is the 7 x 7 pooling there.
 Source: Szegedy and others, Going Deeper with Convolutions, arXiv:1409.4842, table 1.
 """
 
+from rnn_scaling.models.images.chains import Step, chain, convolution, fork, max_pool
 from rnn_scaling.models.images.layers import Layers, builder
-from rnn_scaling.models.images.steps import Step, chain, convolution, fork, max_pool
 
 
 def module(conv_1x1: int, reduce_3x3: int, conv_3x3: int, reduce_5x5: int, conv_5x5: int, pool_projection: int) -> Step:

@@ -7,9 +7,9 @@ Source: Szegedy, Ioffe, Vanhoucke, Alemi, Inception-v4, Inception-ResNet and the
 Learning, arXiv:1602.07261, figures 3 to 9.
 """
 
+from rnn_scaling.models.images.chains import average_pool, chain, dropout, fork, max_pool
+from rnn_scaling.models.images.chains import normalized as conv
 from rnn_scaling.models.images.layers import Layers, builder
-from rnn_scaling.models.images.steps import average_pool, chain, dropout, fork, max_pool
-from rnn_scaling.models.images.steps import normalized as conv
 
 _MEAN, _HALVE = average_pool(3, 1, "SAME"), max_pool(3, 2)
 _TALL, _WIDE = (7, 1), (1, 7)

@@ -176,9 +176,9 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(tf, data_
 
 def bodies():
     """The smallest network, or the block, of each family: name -> body, size of its images."""
-    from rnn_scaling.models.images import alexnet, densenet, googlenet, inception4, lenet, resnet_cifar, resnet_v1_5
+    from rnn_scaling.models.images import alexnet, densenet, googlenet, inception4, resnet_cifar, resnet_v1_5
+    from rnn_scaling.models.images.chains import BODIES, chain
     from rnn_scaling.models.images.layers import Layers
-    from rnn_scaling.models.images.steps import chain
 
     def two_blocks(block, first, second):
         def body(layers, x):
@@ -195,7 +195,7 @@ def bodies():
         "resnet_v1_5": (two_blocks(resnet_v1_5.bottleneck, (2, 2), (2, 1)), 8),
         "densenet": (densenet.body(7, 4), 16),
         "alexnet": (alexnet.cifar10_body, 16),
-        "lenet": (lenet.BODY, 16),
+        "lenet": (BODIES["lenet"], 16),
         "googlenet": (chain(googlenet.module(4, 2, 3, 3, 5, 2), Layers.spatial_mean), 8),
         **{
             f"inception4_{letter}": (chain(getattr(inception4, f"MODULE_{letter}"), Layers.spatial_mean), 8)

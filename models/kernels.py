@@ -13,7 +13,7 @@ from rnn_scaling.models.unit_types import UNIT_TYPES
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """What a kernel is, in a few words, its module for each kind of device, and the cells that both compute."""
+    """What a kernel is, its module in models/encoders/ for each kind of device, and the cells that both compute."""
 
     help: str
     gpu: str
@@ -22,24 +22,11 @@ class Kernel:
 
 
 KERNELS = {  # of a cell's kernels the first is the default
-    "cudnn_lstm": Kernel(
-        "one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs",
-        gpu="rnn_scaling.models.encoders.cudnn",
-        cpu="rnn_scaling.models.encoders.block_lstm",
-        cells=("lstm",),
-    ),
+    "cudnn_lstm": Kernel("one fused kernel: cuDNN on GPUs, BlockLSTM on CPUs", "cudnn", "block_lstm", ("lstm",)),
     "cudnn_gru": Kernel(
-        "one fused GRU kernel: cuDNN on GPUs, one MatMul per step on CPUs",
-        gpu="rnn_scaling.models.encoders.cudnn",
-        cpu="rnn_scaling.models.encoders.gru_steps",
-        cells=("gru",),
+        "one fused GRU kernel: cuDNN on GPUs, one MatMul per step on CPUs", "cudnn", "gru_steps", ("gru",)
     ),
-    "dynamic_rnn": Kernel(
-        "a step-wise loop",
-        gpu="rnn_scaling.models.encoders.dynamic_rnn",
-        cpu="rnn_scaling.models.encoders.dynamic_rnn",
-        cells=tuple(UNIT_TYPES),
-    ),
+    "dynamic_rnn": Kernel("a step-wise loop", "dynamic_rnn", "dynamic_rnn", tuple(UNIT_TYPES)),
 }
 
 
@@ -50,4 +37,5 @@ def of_cell(unit_type: str) -> list[str]:
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
     """Imports a kernel of the cell for "GPU" or "CPU", by default its first."""
-    return importlib.import_module(getattr(KERNELS[name or of_cell(unit_type)[0]], device_type.lower()))
+    module = getattr(KERNELS[name or of_cell(unit_type)[0]], device_type.lower())
+    return importlib.import_module(f"rnn_scaling.models.encoders.{module}")

@@ -1,6 +1,6 @@
-"""What a layer's cells can be: --unit_type -> its module and what is to be known of it before that loads.
+"""What a layer's cells can be: --unit_type -> what is to be known of it before its module loads.
 
-A new cell is one file and one line. A cell module has
+A new cell is one file and one line. Its module, models/cells/NAME.py, has
 
 - `STATE`: names of what a cell keeps from one step to the next, each [B, U]; the last of them is its output;
 - `weights(input_dim, num_units)`: the specs of its variables;
@@ -15,7 +15,6 @@ from types import ModuleType
 
 @dataclasses.dataclass(frozen=True)
 class UnitType:
-    module: str  # where its step is
     help: str  # in a few words
     title: str  # its name in sentences
     matrices: int  # its products with x [B, D] and with h [B, U] have `matrices * U` columns each
@@ -23,19 +22,13 @@ class UnitType:
 
 
 UNIT_TYPES = {
-    "lstm": UnitType("rnn_scaling.models.cells.lstm", "without peepholes", "LSTM", 4, ("forget_bias",)),
-    "gru": UnitType("rnn_scaling.models.cells.gru", "as cuDNN's", "GRU", 3),
-    "layer_norm_lstm": UnitType(
-        "rnn_scaling.models.cells.layer_norm_lstm",
-        "LSTM with layer normalization",
-        "layer-normalized LSTM",
-        4,
-        ("forget_bias",),
-    ),
-    "nas": UnitType("rnn_scaling.models.cells.nas", "NASCell", "NAS cell", 8),
+    "lstm": UnitType("without peepholes", "LSTM", 4, ("forget_bias",)),
+    "gru": UnitType("as cuDNN's", "GRU", 3),
+    "layer_norm_lstm": UnitType("LSTM with layer normalization", "layer-normalized LSTM", 4, ("forget_bias",)),
+    "nas": UnitType("NASCell", "NAS cell", 8),
 }
 
 
 def load(name: str) -> ModuleType:
     """Imports and returns the module of the cell `name`."""
-    return importlib.import_module(UNIT_TYPES[name].module)
+    return importlib.import_module(f"rnn_scaling.models.cells.{name}")

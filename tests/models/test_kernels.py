@@ -69,9 +69,9 @@ def traced(tf, module, cell, num_layers, num_directions, time_major):
 
 def test_every_kernel_of_the_table_is_tested_here():
     named = {
-        (path, cell)
+        (f"rnn_scaling.models.encoders.{module}", cell)
         for kernel in kernels.KERNELS.values()
-        for path in (kernel.gpu, kernel.cpu)
+        for module in (kernel.gpu, kernel.cpu)
         for cell in kernel.cells
     }
     assert named == set(PARITY_TESTED)

@@ -34,6 +34,11 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+_WIDTHS: dict[str, Any] = {"minimum": 1, "maximum": 1_048_576}
+_DEPTHS: dict[str, Any] = {"minimum": 1, "maximum": 128}
+_VOCABULARIES: dict[str, Any] = {"minimum": 4, "maximum": 2_147_483_647}
+
+
 def _workloads_in_words() -> str:
     """The workloads by what they count, those of one family together."""
     families: dict[tuple[str, str], list[str]] = {}
@@ -75,15 +80,13 @@ class ModelConfig:
         2,
         f"{readers_of('num_encoder_layers')}: cells of the encoder (with bi, two cells make one layer); layers of lm, "
         "gnmt_v2 and transformer",
-        minimum=1,
-        maximum=128,
+        **_DEPTHS,
     )
     num_decoder_layers: int = option(
         2,
         f"{readers_of('num_decoder_layers')}: cells of the decoder, the same number as in the encoder; gnmt_v2 and "
         "transformer: layers, any number",
-        minimum=1,
-        maximum=128,
+        **_DEPTHS,
     )
     attention: str = option(
         "luong",
@@ -109,26 +112,18 @@ class ModelConfig:
     num_heads: int = option(
         4, f"{readers_of('num_heads')}: heads of every attention layer; must divide num_units", minimum=1, maximum=1_024
     )
-    filter_size: int = option(
-        1024, f"{readers_of('filter_size')}: inner width of a feed-forward network", minimum=1, maximum=1_048_576
-    )
+    filter_size: int = option(1024, f"{readers_of('filter_size')}: inner width of a feed-forward network", **_WIDTHS)
     num_units: int = option(
         256,
         f"{readers_of('num_units')}: hidden size of each cell; for transformer, width of all layers and embeddings",
-        minimum=1,
-        maximum=1_048_576,
+        **_WIDTHS,
     )
-    embedding_dim: int = option(
-        256, f"{readers_of('embedding_dim')}: size of a word's embedding", minimum=1, maximum=1_048_576
-    )
-    src_vocab_size: int = option(
-        8000, "nmt, nmt_attention: words in the source vocabulary", minimum=4, maximum=2_147_483_647
-    )
+    embedding_dim: int = option(256, f"{readers_of('embedding_dim')}: size of a word's embedding", **_WIDTHS)
+    src_vocab_size: int = option(8000, "nmt, nmt_attention: words in the source vocabulary", **_VOCABULARIES)
     tgt_vocab_size: int = option(
         8000,
         f"{readers_of('tgt_vocab_size')}: words in the target vocabulary; for transformer, in the shared vocabulary",
-        minimum=4,
-        maximum=2_147_483_647,
+        **_VOCABULARIES,
     )
     dropout: float = option(
         0.0,

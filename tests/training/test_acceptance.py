@@ -80,17 +80,6 @@ def test_items_that_are_too_many_cost_none_of_the_steps_before(tmp_path):
     assert (run.error.type, run.batches.items, run.batches.loss) == ("ValueError", (3,), (None,))
 
 
-def test_a_record_that_nobody_could_read_is_a_failed_one_of_the_same_steps(tmp_path, capsys):
-    now = [0.0]
-    with Recorder(tmp_path / "run.json", num_warmup_batches=0, clock=lambda: now[0]) as recorder:
-        now[0] += 1.0
-        recorder.step(items=3)
-        recorder.recording.flops_per_item = -1.0
-    run = record.read(tmp_path / "run.json")
-    assert (run.status, run.error.type, run.batches.items) == ("failed", "RecordError", (3,))
-    assert "flops_per_item" in run.error.message and "flops_per_item" in capsys.readouterr().err
-
-
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
     code = (
         "import os, sys\n"

@@ -25,6 +25,7 @@ from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work
 from rnn_scaling.trainers.ranks import GROUP, RANK, Ranks
 from rnn_scaling.training.recorder import Recorder
+from rnn_scaling.training.state import NotFiniteError
 
 _FOLDER = "RNN_SCALING_RECORDS"
 Step = Callable[[], float]
@@ -57,10 +58,6 @@ class FrameworkTrainer:
 
 class RefusedError(Exception):
     """The framework computes something else than we do."""
-
-
-class NotFiniteError(Exception):
-    """A loss is infinite or not a number."""
 
 
 def start(framework: FrameworkTrainer) -> NoReturn:

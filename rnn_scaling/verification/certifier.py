@@ -63,7 +63,6 @@ class Certifier:
         self._first = first_values(self._gradients.specs, config.training.seed)
         self._serial = Serial(config, self._gradients, self._first, self._towers)
         self._stale = self._before = self._replicas()
-        self._previous: list[Gradient] | None = None  # the right one of the batch before, by replica
         self._towers_before: Towers | None = None
         self._findings, self._explained = Findings(), 0
         self._wrong: Statement | None = None
@@ -299,17 +298,13 @@ class Certifier:
         """Tries explanations on every variable of every replica, at the weights that the towers really had."""
         if self._explained and self._config.training.optimizer != "sgd":
             return  # what else an update depends on is no longer known
-        if not self._explained and self._towers_before is not None:
-            before = self._parts(batch.number - 1, self._towers_before, batch.stale)
-            self._previous = self._right(before, self._towers_before)
+        previous = None if self._towers_before is None else self._right(batch, self._towers_before)
         fresh = self._parts(batch.number, batch.towers, batch.before)
         stale = self._parts(batch.number, batch.towers, batch.stale) if batch.number else fresh
         for index, update in enumerate(self._updates(batch, fresh)):
             rule = steps[self._training(batch.before[index])].rule
-            previous = None if self._previous is None else self._previous[index]
-            evidence = Evidence(update, self._guarantee, rule, previous, stale)
+            evidence = Evidence(update, self._guarantee, rule, previous[index] if previous else None, stale)
             self._findings.add(index, diagnosis.explain(evidence))
-        self._previous = self._right(fresh, batch.towers)
         self._explained += 1
 
     def _updates(self, batch: TrainedBatch, parts: Mapping[int, GradientPart]) -> list[ReplicaUpdate]:
@@ -319,10 +314,10 @@ class Certifier:
             updates.append(ReplicaUpdate(old.tower, parts, batch.towers.shares, change, old.weights))
         return updates
 
-    def _right(self, parts: Mapping[int, GradientPart], towers: Towers) -> list[Gradient]:
-        """What a mode without staleness applies to each replica, of these parts of the towers."""
-        shares, replicas = towers.shares, self._before
-        return [diagnosis.right_gradient(self._guarantee, replica.tower, parts, shares) for replica in replicas]
+    def _right(self, batch: TrainedBatch, before: Towers) -> list[Gradient]:
+        """What a mode without staleness applies to each replica in the batch `before` this one."""
+        parts, shares = self._parts(batch.number - 1, before, batch.stale), before.shares
+        return [diagnosis.right_gradient(self._guarantee, replica.tower, parts, shares) for replica in batch.stale]
 
     def _parts(self, number: int, towers: Towers, replicas: Sequence[Replica]) -> dict[int, GradientPart]:
         """Each tower's part at the weights of its replica, of other processes' towers at those of one of these."""

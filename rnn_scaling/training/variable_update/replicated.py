@@ -13,8 +13,8 @@ import tensorflow as tf
 from rnn_scaling.settings import all_reduce_spec
 from rnn_scaling.settings.run_options import UpdateOptions
 from rnn_scaling.training import compression, gradients
+from rnn_scaling.training.all_reduce.collective import WorkerReduce
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
-from rnn_scaling.training.all_reduce.workers import WorkerReduce
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.replica import DeferredGradients, Gradients, Replicas, Specs, UpdateRule, Values
 

@@ -146,7 +146,7 @@ class Member:
     def _is_busy(self) -> bool:
         if self._meeting:
             return bool(self._meeting.others())
-        return self._channel is not None and not self._channel.has_sent_all
+        return self._channel is not None and bool(self._channel.to_send)
 
     # Joining.
 

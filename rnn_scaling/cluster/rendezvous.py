@@ -204,7 +204,7 @@ class Rendezvous:
         rank, size, pid = (wire.field(message, name, int) for name in ("rank", "size", "pid"))
         role, host, address, nonce = (wire.field(message, name, str) for name in ("role", "host", "address", "nonce"))
         own_proof = tokens.proof(self._launch.token, {"nonce": nonce})
-        hello = Hello(role, wire.field(message, "flags", dict), wire.texts(message, "versions"), address)
+        hello = Hello(role, wire.field(message, "flags", dict), wire.field(message, "versions", dict), address)
         peer = Peer(rank, role, host, pid, address)
         if self._has_begun:
             refusal = f"the run at {self._launch.meeting} has begun without it; start all ranks by one command"

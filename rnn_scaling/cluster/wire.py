@@ -47,14 +47,6 @@ def field(message: Message, name: str, kind: type[Value]) -> Value:
     return value
 
 
-def texts(message: Message, name: str) -> dict[str, str]:
-    """A message's table of texts. Raises Rubbish if it has none."""
-    table = field(message, name, dict)
-    if not all(isinstance(value, str) for value in table.values()):
-        raise Rubbish(f"no texts in {name}")
-    return table
-
-
 def first(connection: socket.socket, deadline: float) -> Message:
     """The first message, and no byte of what follows. Raises Rubbish, or OSError if none comes in time."""
     line = b""
@@ -84,7 +76,7 @@ class Channel:
         self.heard_at = time.monotonic()
         self._connection, self._selector = connection, selector
         self._lock = threading.Lock()
-        self._to_send: collections.deque[memoryview] = collections.deque()
+        self.to_send: collections.deque[memoryview] = collections.deque()  # what still waits
         self._received = bytearray()
         self.is_open, self._waits_to_write = True, False
         selector.register(connection, selectors.EVENT_READ, self)
@@ -93,18 +85,13 @@ class Channel:
         """Sends it, now or as soon as there is room. What a closed connection is sent is lost without an error."""
         with self._lock:
             if self.is_open:
-                self._to_send.append(memoryview(line))
+                self.to_send.append(memoryview(line))
                 self._flush()
 
     def flush(self) -> None:
         with self._lock:
             if self.is_open:
                 self._flush()
-
-    @property
-    def has_sent_all(self) -> bool:
-        """Whether nothing waits to be sent, or nothing ever will."""
-        return not self._to_send
 
     def receive(self) -> Iterator[Message] | None:
         """The messages that have come; None: the other end is closed."""
@@ -131,23 +118,23 @@ class Channel:
         with self._lock:
             if self.is_open:
                 self.is_open = False
-                self._to_send.clear()
+                self.to_send.clear()
                 self._selector.unregister(self._connection)
                 self._connection.close()
 
     def _flush(self) -> None:
         try:
-            while self._to_send:
-                sent = self._connection.send(self._to_send[0])
-                if sent == len(self._to_send[0]):
-                    self._to_send.popleft()
+            while self.to_send:
+                sent = self._connection.send(self.to_send[0])
+                if sent == len(self.to_send[0]):
+                    self.to_send.popleft()
                 else:
-                    self._to_send[0] = self._to_send[0][sent:]
+                    self.to_send[0] = self.to_send[0][sent:]
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:  # the other end is closed: who receives here sees it
-            self._to_send.clear()
-        if self._waits_to_write != bool(self._to_send):
-            self._waits_to_write = bool(self._to_send)
+            self.to_send.clear()
+        if self._waits_to_write != bool(self.to_send):
+            self._waits_to_write = bool(self.to_send)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._waits_to_write else 0)
             self._selector.modify(self._connection, events, self)

@@ -56,7 +56,7 @@ def run(config: RunConfig, state: RunState, cluster: Alone, start_watch: StartWa
         state.steps, step.num_lost = step.done, lambda: len(cluster.lost())
         saver = Saver(config, state, state.files, cluster if state.clients > 1 else None)
         saver.agree()
-        _resume(step, state, saver)
+        saver.resume(step)
         watch = start_watch(config, engine, step) if start_watch else None
         _train(config, step, state, cluster, saver, watch)
         _end(step)
@@ -91,15 +91,6 @@ def _start(config: RunConfig, state: RunState, cluster: Alone) -> Engine:
             cluster.place(),
         )
     )
-
-
-def _resume(step: TrainStep, state: RunState, saver: Saver) -> None:
-    if state.checkpoint is None:
-        return
-    state.enter("resume")
-    saver.resume(step)
-    state.has_resumed()
-    entry.note(f"resumed after batch {state.checkpoint.batches}, from {state.checkpoint.folder}")
 
 
 def _end(step: TrainStep) -> None:

@@ -146,15 +146,16 @@ class Saver:
                 )
 
     def resume(self, step: TrainStep) -> None:
-        """Brings the step to where the checkpoint was saved, graphs made and threads warm; else a CheckpointError.
+        """Brings the step to where a checkpoint was saved, graphs made and threads warm; else a CheckpointError.
 
         The last batches before it run once more, as a warm-up that counts nowhere; then the variables are read.
         """
-        checkpoint = self._state.checkpoint
+        state, checkpoint = self._state, self._state.checkpoint
         if checkpoint is None:
             return
-        step.go_to(self._state.first_step)
-        for _ in range(checkpoint.batches - self._state.first_step):
+        state.enter("resume")
+        step.go_to(state.first_step)
+        for _ in range(checkpoint.batches - state.first_step):
             step()
         try:
             restored = tf.train.Checkpoint(variables=variables_of(step)).read(
@@ -163,6 +164,8 @@ class Saver:
             restored.assert_consumed()
         except (tf.errors.OpError, AssertionError, ValueError) as e:
             raise checkpoint_folder.damaged(checkpoint.folder, e) from None
+        state.has_resumed(checkpoint.batches)
+        entry.note(f"resumed after batch {checkpoint.batches}, from {checkpoint.folder}")
 
 
 def _problem(do: Callable[..., None], *args: Any) -> str:

@@ -128,11 +128,9 @@ class RunState(Recording):
             return 0
         return max(0, self.checkpoint.batches - max(1, self.timer.warmup_steps))
 
-    def has_resumed(self) -> None:
-        """Keeps how long it took until the next batch can begin; to be called then."""
-        if self.checkpoint is not None:
-            seconds = self._clock() - self._entered[0][1]
-            self.resumed.append(Resumption(batch=self.checkpoint.batches, seconds=seconds))
+    def has_resumed(self, batches: int) -> None:
+        """Keeps how long it took until the batch after so many can begin; to be called then."""
+        self.resumed.append(Resumption(batch=batches, seconds=self._clock() - self._entered[0][1]))
 
     def learned(self, kind: str, most: int) -> tuple[Sequence[float], Sequence[int]]:
         """(sums, what they are over) of the last batches: of their losses, or their right predictions ("accuracy")."""

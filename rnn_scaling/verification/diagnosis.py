@@ -122,7 +122,10 @@ def explain(evidence: Evidence) -> dict[str, list[Statement]]:
     unknown = [name for name in wrong if not found[name]]
     if unknown and _are_reordered(evidence, unknown, right):
         return found | {name: [REORDERED] for name in unknown}
-    return found | {name: [_partial(evidence, name, right[name])] for name in unknown}
+    for name in unknown:
+        is_decayed = _is_decayed(evidence, name, right[name])
+        found[name] = [DECAYED if is_decayed else _statement_of_rows(evidence, name, right[name]) or UNKNOWN]
+    return found
 
 
 def _candidates(evidence: Evidence) -> Iterator[tuple[Statement, Gradient]]:
@@ -166,12 +169,6 @@ def tower_faults(shares: Mapping[int, float]) -> Iterator[tuple[Statement, Facto
         for instead in remaining:
             values = {"tower": tower, "instead": instead}
             yield Statement("update-tower-replaced", "tower twice", values), remaining | {instead: 2.0}
-
-
-def _partial(evidence: Evidence, name: str, change: np.ndarray) -> Statement:
-    if _is_decayed(evidence, name, change):
-        return DECAYED
-    return _statement_of_rows(evidence, name, change) or UNKNOWN
 
 
 def _are_reordered(evidence: Evidence, names: Sequence[str], right: Arrays) -> bool:

@@ -33,7 +33,7 @@ from absl import app, flags
 
 from rnn_scaling.models import kernels
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import UNIT_TYPES
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("torch_python", "", "Python with PyTorch, for the PyTorch rows; none when not given")

@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from rnn_scaling.models.kernels import KERNELS
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import KERNELS, UNIT_TYPES
 from rnn_scaling.models.workloads import DATASETS, WORKLOADS, readers_of
 
 

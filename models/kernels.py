@@ -1,4 +1,11 @@
-"""Which module computes the layers: kernel name x kind of device -> module. A new kernel is one file and one line.
+"""What a layer's cells can be (--unit_type), and which module computes them: kernel name x kind of device -> module.
+
+A new cell is one file and one line, and so is a new kernel. The module of a cell, models/cells/NAME.py, has
+
+- `STATE`: names of what a cell keeps from one step to the next, each [B, U]; the last of them is its output;
+- `weights(input_dim, num_units)`: the specs of its variables;
+- `step(x, state, weights, forget_bias)`: one step, x [B, D] -> the next state. It is the definition of the cell:
+  every kernel that claims the cell must agree with it.
 
 A kernel module has `kernel_name(stack)`, what really runs, and `build(stack)`, a function with the arguments and
 results of `rnn_scaling.models.stacks.reference(stack)`.
@@ -8,7 +15,21 @@ import dataclasses
 import importlib
 from types import ModuleType
 
-from rnn_scaling.models.unit_types import UNIT_TYPES
+
+@dataclasses.dataclass(frozen=True)
+class UnitType:
+    help: str  # in a few words
+    title: str  # its name in sentences
+    matrices: int  # its products with x [B, D] and with h [B, U] have `matrices * U` columns each
+    reads: tuple[str, ...] = ()  # options that not every cell reads
+
+
+UNIT_TYPES = {
+    "lstm": UnitType("without peepholes", "LSTM", 4, ("forget_bias",)),
+    "gru": UnitType("as cuDNN's", "GRU", 3),
+    "layer_norm_lstm": UnitType("LSTM with layer normalization", "layer-normalized LSTM", 4, ("forget_bias",)),
+    "nas": UnitType("NASCell", "NAS cell", 8),
+}
 
 
 @dataclasses.dataclass(frozen=True)

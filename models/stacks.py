@@ -2,18 +2,19 @@
 
 T: steps, B: sentences, D: width of the input, U: units of a cell. A cell is one direction of one layer; cells
 are ordered layer 0 forward, layer 0 backward, layer 1 forward, ..., as cuDNN orders its pseudo-layers. What a
-cell computes in one step is its module's, `models/cells/`: see `rnn_scaling.models.unit_types`.
+cell computes in one step is its module's, `models/cells/`: see `rnn_scaling.models.kernels`.
 """
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from rnn_scaling.models import unit_types
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
 CellWeights = tuple[tf.Tensor, ...]
@@ -40,8 +41,8 @@ class RecurrentStack:
 
     @property
     def cell(self) -> ModuleType:
-        """What one cell is, a module of `rnn_scaling.models.unit_types`."""
-        return unit_types.load(self.unit_type)
+        """What one cell is, its module in `models/cells/`."""
+        return importlib.import_module(f"rnn_scaling.models.cells.{self.unit_type}")
 
     @property
     def product_dtype(self) -> str:
@@ -89,7 +90,7 @@ class RecurrentStack:
 
     def named(self, kernel: str) -> str:
         """A kernel that computes several cells, for the record: with the cell's name where it is not the LSTM."""
-        return kernel if self.unit_type == "lstm" else f"{kernel} ({unit_types.UNIT_TYPES[self.unit_type].title})"
+        return kernel if self.unit_type == "lstm" else f"{kernel} ({UNIT_TYPES[self.unit_type].title})"
 
 
 def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> RecurrentStack:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import UNIT_TYPES
 
 
 @dataclasses.dataclass(frozen=True)

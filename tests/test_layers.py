@@ -49,7 +49,6 @@ NEVER_TENSORFLOW = (
     "models/config.py",
     "models/extension/switch.py",
     "models/kernels.py",
-    "models/unit_types.py",
     "models/workloads.py",
     "rnn_scaling/data/image_files.py",
     "rnn_scaling/data/corpus.py",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.registry import either
 from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat

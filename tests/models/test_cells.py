@@ -6,7 +6,7 @@ B: sentences, D: width of the input, U: units.
 import numpy as np
 import pytest
 
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.verification.reference import cells
 from tests.models import lstm_case
 

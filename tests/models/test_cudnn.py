@@ -6,7 +6,7 @@ The kernel itself runs in test_kernels.py where a GPU is visible: on a GPU run t
 import numpy as np
 import pytest
 
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import UNIT_TYPES
 from tests.models import lstm_case
 
 

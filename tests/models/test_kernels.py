@@ -11,7 +11,7 @@ import importlib
 import pytest
 
 from rnn_scaling.models import kernels
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import UNIT_TYPES
 from tests.models import lstm_case
 
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04, "float16": 0.005}

@@ -12,7 +12,7 @@ import pytest
 from rnn_scaling import registry
 from rnn_scaling.models import workloads
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.unit_types import UNIT_TYPES
+from rnn_scaling.models.kernels import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings.config import OPTIONS
 from tests.support.paths import ROOT

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
 from rnn_scaling.data.source import Feed, Source
+from rnn_scaling.models.layout import Layout
 
 
 def as_written(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,14 +57,19 @@ def own_batches(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     return dataset.enumerate().filter(is_own).map(as_written(lambda index, batch: batch))
 
 
+def cut(batch: Any, sizes: Sequence[int], layout: Layout) -> list[Any]:
+    """The pieces of a batch, in order; none of its samples is dropped or repeated. `sizes`: samples of each."""
+    columns = [tf.split(part, list(sizes), layout.sample_axis(part)) for part in batch]
+    return [type(batch)(*parts) for parts in zip(*columns)]
+
+
 def _split(dataset: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
-    """Cuts each global batch into the towers' pieces, in order; none of its samples is dropped or repeated."""
-    sizes, axis = list(feed.batch_sizes), feed.layout.sample_axis
+    """Cuts each global batch into the towers' pieces."""
 
     @as_written
     def pieces(batch: Any) -> tf.data.Dataset:
-        parts = zip(*(tf.split(part, sizes, axis(part)) for part in batch))
-        batches = [tf.data.Dataset.from_tensors(type(batch)(*part)) for part in list(parts)[feed.own_towers]]
+        own = cut(batch, feed.batch_sizes, feed.layout)[feed.own_towers]
+        batches = map(tf.data.Dataset.from_tensors, own)
         return functools.reduce(lambda left, right: left.concatenate(right), batches)
 
     return dataset.flat_map(pieces)

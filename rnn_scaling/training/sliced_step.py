@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.analysis import slicing
+from rnn_scaling.data import pipeline
 from rnn_scaling.models.workload import Outcome, Outputs, Workload
 from rnn_scaling.records.step_parts import SlicedPart
 from rnn_scaling.training import gradients
@@ -39,8 +40,7 @@ class Slices:
             name: self._reader(name, [table for table, ids in lookups.items() if ids is part], elsewhere)
             for name, part in zip(batch._fields, batch)
         }
-        columns = [tf.split(part, list(batch_sizes), self._axis(part)) for part in batch]
-        self.on_host = [type(batch)(*parts) for parts in zip(*columns)]
+        self.on_host = pipeline.cut(batch, batch_sizes, workload.layout)
 
     @property
     def parts(self) -> tuple[SlicedPart, ...]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from rnn_scaling import registry
 from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.data import pipeline
 from rnn_scaling.models import workloads
 from rnn_scaling.models.workload import VariableSpec, first_values
 from rnn_scaling.settings.config import RunConfig
@@ -79,14 +80,10 @@ class SerialGradients:
             numbers = range(number * self._repeats, (number + 1) * self._repeats)
             drawn = [self._next(tf.constant(micro, tf.int64)) for micro in numbers]
             if self._slices:
-                drawn = [self._cut(batches[0], self._slices) for batches in drawn]
+                drawn = [pipeline.cut(batches[0], self._slices, self._workload.layout) for batches in drawn]
             towers = list(zip(*drawn))
             loss_items = [sum(float(self._workload.counts(batch).loss_items) for batch in tower) for tower in towers]
         return Towers(towers, loss_items)
-
-    def _cut(self, batch: Any, sizes: Sequence[int]) -> list[Any]:
-        columns = (tf.split(part, sizes, self._workload.layout.sample_axis(part)) for part in batch)
-        return [type(batch)(*parts) for parts in zip(*columns)]
 
     def part(
         self, weights: Arrays, batches: Sequence[Any], factor: float, draw: int, moving: Arrays | None = None

@@ -7,7 +7,6 @@ import os
 import socket
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -131,10 +130,7 @@ class Cluster(Alone):
     @property
     def failure(self) -> str:  # type: ignore[override]  # of one process there is none
         """As in `Alone`, without a failure that this process itself has reported to the others."""
-        return "" if self._has_ended else self._line()
-
-    def _line(self) -> str:
-        return self._refusal or (self._member.failure if self._member.failed.is_set() else "")
+        return "" if self._has_ended else self._refusal or self._member.failure
 
     def start(self) -> None:
         threading.Thread(target=self._join, daemon=True).start()
@@ -151,12 +147,10 @@ class Cluster(Alone):
         self._has_joined.wait()
         if self._refusal:
             raise ClusterError(self._refusal)
-        addresses: defaultdict[str, list[str]] = defaultdict(list)
-        for peer in self._peers:
-            addresses[peer.role].append(peer.address)
-        index = sum(peer.role == self.role for peer in self._peers[: self.rank])
-        by_role = {role: tuple(listed) for role, listed in addresses.items()}
-        return Place(self.role, index, by_role, self._launch.local_rank, self._launch.local_size, self._timeout_s)
+        roles = [peer.role for peer in self._peers]
+        addresses = {role: tuple(peer.address for peer in self._peers if peer.role == role) for role in roles}
+        index = roles[: self.rank].count(self.role)
+        return Place(self.role, index, addresses, self._launch.local_rank, self._launch.local_size, self._timeout_s)
 
     def barrier(self, name: str) -> None:
         self._member.barrier(name)
@@ -195,12 +189,13 @@ class Cluster(Alone):
         workers = [peer.rank for peer in self._peers if peer.role == "worker"]
         for index, rank in enumerate(workers if state.staleness() else ()):
             reports.setdefault(rank, []).append({"batches": state.of_worker(index), "details": {}})
+        failure = self._refusal or self._member.failure
         known = Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,
             window=self._window,
             window_seconds=self._window_seconds(),
-            ranks=tuple(rank_of(peer, reports.get(peer.rank, []), self._line()) for peer in self._peers),
+            ranks=tuple(rank_of(peer, reports.get(peer.rank, []), failure) for peer in self._peers),
             lost=tuple(rank_of(self._peers[rank], [], line) for rank, line in self._member.lost),
             staleness=state.staleness(),
         )
@@ -249,10 +244,9 @@ def rank_of(peer: Peer, reports: Sequence[Mapping[str, Any]], failure: str) -> R
 
 def _compared(config: RunConfig) -> dict[str, Any]:
     """Options in which all ranks must agree."""
-    flat = config.flat()
     return {
         name: value
-        for name, value in flat.items()
+        for name, value in config.flat().items()
         if name in COMPARED_OUTPUT or (GROUP_OF[name] != "output" and name not in TOLD_ALONE)
     }
 

@@ -69,11 +69,9 @@ class RankMeeting:
                 self.barrier(END)
             with contextlib.suppress(ClusterError):
                 member.leave()
-        failure = member.failure if member.failed.is_set() else ""
         reports = {**member.reports(), self._rank: [report]}
-        return tuple(
-            rank_of(peer, reports[peer.rank], failure) for peer in self._peers if peer.rank in reports
-        ), failure
+        known = [peer for peer in self._peers if peer.rank in reports]
+        return tuple(rank_of(peer, reports[peer.rank], member.failure) for peer in known), member.failure
 
     def _remove_file(self) -> None:
         if self._rank == 0:

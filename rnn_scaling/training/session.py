@@ -193,7 +193,10 @@ class Session:
 
     def _comes_of_others(self, error: Exception) -> bool:
         """Whether the end of another process explains an error and will be reported instead."""
-        self._is_others_fault = _may_be_others_fault(error) and self._cluster.wait_for_failure()
+        kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
+        messages = ("Collective ops is aborted", "Horovod has been shut down")
+        is_likely = type(error).__name__ in kinds or any(message in str(error) for message in messages)
+        self._is_others_fault = is_likely and self._cluster.wait_for_failure()
         return self._is_others_fault
 
     def _tell(self, result: record.RunRecord) -> None:
@@ -330,12 +333,6 @@ def _of_rank(config: RunConfig, launch: Launch | None) -> RunConfig:
     return dataclasses.replace(
         config, output=dataclasses.replace(output, result_file="", mlperf_log="", log_dir=log_dir)
     )
-
-
-def _may_be_others_fault(error: Exception) -> bool:
-    kinds = ("ClusterError", "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
-    messages = ("Collective ops is aborted", "Horovod has been shut down")
-    return type(error).__name__ in kinds or any(message in str(error) for message in messages)
 
 
 def _data_files(config: RunConfig) -> list[str]:

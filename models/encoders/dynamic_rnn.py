@@ -4,13 +4,11 @@ twenty small ops a step.
 T: steps, B: sentences, D: width of the input, U: units.
 """
 
-import contextlib
-import logging
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops.rnn import dynamic_rnn  # tf.compat.v1.nn's, without loading the rest of it
+from tensorflow.python.util import deprecation
 
 from rnn_scaling.models import stacks
 
@@ -60,7 +58,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         inputs: tf.Tensor, lengths: tf.Tensor, state: stacks.State, weights: stacks.CellWeights
     ) -> stacks.CellResult:
         is_padded = inputs.shape[0] is not None and tf.get_static_value(lengths) is None
-        with _without_deprecation_message():
+        with deprecation.silence():  # "Please use keras.layers.RNN": the op is what this module measures
             if is_padded:
                 outputs, (_, *state) = dynamic_rnn(
                     _PaddedCell(stack, weights),
@@ -76,15 +74,3 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         return stacks.CellResult(outputs, tuple(state))
 
     return stacks.run_layers(stack, run_cell)
-
-
-@contextlib.contextmanager
-def _without_deprecation_message() -> Iterator[None]:
-    # "Please use keras.layers.RNN": the op is deprecated, and it is what this module measures.
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -8,6 +8,7 @@ S: words of a source sentence, T: of a target sentence, B: sentence pairs, U: un
 
 import contextlib
 import functools
+import itertools
 import os
 import queue
 import threading
@@ -110,22 +111,19 @@ class _Fit:
         model.compile(_optimizer(keras, work), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         # [T, B] -> [B, T], as Keras' layers want them
         parts = [np.concatenate([work.batches[tower][name].T for tower in towers]) for name in _PARTS]
-        data = _dataset(parts) if keras.backend.backend() == "tensorflow" else _generator(parts)
+        data = _endless(parts, keras.backend.backend())
         model.fit(data, steps_per_epoch=_STEPS, shuffle=False, verbose=0, callbacks=[Steps()])
 
 
-def _dataset(parts: Sequence[np.ndarray]) -> Any:
-    """The global batch, again and again."""
+def _endless(parts: Sequence[np.ndarray], backend: str) -> Any:
+    """The global batch, again and again, as `fit` takes it on this backend."""
+    source, target, labels = parts
+    batch = (source, target), labels
+    if backend != "tensorflow":
+        return (batch for _ in itertools.count())
     import tensorflow as tf
 
-    source, target, labels = parts
-    return tf.data.Dataset.from_tensors(((source, target), labels)).repeat()
-
-
-def _generator(parts: Sequence[np.ndarray]) -> Iterator[Any]:
-    source, target, labels = parts
-    while True:
-        yield (source, target), labels
+    return tf.data.Dataset.from_tensors(batch).repeat()
 
 
 def _on_tensorflow(work: Work) -> list[Scope]:

@@ -53,12 +53,8 @@ def loss_sum(
       The sum, and `correct` if asked; float32: exponentials and sums are float32 whatever the dtype of `hidden`.
     """
     num_words, vocabulary = hidden.shape[0], projection.shape[0 if options.tied else 1]
-    biases = [] if bias is None else [bias]
-    if num_words is not None and num_words * vocabulary <= MAX_LOGITS:
-        result = _at_once(hidden, projection, labels, weights, biases, options)
-    else:
-        rows = max(1, MAX_LOGITS // vocabulary)
-        result = _in_pieces(hidden, projection, labels, weights, rows, biases, options)
+    compute = _in_pieces if num_words is None or num_words * vocabulary > MAX_LOGITS else _at_once
+    result = compute(_Words(hidden, labels, weights), projection, [] if bias is None else [bias], options)
     return Outcome(result[0], correct=tf.stop_gradient(result[1])) if options.accuracy else Outcome(result)
 
 
@@ -139,6 +135,14 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
     return tf.cast(inside, tf.float32)
 
 
+class _Words(NamedTuple):
+    """As of `loss_sum`."""
+
+    hidden: tf.Tensor
+    labels: tf.Tensor
+    weights: tf.Tensor
+
+
 class _LossForward(NamedTuple):
     losses: tf.Tensor  # [N]
     is_right: Callable[[], tf.Tensor]  # [N] as `is_right` below returns
@@ -189,14 +193,7 @@ def _num_correct(forward: _LossForward, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(forward.is_right() * weights)
 
 
-def _at_once(
-    hidden: tf.Tensor,
-    projection: tf.Tensor,
-    labels: tf.Tensor,
-    weights: tf.Tensor,
-    biases: Sequence[tf.Tensor],
-    options: LossOptions,
-) -> Any:
+def _at_once(words: _Words, projection: tf.Tensor, biases: Sequence[tf.Tensor], options: LossOptions) -> Any:
     """The loss, or with `accuracy` (loss, words predicted right)."""
 
     @tf.custom_gradient
@@ -214,19 +211,12 @@ def _at_once(
         total = tf.reduce_sum(forward.losses * weights)
         return ((total, _num_correct(forward, weights)) if options.accuracy else total), gradient
 
-    return loss(hidden, projection, labels, weights, *biases)
+    return loss(words.hidden, projection, words.labels, words.weights, *biases)
 
 
-def _in_pieces(
-    hidden: tf.Tensor,
-    projection: tf.Tensor,
-    labels: tf.Tensor,
-    weights: tf.Tensor,
-    rows: int,
-    biases: Sequence[tf.Tensor],
-    options: LossOptions,
-) -> Any:
-    """As `_at_once`, `rows` words at a time; the gradients are made on the way, as no piece's logits are kept."""
+def _in_pieces(words: _Words, projection: tf.Tensor, biases: Sequence[tf.Tensor], options: LossOptions) -> Any:
+    """As `_at_once`, some words at a time; the gradients are made on the way, as no piece's logits are kept."""
+    rows = max(1, MAX_LOGITS // projection.shape[0 if options.tied else 1])
 
     @tf.custom_gradient
     def loss(hidden: tf.Tensor, projection: tf.Tensor, *biases: tf.Tensor) -> tuple[Any, Gradient]:
@@ -240,13 +230,13 @@ def _in_pieces(
             d_hidden: tf.TensorArray,
             *correct: tf.Tensor,
         ) -> tuple[Any, ...]:
-            words = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
-            forward = _forward(hidden[words], cast_projection, labels[words], biases, options)
-            total += tf.reduce_sum(forward.losses * weights[words])
-            correct = tuple(before + _num_correct(forward, weights[words]) for before in correct)
+            part = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
+            forward = _forward(hidden[part], cast_projection, words.labels[part], biases, options)
+            total += tf.reduce_sum(forward.losses * words.weights[part])
+            correct = tuple(before + _num_correct(forward, words.weights[part]) for before in correct)
             if not options.differentiated:
                 return piece + 1, total, d_weights, d_hidden, *correct
-            d_piece, *d_more = _gradients(forward, hidden[words], cast_projection, weights[words], biases)
+            d_piece, *d_more = _gradients(forward, hidden[part], cast_projection, words.weights[part], biases)
             d_weights = tuple(d + tf.cast(more, tf.float32) for d, more in zip(d_weights, d_more, strict=True))
             return piece + 1, total, d_weights, d_hidden.write(piece, d_piece), *correct
 
@@ -264,4 +254,4 @@ def _in_pieces(
 
         return ((total, *correct) if options.accuracy else total), gradient
 
-    return loss(hidden, projection, *biases)
+    return loss(words.hidden, projection, *biases)

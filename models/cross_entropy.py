@@ -33,7 +33,7 @@ PLAIN = LossOptions()
 
 
 def loss_sum(
-    hidden: tf.Tensor,
+    outputs: tf.Tensor,
     projection: tf.Tensor,
     labels: tf.Tensor,
     weights: tf.Tensor,
@@ -43,47 +43,23 @@ def loss_sum(
     """Sum of the cross entropy over the words that count.
 
     Args:
-      hidden: [N, U], float32, bfloat16 or float16; the products are made in its dtype.
+      outputs: [N, U] of the last layer, or [T, B, U] or [B, T, U] of sentences, float32, bfloat16 or float16; the
+        products are made in its dtype.
       projection: [U, V] float32, [V, U] if tied.
-      labels: [N] int64, each in [0, V).
-      weights: [N] float32, 1 for a word that counts and 0 for padding.
+      labels: [N] int64, or [T, B] or [B, T], each in [0, V).
+      weights: float32 of the labels' shape, 1 for a word that counts and 0 for padding.
       bias: [V] float32, added to the logits; None: there is none.
 
     Returns:
-      The sum, and `correct` if asked; float32: exponentials and sums are float32 whatever the dtype of `hidden`.
+      The sum, and `correct` if asked; float32: exponentials and sums are float32 whatever the dtype of `outputs`.
     """
-    num_words, vocabulary = hidden.shape[0], projection.shape[0 if options.tied else 1]
+    units, vocabulary = projection.shape[::-1] if options.tied else projection.shape
+    hidden = tf.reshape(outputs, [-1, units])
+    words = _Words(hidden, tf.reshape(labels, [-1]), tf.reshape(weights, [-1]))
+    num_words = hidden.shape[0]
     compute = _in_pieces if num_words is None or num_words * vocabulary > MAX_LOGITS else _at_once
-    result = compute(_Words(hidden, labels, weights), projection, [] if bias is None else [bias], options)
+    result = compute(words, projection, [] if bias is None else [bias], options)
     return Outcome(result[0], correct=tf.stop_gradient(result[1])) if options.accuracy else Outcome(result)
-
-
-def next_words(
-    outputs: tf.Tensor,
-    projection: tf.Tensor,
-    labels: tf.Tensor,
-    lengths: tf.Tensor,
-    time_major: bool,
-    bias: tf.Tensor | None = None,
-    options: LossOptions = PLAIN,
-) -> Outcome:
-    """Sum of the cross entropy of the words inside their sentences; T: words of the longest sentence, B: sentences.
-
-    Args:
-      outputs: [T, B, U] of the last layer, or [B, T, U].
-      labels: [T, B] int64, or [B, T].
-      lengths: [B] words of each sentence.
-      projection, bias, options: as of `loss_sum`.
-    """
-    with tf.name_scope("loss"):
-        return loss_sum(
-            tf.reshape(outputs, [-1, projection.shape[1 if options.tied else 0]]),
-            projection,
-            tf.reshape(labels, [-1]),
-            tf.reshape(_inside(labels, lengths, time_major), [-1]),
-            bias,
-            options,
-        )
 
 
 def logits_of(
@@ -106,28 +82,13 @@ def losses(logits: tf.Tensor, labels: tf.Tensor, label_smoothing: float = 0.0) -
     return unsmoothed + label_smoothing * (at_label - tf.reduce_mean(logits, axis=-1))
 
 
-def sentence_losses(
-    logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool, label_smoothing: float = 0.0
-) -> tf.Tensor:
-    """[B] float32: what each sentence adds to the loss of `next_words`, from logits [T, B, V] or [B, T, V]."""
-    with tf.name_scope("loss"):
-        of_words = losses(logits, labels, label_smoothing)
-        return tf.reduce_sum(of_words * _inside(labels, lengths, time_major), 0 if time_major else 1)
-
-
-def sentence_correct(logits: tf.Tensor, labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
-    """[B] float32: how many words of each sentence the logits predict right; arguments as of `sentence_losses`."""
-    with tf.name_scope("loss"):
-        return tf.reduce_sum(is_right(logits, labels) * _inside(labels, lengths, time_major), 0 if time_major else 1)
-
-
 def is_right(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """float32, 1 where the label has the largest logit, of equal ones the first; the shape of `labels`."""
     return tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
 
 
-def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
-    """float32, 1 before each sentence's length and 0 in its padding; the shape of `labels`."""
+def word_weights(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
+    """float32, 1 before each sentence's length [B] and 0 in its padding; the shape of `labels`."""
     # GPUs compare int32 on the host, and slice int64 shapes on the device.
     steps = tf.cast(tf.range(tf.shape(labels)[0 if time_major else 1]), tf.int64)
     lengths = tf.cast(lengths, tf.int64)
@@ -136,11 +97,11 @@ def _inside(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tenso
 
 
 class _Words(NamedTuple):
-    """As of `loss_sum`."""
+    """As of `loss_sum`, in one row."""
 
-    hidden: tf.Tensor
-    labels: tf.Tensor
-    weights: tf.Tensor
+    hidden: tf.Tensor  # [N, U]
+    labels: tf.Tensor  # [N]
+    weights: tf.Tensor  # [N]
 
 
 class _LossForward(NamedTuple):

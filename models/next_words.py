@@ -34,15 +34,11 @@ class NextWords(abc.ABC):
         """Its outputs, [T, B, U] or [B, T, U]."""
 
     def forward(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outcome:
-        return cross_entropy.next_words(
-            self.last_layer(weights, rows, batch, seed),
-            weights[PROJECTION],
-            batch.target_output,
-            batch.target_length,
-            self._time_major,
-            weights.get(PROJECTION_BIAS),
-            self._loss,
-        )
+        outputs, labels = self.last_layer(weights, rows, batch, seed), batch.target_output
+        with tf.name_scope("loss"):
+            counted = cross_entropy.word_weights(labels, batch.target_length, self._time_major)
+            bias = weights.get(PROJECTION_BIAS)
+            return cross_entropy.loss_sum(outputs, weights[PROJECTION], labels, counted, bias, self._loss)
 
     def outputs(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outputs:
         hidden = self.last_layer(weights, rows, batch, seed)
@@ -56,11 +52,18 @@ class NextWords(abc.ABC):
         return lambda hidden: cross_entropy.logits_of(hidden, projection, bias, self._loss.tied)
 
     def losses(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
-        sentences = logits, batch.target_output, batch.target_length
-        return cross_entropy.sentence_losses(*sentences, self._time_major, self._loss.label_smoothing)
+        with tf.name_scope("loss"):
+            losses = cross_entropy.losses(logits, batch.target_output, self._loss.label_smoothing)
+            return self._of_sentences(losses, batch)
 
     def correct(self, logits: tf.Tensor, batch: Any) -> tf.Tensor:
-        return cross_entropy.sentence_correct(logits, batch.target_output, batch.target_length, self._time_major)
+        with tf.name_scope("loss"):
+            return self._of_sentences(cross_entropy.is_right(logits, batch.target_output), batch)
+
+    def _of_sentences(self, of_words: tf.Tensor, batch: Any) -> tf.Tensor:
+        """[B]: the sum over each sentence's words, of [T, B] or [B, T]."""
+        counted = cross_entropy.word_weights(batch.target_output, batch.target_length, self._time_major)
+        return tf.reduce_sum(of_words * counted, 0 if self._time_major else 1)
 
     def loss_items(self, batch: Any) -> tf.Tensor:
         return total(batch.target_length, tf.float32)

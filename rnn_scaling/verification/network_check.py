@@ -158,13 +158,13 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     hidden, projection = random.normal(size=(5, 4, 3)), random.normal(size=(3, 11))
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
     expected = network.sentences_loss(hidden @ projection, labels, lengths, model.label_smoothing)
-    sentences = (tf.constant(labels), tf.constant(lengths), True)
-    options = cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
+    ids, options = tf.constant(labels), cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
+    counted = cross_entropy.word_weights(ids, tf.constant(lengths), True)
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs, matrix = (tf.constant(array.astype(np.float32)) for array in (hidden, projection))
     sums = [
-        cross_entropy.next_words(outputs, matrix, *sentences, options=options).loss_sum,
-        tf.reduce_sum(cross_entropy.sentence_losses(logits, *sentences, options.label_smoothing)),
+        cross_entropy.loss_sum(outputs, matrix, ids, counted, options=options).loss_sum,
+        tf.reduce_sum(cross_entropy.losses(logits, ids, model.label_smoothing) * counted),
     ]
     if any(abs(float(total) - expected) > TOLERANCE * expected for total in sums):
         return Statement("network-cross-entropy", "wrong loss", {"off": off})

@@ -79,8 +79,8 @@ def test_loss_and_gradients_of_a_network_are_those_of_its_formulas(model):
 def test_padding_in_the_loss_is_a_wrong_loss(monkeypatch):
     from rnn_scaling.models import cross_entropy
 
-    real = cross_entropy._inside
-    monkeypatch.setattr(cross_entropy, "_inside", lambda labels, lengths, first: real(labels, lengths + 1, first))
+    real = cross_entropy.word_weights
+    monkeypatch.setattr(cross_entropy, "word_weights", lambda labels, lengths, first: real(labels, lengths + 1, first))
     assert words_of(SMALL) == ["wrong loss"]
 
 

@@ -108,9 +108,8 @@ class SerialGradients:
             tensors = {name: tf.constant(value) for name, value in weights.items()}
             averages = {name: tf.constant(array) for name, array in moving.items()}
             found = self._part(tensors, averages, batch, seed, tf.constant(factor, tf.float32))
-        loss_sum, gradient, following, rows = found
-        touched = {name: (ids.numpy(), values.numpy()) for name, (ids, values) in rows.items()}
-        return GradientPart(float(loss_sum), _arrays(gradient), _arrays(following), touched)
+        loss_sum, *arrays = tf.nest.map_structure(lambda tensor: tensor.numpy(), found)
+        return GradientPart(float(loss_sum), *arrays)
 
     def _build_part(
         self, weights: Tensors, moving: Tensors, batch: Any, seed: tf.Tensor, factor: tf.Tensor
@@ -157,10 +156,6 @@ def _digest(batch: Any) -> bytes:
     if sum(part.size for part in parts if part.ndim > 1) < FEWEST_IDS:
         return b""
     return hashlib.blake2b(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
-
-
-def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def summed(gradients: Sequence[Arrays]) -> dict[str, np.ndarray]:

@@ -9,7 +9,6 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -107,13 +106,8 @@ def stack_of(config: ModelConfig, num_layers: int, num_directions: int) -> Recur
     )
 
 
-class CellResult(NamedTuple):
-    """What one direction of one layer computes."""
-
-    outputs: tf.Tensor  # [T, B, U], zero at and past each length
-    state: State  # at each length
-
-
+CellResult = tuple[tf.Tensor, State]
+"""Of one direction of one layer: outputs [T, B, U], zero at and past each length, and the state at each length."""
 RunCell = Callable[[tf.Tensor, tf.Tensor, State, CellWeights], CellResult]
 """(inputs [T, B, D], lengths [B], state, weights) -> CellResult"""
 Run = Callable[..., tuple[tf.Tensor, State]]
@@ -198,9 +192,9 @@ def run_layers(stack: RecurrentStack, run_cell: RunCell) -> Run:
                 cell = layer * stack.num_directions + direction
                 cell_weights = tuple(tf.cast(w, dtype) for w in weights[cell])
                 ordered = reverse_time(x, lengths) if direction else x
-                result = run_cell(ordered, lengths, first[cell], cell_weights)
-                outputs.append(reverse_time(result.outputs, lengths) if direction else result.outputs)
-                last.append(result.state)
+                y, state_of_cell = run_cell(ordered, lengths, first[cell], cell_weights)
+                outputs.append(reverse_time(y, lengths) if direction else y)
+                last.append(state_of_cell)
             x = tf.concat(outputs, axis=2) if len(outputs) > 1 else outputs[0]
         x = x if stack.time_major else swap_time_and_batch(x)
         return x, tuple(tf.stack(of_cells) for of_cells in zip(*last))
@@ -220,7 +214,7 @@ def run_fused_layers(stack: RecurrentStack, run_steps: Callable[..., tuple[tf.Te
         x, *kernels = (tf.cast(factor, stack.product_dtype) for factor in (inputs, *weights[:-1]))
         *first, bias = (tf.cast(w, tf.float32) for w in (*state, weights[-1]))
         outputs, *last = (tf.cast(y, inputs.dtype) for y in run_steps(x, lengths, *first, *kernels, bias))
-        return CellResult(outputs, tuple(last))
+        return outputs, tuple(last)
 
     return run_layers(stack, run_cell)
 
@@ -241,6 +235,6 @@ def reference(stack: RecurrentStack) -> Run:
             following = stack.step(inputs[t], state, weights)
             outputs.append(tf.where(inside, following[-1], tf.zeros_like(following[-1])))
             state = tuple(tf.where(inside, after, before) for after, before in zip(following, state))
-        return CellResult(tf.stack(outputs), state)
+        return tf.stack(outputs), state
 
     return run_layers(stack, run_cell)

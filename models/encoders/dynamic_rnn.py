@@ -71,6 +71,6 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
                 outputs, state = dynamic_rnn(
                     _Cell(stack, weights), inputs, sequence_length=lengths, initial_state=state, time_major=True
                 )
-        return stacks.CellResult(outputs, tuple(state))
+        return outputs, tuple(state)
 
     return stacks.run_layers(stack, run_cell)

@@ -100,9 +100,6 @@ def fuse(model: Any) -> None:
             layer.__class__ = FusedBatchNormalization
 
 
-def build(
-    config: ModelConfig, device_type: str, image_size: int | None = None, num_classes: int | None = None
-) -> Workload:
-    """The network that `config.model` names, for the images of --dataset or of another size and number of classes."""
-    size, classes = workloads.images_of(config.model, config.dataset)
-    return ImageClassifier(KerasNetwork(config, image_size or size, num_classes or classes), config)
+def build(config: ModelConfig, device_type: str) -> Workload:
+    """The network that `config.model` names, for the images of --dataset."""
+    return ImageClassifier(KerasNetwork(config, *workloads.images_of(config.model, config.dataset)), config)

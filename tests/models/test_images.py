@@ -22,7 +22,8 @@ def applications(tf):
 
 def small(applications, model="resnet50", size=SIZE, **options):
     """A network of keras.applications for images of 32 x 32 in seven classes."""
-    return applications.build(ModelConfig(model=model, **options), "CPU", size, NUM_CLASSES)
+    config = ModelConfig(model=model, **options)
+    return applications.ImageClassifier(applications.KerasNetwork(config, size, NUM_CLASSES), config)
 
 
 def images_of(num_batches, data_format="NHWC", size=SIZE):

@@ -43,15 +43,13 @@ def check(paths: list[str]) -> int:
     """
     num_images = 0
     for path in paths:
-        before = num_images
-        for labels in _labels(path):
-            for index, label in enumerate(labels):
-                if label >= NUM_CLASSES:
-                    number = num_images - before + index
-                    raise DataError(f"{path}: image {number} has the label {label}; expected 0 to {NUM_CLASSES - 1}")
-            num_images += len(labels)
-        if num_images == before:
+        labels = b"".join(_labels(path))
+        if not labels:
             raise DataError(f"{path}: an empty file; expected images of {RECORD_BYTES:,} bytes")
+        for number, label in enumerate(labels):
+            if label >= NUM_CLASSES:
+                raise DataError(f"{path}: image {number} has the label {label}; expected 0 to {NUM_CLASSES - 1}")
+        num_images += len(labels)
     return num_images
 
 

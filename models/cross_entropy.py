@@ -87,12 +87,12 @@ def is_right(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
 
 
-def word_weights(labels: tf.Tensor, lengths: tf.Tensor, time_major: bool) -> tf.Tensor:
+def word_weights(labels: tf.Tensor, lengths: tf.Tensor, time_axis: int) -> tf.Tensor:
     """float32, 1 before each sentence's length [B] and 0 in its padding; the shape of `labels`."""
     # GPUs compare int32 on the host, and slice int64 shapes on the device.
-    steps = tf.cast(tf.range(tf.shape(labels)[0 if time_major else 1]), tf.int64)
+    steps = tf.cast(tf.range(tf.shape(labels)[time_axis]), tf.int64)
     lengths = tf.cast(lengths, tf.int64)
-    inside = steps[:, None] < lengths if time_major else steps < lengths[:, None]
+    inside = steps[:, None] < lengths if time_axis == 0 else steps < lengths[:, None]
     return tf.cast(inside, tf.float32)
 
 

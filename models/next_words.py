@@ -25,7 +25,7 @@ class NextWords(abc.ABC):
 
     def __init__(self, config: ModelConfig, layout: TextLayout, tied: bool = False) -> None:
         """tied: whether the projection is [V, U], a table of embeddings."""
-        self._config, self._time_major = config, layout.time_major
+        self._config, self._time_axis = config, 0 if layout.time_major else 1
         self.layout: Layout = layout
         self._loss = cross_entropy.LossOptions(config.accuracy, config.label_smoothing, tied, config.trains)
 
@@ -36,7 +36,7 @@ class NextWords(abc.ABC):
     def forward(self, weights: Tensors, rows: Tensors, batch: Any, seed: tf.Tensor) -> Outcome:
         outputs, labels = self.last_layer(weights, rows, batch, seed), batch.target_output
         with tf.name_scope("loss"):
-            counted = cross_entropy.word_weights(labels, batch.target_length, self._time_major)
+            counted = cross_entropy.word_weights(labels, batch.target_length, self._time_axis)
             bias = weights.get(PROJECTION_BIAS)
             return cross_entropy.loss_sum(outputs, weights[PROJECTION], labels, counted, bias, self._loss)
 
@@ -62,8 +62,8 @@ class NextWords(abc.ABC):
 
     def _of_sentences(self, of_words: tf.Tensor, batch: Any) -> tf.Tensor:
         """[B]: the sum over each sentence's words, of [T, B] or [B, T]."""
-        counted = cross_entropy.word_weights(batch.target_output, batch.target_length, self._time_major)
-        return tf.reduce_sum(of_words * counted, 0 if self._time_major else 1)
+        counted = cross_entropy.word_weights(batch.target_output, batch.target_length, self._time_axis)
+        return tf.reduce_sum(of_words * counted, self._time_axis)
 
     def loss_items(self, batch: Any) -> tf.Tensor:
         return total(batch.target_length, tf.float32)

@@ -45,10 +45,6 @@ class TranslationWorkload(NextWords):
         """The embedding of "src" or "tgt"."""
         return "embedding" if self._config.share_embedding else f"{side}_embedding"
 
-    @property
-    def _time_axis(self) -> int:
-        return 0 if self._config.time_major else 1
-
     def counts(self, batch: Batch) -> Counts:
         return counts_of_pairs(batch)
 

@@ -159,7 +159,7 @@ def _wrong_forward(model: ModelConfig, device_type: str, off: float, random: np.
     labels, lengths = random.integers(0, 11, (5, 4)), np.array(LENGTHS["target_length"], np.int32)
     expected = network.sentences_loss(hidden @ projection, labels, lengths, model.label_smoothing)
     ids, options = tf.constant(labels), cross_entropy.LossOptions(label_smoothing=model.label_smoothing)
-    counted = cross_entropy.word_weights(ids, tf.constant(lengths), True)
+    counted = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs, matrix = (tf.constant(array.astype(np.float32)) for array in (hidden, projection))
     sums = [

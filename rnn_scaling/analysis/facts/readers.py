@@ -1,12 +1,11 @@
 """Run record -> one fact of it, in a form that can be compared and shown; None: the record does not hold it."""
 
-import functools
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rnn_scaling.machine import throttling
-from rnn_scaling.records.environment import ReduceSegment
 from rnn_scaling.records.record import RunRecord
 
 Read = Callable[[RunRecord], Any]
@@ -17,38 +16,30 @@ ONE_PROCESS = "one process alone"
 LIMITED, SLOWED = 0x2 | 0x4 | 0x10 | 0x100, 0x8 | 0x20 | 0x40 | 0x80
 
 
-def _recorded(*fields: str) -> Callable[[Read], Read]:
-    """Makes a reader return None for a record that is older than one of these fields of `environment`."""
-
-    def decorate(read: Read) -> Read:
-        @functools.wraps(read)
-        def guarded(record: RunRecord) -> Any:
-            return None if record.environment.missing.intersection(fields) else read(record)
-
-        return guarded
-
-    return decorate
+def _with_arguments(read: Callable[..., Any]) -> Callable[..., Read]:
+    """Makes `read(a, record)` a function of `a` that returns a reader."""
+    return partial(partial, read)
 
 
-def environment(name: str, convert: Callable[[Any], Any] = str, null: str | None = NOT_TOLD) -> Read:
+def _is_recorded(record: RunRecord, *fields: str) -> bool:
+    """False for a record that is older than one of these fields of `environment`."""
+    return record.environment.missing.isdisjoint(fields)
+
+
+@_with_arguments
+def environment(name: str, record: RunRecord, convert: Callable[[Any], Any] = str, null: str = NOT_TOLD) -> Any:
     """A field of `environment`; `null`: what null in the record means, by default that the system did not tell."""
-
-    @_recorded(name)
-    def read(record: RunRecord) -> Any:
-        value = getattr(record.environment, name)
-        return null if value is None else convert(value)
-
-    return read
+    if not _is_recorded(record, name):
+        return None
+    value = getattr(record.environment, name)
+    return null if value is None else convert(value)
 
 
-def resolved(name: str, convert: Callable[[Any], str] = str) -> Read:
+@_with_arguments
+def resolved(name: str, record: RunRecord, convert: Callable[[Any], str] = str) -> str | None:
     """A field of `resolved` as text."""
-
-    def read(record: RunRecord) -> str | None:
-        value = getattr(record.resolved, name)
-        return None if value is None else convert(value)
-
-    return read
+    value = getattr(record.resolved, name)
+    return None if value is None else convert(value)
 
 
 def operators(record: RunRecord) -> str | None:
@@ -68,37 +59,30 @@ def training(record: RunRecord) -> str:
     return "not found wrong" if certificate is None or certificate.holds else certificate.sentence
 
 
-def package(*names: str) -> Read:
+@_with_arguments
+def package(names: Sequence[str], record: RunRecord) -> str | None:
     """Version of the first of these packages that is installed."""
-
-    @_recorded("packages")
-    def read(record: RunRecord) -> str:
-        packages = record.environment.packages
-        return next((packages[name] for name in names if name in packages), "not installed")
-
-    return read
+    packages = record.environment.packages
+    version = next((packages[name] for name in names if name in packages), "not installed")
+    return version if _is_recorded(record, "packages") else None
 
 
-def cuda(part: str) -> Read:
+@_with_arguments
+def cuda(part: str, record: RunRecord) -> str | None:
     """Version of a part of CUDA that pip installed."""
-
-    def read(record: RunRecord) -> str | None:
-        versions = record.environment.cuda
-        return versions[part] or "not from pip" if part in versions else None
-
-    return read
+    versions = record.environment.cuda
+    return versions[part] or "not from pip" if part in versions else None
 
 
-cpu_vector_units = environment("cpu_vector_units", lambda units: " ".join(units) or "none")
-cores = resolved("cpu_affinity", lambda bound: str(len(bound)))  # how many the process was bound to
-core_numbers = resolved("cpu_affinity", lambda bound: ",".join(map(str, bound)))
-
-
-cpu_limit = environment("cpu_limit", "{:g} cores".format, "none")  # what control groups grant
+memory = environment("memory_bytes", convert=float)
+cpu_vector_units = environment("cpu_vector_units", convert=lambda units: " ".join(units) or "none")
+cores = resolved("cpu_affinity", convert=lambda bound: str(len(bound)))  # how many the process was bound to
+core_numbers = resolved("cpu_affinity", convert=lambda bound: ",".join(map(str, bound)))
+cpu_limit = environment("cpu_limit", convert="{:g} cores".format, null="none")  # what control groups grant
 # The fastest core's, in MHz: the one that the program runs on while the others idle.
-highest_clock = environment("cpu_mhz", lambda mhz: max(mhz, default=NOT_TOLD))
+highest_clock = environment("cpu_mhz", convert=lambda mhz: max(mhz, default=NOT_TOLD))
 # When the kernel backs memory with huge pages: always, madvise or never.
-huge_pages = environment("huge_pages", lambda text: re.sub(r"(?s).*\[(\w+)\].*", r"\1", text))
+huge_pages = environment("huge_pages", convert=partial(re.sub, r"(?s).*\[(\w+)\].*", r"\1"))
 
 
 def cpu_topology(record: RunRecord) -> str | None:
@@ -110,10 +94,11 @@ def cpu_topology(record: RunRecord) -> str | None:
     return ", ".join([*counts, f"NUMA nodes {' | '.join(nodes)}" if nodes else "NUMA not known"])
 
 
-@_recorded("cpu_no_turbo", "cpu_boost")
-def turbo(record: RunRecord) -> str:
+def turbo(record: RunRecord) -> str | None:
     """Whether the clock may rise above its nominal value."""
     machine = record.environment
+    if not _is_recorded(record, "cpu_no_turbo", "cpu_boost"):
+        return None
     if machine.cpu_no_turbo is None and machine.cpu_boost is None:
         return NOT_TOLD
     return "off" if machine.cpu_no_turbo == "1" or machine.cpu_boost == "0" else "on"
@@ -123,44 +108,34 @@ def oversubscribed(record: RunRecord) -> str | None:
     return "of CPU devices alone" if record.config.get("device") == "gpu" else resolved("oversubscribed")(record)
 
 
-def gpus(*names: str) -> Read:
+@_with_arguments
+def gpus(names: Sequence[str], record: RunRecord) -> str | None:
     """Text of these fields of every GPU, in the order of the devices."""
-
-    def read(record: RunRecord) -> str | None:
-        cards = record.environment.gpus
-        if not cards or any(name not in card for card in cards for name in names):
-            return None
-        words = [" and ".join(card[name] for name in names) for card in cards]
-        return f"{len(words)} x {words[0]}" if len(words) > 1 and len(set(words)) == 1 else ", ".join(words)
-
-    return read
+    cards = record.environment.gpus
+    if not cards or any(name not in card for card in cards for name in names):
+        return None
+    words = [" and ".join(card[name] for name in names) for card in cards]
+    return f"{len(words)} x {words[0]}" if len(words) > 1 and len(set(words)) == 1 else ", ".join(words)
 
 
-def gpu_clock(name: str, when: str) -> Read:
+@_with_arguments
+def gpu_clock(name: str, when: str, record: RunRecord) -> float | None:
     """Mean over the GPUs in MHz."""
-
-    def read(record: RunRecord) -> float | None:
-        cards = getattr(record.environment, when)
-        matches = [re.match(r"[\d.]+", card.get(name, "")) for card in cards]
-        numbers = [float(match[0]) for match in matches if match]
-        return sum(numbers) / len(numbers) if numbers and len(numbers) == len(cards) else None
-
-    return read
+    cards = getattr(record.environment, when)
+    matches = [re.match(r"[\d.]+", card.get(name, "")) for card in cards]
+    numbers = [float(match[0]) for match in matches if match]
+    return sum(numbers) / len(numbers) if numbers and len(numbers) == len(cards) else None
 
 
-def held_down(among: int) -> Read:
+@_with_arguments
+def held_down(among: int, record: RunRecord) -> str | None:
     """Why clocks were held down before or after the run, on any GPU; `among`: bits of the reasons asked for."""
-
-    @_recorded("gpus", "gpus_after")
-    def read(record: RunRecord) -> str | None:
-        cards = (*record.environment.gpus, *record.environment.gpus_after)
-        masks = [throttling.parse(card.get(throttling.FIELD, "")) for card in cards]
-        if None in masks:  # an older record, or "[N/A]": the card does not tell
-            return None
-        held = {why: None for mask in masks for bit, why in throttling.REASONS.items() if (mask or 0) & bit & among}
-        return ", ".join(held) or "nothing"
-
-    return read
+    cards = (*record.environment.gpus, *record.environment.gpus_after)
+    masks = [throttling.parse(card.get(throttling.FIELD, "")) for card in cards]
+    if None in masks or not _is_recorded(record, "gpus", "gpus_after"):  # or "[N/A]": the card does not tell
+        return None
+    held = {why: None for mask in masks for bit, why in throttling.REASONS.items() if (mask or 0) & bit & among}
+    return ", ".join(held) or "nothing"
 
 
 def gpu_topology(record: RunRecord) -> str | None:
@@ -173,11 +148,12 @@ def gpu_topology(record: RunRecord) -> str | None:
     return "; ".join(" ".join(line.split()) for line in lines if re.match(r"(GPU|NIC|mlx)", line))  # not the head
 
 
-def _algorithms(segments: Sequence[ReduceSegment]) -> str:
+def all_reduce(record: RunRecord) -> str | None:
+    """What `auto` or the specification came to."""
+    segments = record.resolved.all_reduce
+    if segments is None:
+        return None
     return ":".join(f"{segment.algorithm}#{segment.shards}" for segment in segments) or "none"
-
-
-all_reduce = resolved("all_reduce", _algorithms)  # what `auto` or the specification came to
 
 
 def hosts(record: RunRecord) -> str | None:
@@ -191,17 +167,19 @@ def link(record: RunRecord) -> str:
     return ((record.workers.link if record.workers else None) or "none made for the run").partition(" asked;")[0]
 
 
-def variable(name: str) -> Read:
-    return _recorded("variables")(lambda record: record.environment.variables.get(name, "not set"))
+@_with_arguments
+def variable(name: str, record: RunRecord) -> str | None:
+    return record.environment.variables.get(name, "not set") if _is_recorded(record, "variables") else None
 
 
 def launcher(record: RunRecord) -> str | None:
     return ONE_PROCESS if record.workers is None else record.workers.launcher
 
 
-@_recorded("commit")
 def commit(record: RunRecord) -> str | None:
     commit = record.environment.commit
+    if not _is_recorded(record, "commit"):
+        return None
     if commit is None:
         return "not in a git checkout"
     name = commit.hash[:9]

@@ -79,22 +79,22 @@ PROCESSOR = [
     Fact(
         "CPU clock at the start", readers.highest_clock, "a lower clock gives fewer items/s", tolerance=0.10, unit="MHz"
     ),
-    Fact("memory", readers.environment("memory_bytes", float), "no effect while it fits", tolerance=0.05, unit="GiB"),
+    Fact("memory", readers.memory, "no effect while it fits", tolerance=0.05, unit="GiB"),
     Fact("huge pages", readers.huge_pages, "always saves page faults of large tensors: a few percent more items/s"),
 ]
 
 GPU = [
-    Fact("GPUs", readers.gpus("name"), "arithmetic and memory of GPUs decide items/s", INCOMPARABLE, vital=True),
-    Fact("which GPUs", readers.gpus("uuid"), "cards of one model differ by a few percent", unless="GPUs"),
-    Fact("GPU driver", readers.gpus("driver_version"), "usually below 2 %; launch costs and NCCL may change more"),
+    Fact("GPUs", readers.gpus(["name"]), "arithmetic and memory of GPUs decide items/s", INCOMPARABLE, vital=True),
+    Fact("which GPUs", readers.gpus(["uuid"]), "cards of one model differ by a few percent", unless="GPUs"),
+    Fact("GPU driver", readers.gpus(["driver_version"]), "usually below 2 %; launch costs and NCCL may change more"),
     Fact(
         "highest GPU clocks (SM and memory)",
-        readers.gpus("clocks.max.sm", "clocks.max.mem"),
+        readers.gpus(["clocks.max.sm", "clocks.max.mem"]),
         "items/s follow the clocks",
         INCOMPARABLE,
         unless="GPUs",
     ),
-    Fact("GPU power limit", readers.gpus("power.limit"), "it limits the clocks", INCOMPARABLE, unless="GPUs"),
+    Fact("GPU power limit", readers.gpus(["power.limit"]), "it limits the clocks", INCOMPARABLE, unless="GPUs"),
     *(
         Fact(f"GPU {title}", readers.gpu_clock(field, when), effect, tolerance=0.02, unit="MHz")
         for title, field, when, effect in (
@@ -164,7 +164,7 @@ SOFTWARE = [
         "LSTM and GRU layers take 0.8 of the time with those of this project",
         GRAVE_ON_CPUS,
     ),
-    *(Fact(name, readers.package(*names), effect, follows=TRAINED_BY) for name, (names, effect) in PACKAGES.items()),
+    *(Fact(name, readers.package(names), effect, follows=TRAINED_BY) for name, (names, effect) in PACKAGES.items()),
     Fact("Python", readers.environment("python"), "affects the work between steps: below 2 %, more in short steps"),
     Fact("kernel and C library", readers.environment("platform"), "usually below 5 %, either way", machine=True),
     *(Fact(name, readers.cuda(part), effect, gpu_only=True) for name, (part, effect) in CUDA.items()),

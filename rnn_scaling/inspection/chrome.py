@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.inspection import phases
-from rnn_scaling.inspection.events import COPY, WAIT, KernelEvent, TracedStep
+from rnn_scaling.inspection.operators import COPY, WAIT, KernelEvent, TracedStep
 from rnn_scaling.records.step_names import EXPOSED, SHARED_OWN, STARVED, WAITS
 
 APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnn_scaling.inspection.events import COPY, WAIT, KernelEvent, TracedStep
-from rnn_scaling.inspection.operators import RECEIVES
+from rnn_scaling.inspection.operators import COPY, RECEIVES, WAIT, KernelEvent, TracedStep
 from rnn_scaling.records import step_names as names
 
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases

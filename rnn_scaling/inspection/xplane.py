@@ -14,8 +14,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
-from rnn_scaling.inspection.operators import Node, Owner, owner
+from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, KernelEvent, Node, Owner, TracedStep, owner
 from rnn_scaling.records.step_names import CONTROL_FLOW, EXCHANGE, OTHER
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step

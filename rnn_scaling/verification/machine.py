@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rnn_scaling import entry
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.inspection import observe, operators, tracing, xplane
-from rnn_scaling.inspection.events import COPY, TracedStep
+from rnn_scaling.inspection.operators import COPY, TracedStep
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.records.certificate import Certificate, Check
 from rnn_scaling.records.step_names import BACKWARD, FORWARD

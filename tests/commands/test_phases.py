@@ -13,7 +13,7 @@ import pytest
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.commands import phases as command
 from rnn_scaling.inspection import phases
-from rnn_scaling.inspection.events import TracedStep
+from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_parts import TimedStep, Trace

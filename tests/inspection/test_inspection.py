@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.inspection import operators, xplane
-from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT
-from rnn_scaling.inspection.operators import Node, Owner, owner
+from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, Node, Owner, owner
 from rnn_scaling.records.decoding import encode
 
 CPU, CPU_1, GPU = (f"/job:localhost/replica:0/task:0/device:{name}" for name in ("CPU:0", "CPU:1", "GPU:0"))

@@ -9,7 +9,7 @@ import pytest
 
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.inspection import chrome, phases
-from rnn_scaling.inspection.events import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
+from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.step_names import (
     BACKWARD,

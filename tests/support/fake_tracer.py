@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnn_scaling.inspection import phases
-from rnn_scaling.inspection.events import TracedStep
+from rnn_scaling.inspection.operators import TracedStep
 from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import config as configs

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.inspection.events import HOST, TracedStep
-from rnn_scaling.inspection.operators import Node
+from rnn_scaling.inspection.operators import HOST, Node, TracedStep
 
 ONE_CELL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "direction": "uni"}  # a side
 TINY = {"device": "cpu", "num_units": 6, "embedding_dim": 5, "src_vocab_size": 23, "tgt_vocab_size": 17, **ONE_CELL}

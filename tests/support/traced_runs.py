@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnn_scaling.inspection import phases
-from rnn_scaling.inspection.events import HOST, KernelEvent, TracedStep
+from rnn_scaling.inspection.operators import HOST, KernelEvent, TracedStep
 from rnn_scaling.records.record import RunRecord
 from tests.support.records import make_record
 

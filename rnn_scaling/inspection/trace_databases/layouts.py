@@ -1,15 +1,16 @@
 """The tables of events in Nsight Systems' SQLite export (from 2019) and in nvprof's databases (CUDA 5 to 12).
 
 Sources: https://docs.nvidia.com/nsight-systems/2021.5/nsys-exporter/exported_data.html; the tables that
-rasolca/profiling_tools writes (scripts/nvprof_db.py); https://docs.nvidia.com/cupti/api/.
+rasolca/profiling_tools writes (scripts/nvprof_db.py); CUPTI's cupti_activity.h (CUpti_ActivityMemcpyKind,
+CUpti_ActivityMemoryKind); https://docs.nvidia.com/cupti/api/.
 """
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rnn_scaling.inspection.trace_databases import cupti
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
 
 KERNEL, COPY, MEMSET = "kernel", "copy", "memset"
@@ -36,6 +37,42 @@ _NVPROF = (
 HOST_TABLES = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER", "NVTX_EVENTS")  # part of the span alone
 _NO_KERNELS = "no table of kernels: nothing ran on a GPU, or it was profiled without --trace=cuda"
 _GRAPHS = "CUDA graphs were traced whole: each launch of one counts as one kernel (--cuda-graph-trace=node)"
+COPY_KINDS = {
+    0: "unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
+    10: "PtoP", 11: "UVM HtoD", 12: "UVM DtoH", 13: "UVM DtoD",
+}  # fmt: skip
+MEMORY_KINDS = {
+    0: "unknown", 1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed", 6: "device static",
+    7: "managed static",
+}  # fmt: skip
+_COMMUNICATION = re.compile(r"(?:void\s+)?(?:\w+::)*(?:nccl|rccl|msccl|nvshmem)", re.IGNORECASE)
+PEER_TO_PEER = 10  # of COPY_KINDS
+
+
+@functools.lru_cache(20_000)
+def is_communication(name: str) -> bool:
+    """Whether a kernel carries data between devices: those of NCCL and RCCL, of MSCCL and of NVSHMEM."""
+    return _COMMUNICATION.match(name) is not None
+
+
+def short_name(name: str) -> str:
+    """A mangled C++ name as its qualified identifier, without template and call arguments; other names as they are.
+
+    Source: the Itanium C++ ABI's <nested-name> and <source-name>: _ZN5Eigen8internal3fooE is Eigen::internal::foo.
+    """
+    if not name.startswith("_Z"):
+        return name
+    rest, parts = name[2:].lstrip("LK"), []
+    nested = rest.startswith("N")
+    rest = rest[1:].lstrip("KV") if nested else rest
+    while digits := re.match(r"[1-9]\d*", rest):
+        end = digits.end() + int(digits.group())
+        part = rest[digits.end() : end]
+        parts.append("(anonymous)" if part.startswith("_GLOBAL__N") else part)
+        rest = rest[end:]
+        if not nested:
+            break
+    return "::".join(parts) or name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +137,7 @@ def _nsys(db: TraceDatabase) -> Layout:
         versions=versions,
         tables=_event_tables(db, _NSYS, name_of),
         # Nsight Systems counts memory kinds from 0, CUPTI from 1.
-        memory_kinds={kind - 1: name for kind, name in cupti.MEMORY_KINDS.items() if kind} | {7: "unknown"},
+        memory_kinds={kind - 1: name for kind, name in MEMORY_KINDS.items() if kind} | {7: "unknown"},
         models=models,
         gpus={
             (process, cuda): gpu
@@ -111,12 +148,12 @@ def _nsys(db: TraceDatabase) -> Layout:
 
 def _nvprof(db: TraceDatabase) -> Layout:
     text = _string_reader(db, "StringTable", "_id_")
-    tables = _event_tables(db, _NVPROF, lambda table, value: cupti.short_name(text(value)))
+    tables = _event_tables(db, _NVPROF, lambda table, value: short_name(text(value)))
     versions = {}
     if db.has("Version", "version"):
         versions = {"schema": ", ".join(str(number) for (number,) in db.select("Version", "version", rest="LIMIT 5"))}
     models = {device: text(name) for device, name in db.select("CUPTI_ACTIVITY_KIND_DEVICE", "id", "name")}
-    return Layout("nvprof", "nvprof", versions, tables, cupti.MEMORY_KINDS, models)
+    return Layout("nvprof", "nvprof", versions, tables, MEMORY_KINDS, models)
 
 
 def _event_tables(
@@ -152,16 +189,16 @@ def _event_tables(
 
 
 def _copy_name(kind: Any) -> str:
-    return cupti.COPY_KINDS.get(kind, f"kind {kind}")
+    return COPY_KINDS.get(kind, f"kind {kind}")
 
 
 def _copy_kind(db: TraceDatabase, table: str, kind: str) -> str:
     """The kind of a copy; a copy from device to device (8) is one between GPUs if the two devices differ."""
     if table.endswith("MEMCPY2"):
-        return str(cupti.PEER_TO_PEER)
+        return str(PEER_TO_PEER)
     if kind == "NULL" or not db.has(table, "srcDeviceId", "dstDeviceId"):
         return kind
-    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {cupti.PEER_TO_PEER} ELSE {kind} END"
+    return f"CASE WHEN {kind} = 8 AND srcDeviceId <> dstDeviceId THEN {PEER_TO_PEER} ELSE {kind} END"
 
 
 def _string_reader(db: TraceDatabase, table: str, key: str) -> Callable[[object], str]:

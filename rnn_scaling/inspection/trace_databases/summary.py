@@ -4,9 +4,9 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from rnn_scaling.inspection.trace_databases import cupti
+from rnn_scaling.inspection.trace_databases import layouts
 from rnn_scaling.inspection.trace_databases.database import TraceDatabase, quoted
-from rnn_scaling.inspection.trace_databases.layouts import COPY, HOST_TABLES, KERNEL, MEMSET, USABLE, EventTable, Layout
+from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL, MEMSET, USABLE, EventTable, Layout
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 SCHEMA = "rnn_scaling.trace_db/3"
@@ -31,7 +31,7 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
     """First start and last end of all usable events, the host's too, in ns; None without any. Notes unusable rows."""
     starts, ends = [], []
     device_tables = [table.table for table in layout.tables]
-    for table in (*device_tables, *(table for table in HOST_TABLES if db.has(table, "start", "end"))):
+    for table in (*device_tables, *(table for table in layouts.HOST_TABLES if db.has(table, "start", "end"))):
         sql = (
             f'SELECT min(CASE WHEN {USABLE} THEN "start" END), max(CASE WHEN {USABLE} THEN "end" END), '
             f"sum({USABLE}), count(*) FROM {quoted(table)}"
@@ -62,8 +62,8 @@ def summarize(
     for event in _events(db, layout, limits):
         kind, text = event.table.kind, event.table.name_of(event.name)
         _add(totals[kind], layout, event, text)
-        is_peer_copy = kind == COPY and event.name == cupti.PEER_TO_PEER
-        communicates = cupti.is_communication(text) if kind == KERNEL else is_peer_copy
+        is_peer_copy = kind == COPY and event.name == layouts.PEER_TO_PEER
+        communicates = layouts.is_communication(text) if kind == KERNEL else is_peer_copy
         label = text if kind == KERNEL else f"copy {text}" if kind == COPY else "memset"
         if event.device not in sweeps:  # a damaged page hid it
             sweeps[event.device] = DeviceSweep(largest_gaps)

@@ -9,7 +9,7 @@ import sqlite3
 import pytest
 
 from rnn_scaling.commands import trace_db
-from rnn_scaling.inspection.trace_databases import cupti
+from rnn_scaling.inspection.trace_databases import layouts
 from tests.inspection.trace_databases import databases
 from tests.inspection.trace_databases.databases import MS, making
 
@@ -201,7 +201,7 @@ def test_a_table_without_times_is_said(nsys):
     ],
 )
 def test_short_names_of_mangled_kernels(mangled, name):
-    assert cupti.short_name(mangled) == name
+    assert layouts.short_name(mangled) == name
 
 
 def test_a_kernel_without_an_end_is_faulty_but_a_range_may_lack_one(nsys):
@@ -272,4 +272,4 @@ def test_a_copy_from_device_to_device_is_communication_where_the_devices_differ(
     ],
 )
 def test_kernels_that_communicate(name, communicates):
-    assert cupti.is_communication(name) == communicates
+    assert layouts.is_communication(name) == communicates

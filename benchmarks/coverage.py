@@ -25,8 +25,7 @@ from rnn_scaling.analysis.confidence import (
     shared_scatters,
     t_quantile,
 )
-from rnn_scaling.analysis.rank_correlation import rank_correlation
-from rnn_scaling.analysis.significance import compare
+from rnn_scaling.analysis.significance import compare, rank_correlation
 from rnn_scaling.analysis.steps.straggler import judge_ranks
 from rnn_scaling.records.workers import Rank, Workers
 

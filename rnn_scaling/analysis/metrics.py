@@ -247,9 +247,9 @@ def _money_per_billion(measured: Measured) -> Interval | None:
 
 def _energy_per_item(measured: Measured) -> Interval | None:
     """Joules per item, measured or from the power in machines.toml; `kind` says which."""
-    from rnn_scaling.analysis import energy
+    from rnn_scaling.analysis.machines import energy_per_item
 
-    used = [energy.of_run(run) for run in measured.runs]
+    used = [energy_per_item(run) for run in measured.runs]
     sources = {source for _, source in used}
     value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
     if value is None and measured.rate and (power_w := _of_all_nodes(measured, "power_w")):

@@ -1,14 +1,22 @@
-"""Whether rates changed: the test of a ratio after / before, and what such data could have shown."""
+"""Whether rates changed: the test of a ratio after / before, and what such data could have shown.
+
+Also Spearman's rank correlation with its 95 % interval: docs/statistics.md has its formula and simulated coverage.
+"""
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval, over_processes, paired_ratio, ratio
+from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.analysis.student import t_cdf, t_detectable, t_foreseeable, t_quantile
 
 POWER = 0.80
 REPEATS = (3, 5, 10, 20, 40)  # that are proposed where the runs there are do not tell
+FEWEST_PAIRS = 6  # of a rank correlation: with five, the interval of a perfect order contains 0
 NOISE = 0.1  # share by which two single runs differ at least before they are said to differ
 
 
@@ -93,3 +101,39 @@ def foreseen(error: float, degrees: float, now: int, repeats: int, among: int = 
 def detectable_effect(error: float, degrees: float) -> float:
     """The true effect, in the unit of `error`, that a two-sided 5 % t test finds with 80 % power."""
     return error * t_detectable((1 + LEVEL) / 2, POWER, degrees)
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Interval:
+    """The correlation of the ranks of pairs, ties with their mean rank; 0 where all x or all y are equal.
+
+    The interval is Fisher's z with the standard error of Bonett and Wright. A perfect order would have no width, so it
+    is taken as 1 - 1/(2n). A ValueError says that there are fewer than FEWEST_PAIRS pairs.
+
+    Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
+    """
+    n = len(x)
+    if n < FEWEST_PAIRS or len(y) != n:
+        raise ValueError(f"expected {FEWEST_PAIRS} pairs or more, got {n} and {len(y)} numbers")
+    ranks = [_ranks(values) for values in (x, y)]
+    is_constant = any(np.ptp(values) == 0 for values in ranks)
+    value = 0.0 if is_constant else float(np.corrcoef(ranks)[0, 1])
+    most = 1 - 0.5 / n
+    within = min(max(value, -most), most)
+    margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * math.sqrt((1 + within**2 / 2) / (n - 3))
+    low, high = (math.tanh(math.atanh(within) + sign * margin) for sign in (-1, 1))
+    return Interval(value, min(low, value), max(high, value), "95 % CI of a rank correlation")
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    _, groups, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[groups]
+
+
+def follows(x: Sequence[float], y: Sequence[float]) -> Statement:
+    """Whether the efficiency `y` of models follows their ratio `x` of work to exchanged data."""
+    if len(x) < FEWEST_PAIRS:
+        return Statement("too-few-models", values={"models": len(x), "fewest": FEWEST_PAIRS})
+    correlation = rank_correlation(x, y)
+    low, high = correlation.ends or (-1.0, 1.0)
+    kind = "efficiency-follows" if low > 0 else "efficiency-falls" if high < 0 else "efficiency-does-not-follow"
+    return Statement(kind, values={"models": len(x), **interval_values(correlation)})

@@ -141,11 +141,11 @@ def _show(options: ShowOptions) -> int:
 
 
 def _check(options: CheckOptions) -> int:
-    from rnn_scaling.analysis.history import check
+    from rnn_scaling.analysis.history import curves
     from rnn_scaling.files import terminal
     from rnn_scaling.reports import comparison
 
-    report = check.check(str(options.folder), _timeline(options.folder), options.max_regression)
+    report = curves.check(str(options.folder), _timeline(options.folder), options.max_regression)
     text = f"{comparison.RENDER[options.format](report)}\n"
     terminal.tell(text) if options.format == "text" else print(text, end="")
     return report.exit_status

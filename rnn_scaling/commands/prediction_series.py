@@ -11,10 +11,10 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.prediction import from_rows
-from rnn_scaling.analysis.prediction.answers import SPEEDUP
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, Knowledge, Link, MeasuredPoint
 from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
+from rnn_scaling.analysis.prediction.predicting import SPEEDUP
 from rnn_scaling.analysis.rows import with_baselines
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.audit import derived, documents, numbers

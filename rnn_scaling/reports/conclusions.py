@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnn_scaling import registry
-from rnn_scaling.analysis import disturbance, rank_correlation
+from rnn_scaling.analysis import disturbance, significance
 from rnn_scaling.analysis.confidence import Interval, ratio
 from rnn_scaling.analysis.metrics import COST, WORK_PER_EXCHANGE
 from rnn_scaling.analysis.rows import Row
@@ -87,7 +87,7 @@ def _of_models(summary: Summary, name: str, series: Sequence[SeriesSummary]) -> 
         return made
     # On the number of devices that most models have.
     _, most = max(pairs.items(), key=lambda pair: (len(pair[1]), pair[0]), default=(0, []))
-    return [*made, rank_correlation.follows([x for x, _ in most], [y for _, y in most])]
+    return [*made, significance.follows([x for x, _ in most], [y for _, y in most])]
 
 
 def _lead(series: Sequence[SeriesSummary]) -> list[Statement]:

@@ -9,7 +9,7 @@ from rnn_scaling import entry
 from rnn_scaling.analysis.metrics import common_unit, one_of
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.analysis.steps import counts, encoder_difference, growth
+from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
 from rnn_scaling.files import input_files
 from rnn_scaling.files.terminal import tell
@@ -124,7 +124,7 @@ def reasons(group: CountGroup) -> list[Statement]:
     for number in group.device_counts if len(encoders) > 1 else ():
         first, last = group.find(encoders[0], number), group.find(encoders[-1], number)
         if first and last and first.kernels and last.kernels:
-            return encoder_difference.statements(*sorted((first, last), key=lambda counted: counted.kernels))
+            return counts.encoder_difference(*sorted((first, last), key=lambda counted: counted.kernels))
     return []
 
 

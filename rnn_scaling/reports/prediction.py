@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.prediction import answers, track_record
+from rnn_scaling.analysis.prediction import predicting, track_record
 from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import PredictedPoint, Prediction
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
@@ -47,7 +47,7 @@ def points(prediction: Prediction) -> list[PredictedPoint]:
 def table(prediction: Prediction) -> Grid:
     """A line for each number of devices."""
     unit, measured = prediction.curve.unit, {point.devices for point in prediction.curve.points}
-    is_speedup, (known, new) = unit == answers.SPEEDUP, answers.sources(prediction)
+    is_speedup, (known, new) = unit == predicting.SPEEDUP, predicting.sources(prediction)
     digits = 2 if is_speedup else None
     columns: Columns = {
         "Devices": lambda point: f"{point.devices:,}",
@@ -68,7 +68,7 @@ def loss_tables(prediction: Prediction) -> list[Grid]:
 
 
 def _loss(parts: Mapping[str, float]) -> str:
-    name = answers.largest_part(parts)
+    name = predicting.largest_part(parts)
     return f"{name} {PERCENT * parts[name]:.0f} %" if name else "-"
 
 
@@ -76,10 +76,10 @@ def text(report: PredictionReport) -> str:
     """The text for the terminal: of each series the answer, the table and the assumptions; the track record last."""
     parts = []
     for prediction, sizes in zip(report.predictions, report.sizes):
-        parts.append(f"{prediction.curve.name}\n{sentences(answers.answer(prediction))}\n")
+        parts.append(f"{prediction.curve.name}\n{sentences(predicting.answer(prediction))}\n")
         losses = loss_tables(prediction) if prediction.is_simulated else []
         parts.append(markdown([Section("", (table(prediction), *losses, *size_tables(sizes)))]))
-        parts.append(f"{' '.join(map(sentence, (*sizes.statements, *answers.assumptions(prediction))))}\n")
+        parts.append(f"{' '.join(map(sentence, (*sizes.statements, *predicting.assumptions(prediction))))}\n")
     return escaped("\n".join([*parts, *map(sentence, report.record), ""]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rnn_scaling.analysis import energy
+from rnn_scaling.analysis.machines import energy_per_item
 from rnn_scaling.analysis.metrics import ENERGY
 from rnn_scaling.analysis.prices import PricedMachine, PriceList
 from rnn_scaling.analysis.rows import with_baselines
@@ -27,11 +27,11 @@ def rank(number, host, part):
 
 
 def test_joules_of_the_measured_batches():
-    assert energy.of_run(used(PACKAGE))[0] == pytest.approx(40 / 2000)
+    assert energy_per_item(used(PACKAGE))[0] == pytest.approx(40 / 2000)
     late = {**PACKAGE, "seconds": 2.1}  # the program did something else at its end: the power is that of 2.1 s
-    assert energy.of_run(used(late))[0] == pytest.approx(40 / 2.1 * 2 / 2000)
-    assert energy.of_run(used({**PACKAGE, "seconds": 2.3}))[0] is None
-    assert energy.of_run(used({}))[0] is None and energy.of_run(used({"joules": {}, "seconds": 2.0}))[0] is None
+    assert energy_per_item(used(late))[0] == pytest.approx(40 / 2.1 * 2 / 2000)
+    assert energy_per_item(used({**PACKAGE, "seconds": 2.3}))[0] is None
+    assert energy_per_item(used({}))[0] is None and energy_per_item(used({"joules": {}, "seconds": 2.0}))[0] is None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_joules_of_the_measured_batches():
     ],
 )
 def test_each_machine_counts_once(ranks, joules):
-    found, _ = energy.of_run(used(PACKAGE, workers={"ranks": ranks}))
+    found, _ = energy_per_item(used(PACKAGE, workers={"ranks": ranks}))
     assert found == (joules and pytest.approx(joules / 2000))
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from rnn_scaling.analysis.history import check, curves, entries, steps
+from rnn_scaling.analysis.history import curves, entries, steps
 from rnn_scaling.machine import commits
 from rnn_scaling.records import history
 from tests.support import histories
@@ -163,7 +163,7 @@ def test_entries_of_few_processes_weigh_less():
 )
 def test_the_latest_entry_is_judged(levels, gates):
     made = [histories.entry(n, rates) for n, rates in enumerate(histories.scattered(levels, 4))]
-    report = check.check("h", curves.timeline(made), 0.05)
+    report = curves.check("h", curves.timeline(made), 0.05)
     assert [result.gate for result in report.results] == gates
     assert report.exit_status == {"ok": 0, "regression": 1, "cannot judge": 2}[gates[0]]
 
@@ -172,8 +172,8 @@ def test_what_is_not_measured_any_more_is_not_judged():
     made = [histories.entry(n, rates) for n, rates in enumerate(histories.scattered([1000.0] * 20))]
     other = dataclasses.replace(made[-1].configurations[0], options={"encoder_type": "dynamic_rnn"})
     made.append(histories.entry(20, configurations=(other,)))
-    report = check.check("h", curves.timeline(made), 0.05)
-    assert [result.reason for result in report.results] == [check.TOO_FEW] and len(report.only_before) == 1
+    report = curves.check("h", curves.timeline(made), 0.05)
+    assert [result.reason for result in report.results] == [curves.TOO_FEW] and len(report.only_before) == 1
 
 
 def test_repeats_that_are_added_later_leave_the_other_configurations_judged():
@@ -182,7 +182,7 @@ def test_repeats_that_are_added_later_leave_the_other_configurations_judged():
     made = [histories.entry(n, each) for n, each in enumerate(rates)]
     other = dataclasses.replace(made[-1].configurations[0], options={"encoder_type": "dynamic_rnn"})
     made.append(histories.entry(21, commit=histories.commit_of(20), configurations=(other,)))
-    report = check.check("h", curves.timeline(made), 0.05)
+    report = curves.check("h", curves.timeline(made), 0.05)
     assert report.exit_status == 1 and report.only_before == ()
 
 

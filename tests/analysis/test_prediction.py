@@ -11,7 +11,6 @@ import pytest
 from benchmarks import prediction_coverage
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction import models
-from rnn_scaling.analysis.prediction.answers import answer
 from rnn_scaling.analysis.prediction.averaging import known_terms
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
@@ -26,7 +25,7 @@ from rnn_scaling.analysis.prediction.curves import (
     PredictedPoint,
     Prediction,
 )
-from rnn_scaling.analysis.prediction.predicting import predict
+from rnn_scaling.analysis.prediction.predicting import answer, predict
 
 # Words/s on 1 to 8 GPUs of the five timing tables of seeds/002.
 TIMING_TABLES = {

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from rnn_scaling.analysis.rank_correlation import FEWEST, follows, rank_correlation
+from rnn_scaling.analysis.significance import FEWEST_PAIRS, follows, rank_correlation
 
 # The example of ci.spear in the R package statpsych, by an author of the interval.
 Y = [21, 4, 9, 12, 35, 18, 10, 22, 24, 1, 6, 8, 13, 16, 19]
@@ -51,8 +51,8 @@ def test_ties_have_their_mean_rank_and_equal_numbers_tell_nothing():
 def test_what_follows(order, kind):
     made = follows([10.0**k for k in range(len(order))], [float(place) for place in order])
     assert (made.kind, made.values["models"]) == (kind, len(order))
-    if len(order) < FEWEST:
-        assert made.values["fewest"] == FEWEST
+    if len(order) < FEWEST_PAIRS:
+        assert made.values["fewest"] == FEWEST_PAIRS
         with pytest.raises(ValueError, match="6 pairs or more"):
             rank_correlation(order, order)
     else:
@@ -60,6 +60,6 @@ def test_what_follows(order, kind):
 
 
 def test_with_fewer_models_even_a_perfect_order_would_tell_nothing():
-    n = FEWEST - 1
+    n = FEWEST_PAIRS - 1
     most = 1 - 0.5 / n
     assert math.atanh(most) < 1.96 * math.sqrt((1 + most**2 / 2) / (n - 3))

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rnn_scaling.analysis.steps import counts, encoder_difference, growth
+from rnn_scaling.analysis.steps import counts, growth
 from rnn_scaling.commands import inspect
 from rnn_scaling.records import record
 from rnn_scaling.reports import counts_report
@@ -80,17 +80,17 @@ def test_gpu_kernels_stand_beside_the_hosts_and_a_missing_run_is_na():
 
 def test_sentences_say_what_was_counted():
     one, two = counts.inspect(runs(BOTH[0], BOTH[2])).groups[0].counts
-    assert encoder_difference.loops(two) == 8 and encoder_difference.iterations(two) == 120
-    found = {(made.kind, made.subject): made.values for made in encoder_difference.statements(one, two)}
+    assert counts.loops(two) == 8 and counts.iterations(two) == 120
+    found = {(made.kind, made.subject): made.values for made in counts.encoder_difference(one, two)}
     assert found["kernels-ratio", "dynamic_rnn"]["kernel_ratio"] == pytest.approx(2, abs=0.005)
     assert found["encoder-kernel", "cudnn_lstm"] == {"kernel": "ABlock"}
     control = 120 * 28 + 128 + 16  # Merge, Switch, NextIteration; LoopCond; Enter, Exit
     loops = found["loops", "dynamic_rnn"]
     assert (loops["loops"], loops["iterations"], loops["carried"], loops["control"]) == (8, 120, 8.0, control)
-    parts = encoder_difference.families(two.kernels_by_type)
+    parts = counts.families(two.kernels_by_type)
     assert list(parts.values()) == [control, 600, 120 + 3] and sum(parts.values()) == two.kernels
     flat = dataclasses.replace(one, operators_by_type={"MatMul": 3}, kernels_by_type={"MatMul": 3}, host=3)
-    assert "no-loops" in [made.kind for made in encoder_difference.statements(flat, two)]
+    assert "no-loops" in [made.kind for made in counts.encoder_difference(flat, two)]
 
 
 def test_types_stand_side_by_side_and_sum_to_all():

@@ -1,4 +1,7 @@
-"""Turns the entries of a history into a curve for each configuration and machine, with its steps."""
+"""Turns the entries of a history into a curve for each configuration and machine, with its steps.
+
+`check` compares the latest entry of each curve with the level before it, as `compare` judges two sets of runs.
+"""
 
 import dataclasses
 import functools
@@ -6,14 +9,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.comparison import matching
+from rnn_scaling.analysis import significance
+from rnn_scaling.analysis.comparison import judgement, matching, verdicts
+from rnn_scaling.analysis.comparison.judgement import Report
+from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters
 from rnn_scaling.analysis.history.steps import Levels, levels
+from rnn_scaling.analysis.metrics import RATE, common_unit
+from rnn_scaling.analysis.student import t_cdf
 from rnn_scaling.machine import commits
 from rnn_scaling.records.history import Configuration, Entry
 from rnn_scaling.records.record import RunRecord
 
 UNKNOWN, SAME, ONE, SEVERAL = "unknown", "same", "one", "several"  # number of commits in a step's range
+TOO_FEW = "fewer than 3 entries"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,3 +153,47 @@ def _curve(
     points = [Point(place, entries[place], of_entry, mean) for (place, of_entry), mean in zip(members, means)]
     found = levels([math.log(mean.value) for mean in means], [*map(len, rates)], pooled.deviation, num_curves)
     return Curve(title, machine, tuple(points), found, pooled.deviation)
+
+
+def check(history: str, shown: Timeline, max_regression: float) -> Report:
+    """Judges the curves that are in the latest entry of their machine; `history`: its name."""
+    current = [curve for curve in shown.curves if _is_current(curve, shown)]
+    results = verdicts.conclude([_measure(curve) for curve in current], max_regression)
+    return Report(
+        before=f"the level in {history}",
+        after=f"the latest entry, {shown.entries[-1].name}",
+        runs=(sum(result.runs[0] for result in results), sum(result.runs[1] for result in results)),
+        metric=RATE.named_after(common_unit(curve.unit for curve in current)),
+        max_regression=max_regression,
+        results=tuple(results),
+        exit_status=judgement.exit_status_of(results),
+        only_before=tuple(curve.title for curve in shown.curves if curve not in current),
+        is_history=True,
+    )
+
+
+def _is_current(curve: Curve, shown: Timeline) -> bool:
+    """Whether the latest commit of its machine has the curve; a curve that is no longer measured is not judged."""
+    place, last = curve.points[-1].place, curve.points[-1].entry
+    later = [entry for entry in shown.entries[place + 1 :] if entry.machine == last.machine]
+    return all(entry.commit and entry.source == last.source for entry in later)
+
+
+def _measure(curve: Curve) -> Result:
+    """Compares the latest entry with the level before it, or two levels if this entry revealed a step."""
+    levels, last = curve.levels, len(curve.points) - 1
+    edges = [0, *levels.cuts]
+    if levels.found[-1:] == (last,):
+        before, after, stop = (edges[-2], edges[-1]), (edges[-1], last + 1), last + 1
+    else:
+        before, after, stop = (edges[-1], last), (last, last + 1), last
+    sizes = [len(point.configuration.rates) for point in curve.points]
+    runs = (sum(sizes[slice(*before)]), sum(sizes[slice(*after)]))
+    if len(curve.points) < 3:
+        return Result(curve.title, runs, after=curve.points[-1].rate, reason=TOO_FEW)
+    change = levels.change(before, after, stop)
+    error, ratio = change.relative_error or 1.0, change.value
+    p_value = 2 * (1 - t_cdf(abs(math.log(ratio)) / error, change.degrees))
+    detectable = -math.expm1(-significance.detectable_effect(error, change.degrees))
+    comparison = significance.Comparison(change, p_value, detectable, False, "")
+    return Result(curve.title, runs, levels.rate(before, stop), levels.rate(after, stop), comparison)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.analysis.prediction import answers
+from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.analysis.rows import Row, process_rates
 from rnn_scaling.analysis.statements import Statement, interval_values
@@ -62,7 +62,7 @@ def as_kept(prediction: Prediction, rows: Sequence[Row] = (), date: str = "", ve
         fitted=fitted_runs(rows),
         predicted=tuple(points),
         models=prediction.weights,
-        statements=tuple(s.data() for s in (*answers.answer(prediction), *answers.assumptions(prediction))),
+        statements=tuple(s.data() for s in (*predicting.answer(prediction), *predicting.assumptions(prediction))),
     )
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.prediction.curves import STRONG, CannotPredict, Curve, Link, Prediction
-from rnn_scaling.analysis.simulation.exchanges import exchange_of
-from rnn_scaling.analysis.simulation.simulating import System, job_efficiencies, simulate
+from rnn_scaling.analysis.simulation.simulating import System, exchange_of, job_efficiencies, simulate
 from rnn_scaling.analysis.statements import Statement, interval_values
 
 FITS = 3

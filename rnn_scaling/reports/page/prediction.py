@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rnn_scaling.analysis.prediction import answers
+from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.page import document, explorer
@@ -19,7 +19,7 @@ PERCENT = report.PERCENT
 def render(found: report.PredictionReport, drawn: Sequence[Prediction], title: str) -> bytes:
     """The page as UTF-8; drawn: the predictions on more numbers of devices, for the curves."""
     titles = [prediction.curve.name for prediction in found.predictions]
-    lead = sentences(answers.answer(found.predictions[0]))
+    lead = sentences(predicting.answer(found.predictions[0]))
     grids = [report.table(prediction) for prediction in found.predictions]
     head = [name if all(grid.head[k] == name for grid in grids) else "Rate" for k, name in enumerate(grids[0].head)]
     groups = [(name, [("#assumptions", line) for line in grid.lines]) for name, grid in zip(titles, grids)]
@@ -55,7 +55,7 @@ def _losses(drawn: Sequence[Prediction]) -> Iterator[Block]:
 
 def _assumptions(found: report.PredictionReport) -> Iterator[Block]:
     for one, sizes in zip(found.predictions, found.sizes):
-        statements = (*answers.answer(one), *sizes.statements, *answers.assumptions(one))
+        statements = (*predicting.answer(one), *sizes.statements, *predicting.assumptions(one))
         yield Body(Section(one.curve.name, notes=statements), has_title=True)
 
 
@@ -74,7 +74,7 @@ def _data(drawn: Sequence[Prediction]) -> explorer.Explorer:
     metrics = [
         explorer.Metric(SPEEDUP, "speedup", "", 2, "n"),
         explorer.Metric(EFFICIENCY, "efficiency", "%", 1, "one"),
-        *(explorer.Metric(unit, f"{unit}/s", f"{unit}/s", 1) for unit in units if unit != answers.SPEEDUP),
+        *(explorer.Metric(unit, f"{unit}/s", f"{unit}/s", 1) for unit in units if unit != predicting.SPEEDUP),
         *(explorer.Metric(part, f"lost to {part}", "points", 1) for part in parts),
     ]
     known = dict.fromkeys(name for line in lines for point in line.points for name in point.values)
@@ -86,8 +86,8 @@ def _data(drawn: Sequence[Prediction]) -> explorer.Explorer:
 def _line(prediction: Prediction) -> explorer.Line:
     curve, points = prediction.curve, []
     measured = {point.devices for point in curve.points}
-    rate_name = SPEEDUP if curve.unit == answers.SPEEDUP else curve.unit
-    (known, new), shown = answers.sources(prediction), slice(1 if prediction.is_simulated else None)
+    rate_name = SPEEDUP if curve.unit == predicting.SPEEDUP else curve.unit
+    (known, new), shown = predicting.sources(prediction), slice(1 if prediction.is_simulated else None)
     for point in report.points(prediction):
         is_predicted, values = point.devices not in measured, {rate_name: ends(point.rate)[shown]}
         if point.efficiency:

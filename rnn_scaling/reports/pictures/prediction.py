@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rnn_scaling.analysis.prediction.answers import SPEEDUP, sources
 from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import PARTS, Prediction
+from rnn_scaling.analysis.prediction.predicting import SPEEDUP, sources
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.pictures import figures, losses
 

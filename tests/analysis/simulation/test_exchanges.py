@@ -7,7 +7,7 @@ import pytest
 
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import Knowledge, Link
-from rnn_scaling.analysis.simulation.exchanges import exchange_of, queue_finish, ring_finish
+from rnn_scaling.analysis.simulation.simulating import exchange_of, queue_finish, ring_finish
 
 ONE = (Link(1e-5, 1e9),)
 TWO = (Link(1e-6, 1e10, 8), Link(1e-5, 1e9))

@@ -134,7 +134,6 @@ class Interval:
 
 def process_rate(step_s: Sequence[float], items: Sequence[float]) -> float:
     """Items a second of one process: all items / all seconds of the same batches."""
-    check_batches(step_s, items)
     return math.fsum(items) / math.fsum(step_s)
 
 
@@ -222,8 +221,6 @@ def ratio(numerator: Interval, denominator: Interval) -> Interval:
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
     """after / before for processes that ran in pairs (A B A B): t over the pairs; drift common to a pair cancels."""
-    if len(before) != len(after):
-        raise ValueError(f"expected pairs of processes, got {len(before)} and {len(after)}")
     pairs = over_processes([b / a for a, b in zip(before, after)])
     kind = pairs.kind.replace("processes", "pairs of processes") if pairs.low is not None else pairs.kind
     return dataclasses.replace(pairs, kind=kind)
@@ -342,7 +339,6 @@ def within_process(step_s: Numbers, items: Numbers) -> float | None:
 
     Source: Lazarus, Lewis, Stock and Watson, "HAR Inference", JBES 36(4), 2018, doi:10.1080/07350015.2018.1506926.
     """
-    check_batches(step_s, items)
     n = len(step_s)
     if n < MIN_BATCHES:
         return None
@@ -365,16 +361,3 @@ def long_run_variance(values: np.ndarray) -> float:
 def cosines(n: int) -> int:
     """How many cosines the long-run variance of n values is made of: 0.4 n^(2/3), at least 3."""
     return max(3, round(0.4 * n ** (2 / 3)))
-
-
-def check_batches(step_s: Numbers, items: Numbers) -> None:
-    """Raises ValueError if the lists are empty or differ in length, or a value is not positive and finite."""
-    if not len(step_s) or len(step_s) != len(items):
-        raise ValueError(f"expected seconds and items of the same batches, got {len(step_s)} and {len(items)}")
-    for name, numbers in (("seconds", step_s), ("items", items)):
-        if not isinstance(numbers, np.ndarray) and min(numbers) > 0 and all(map(math.isfinite, numbers)):
-            continue  # thousands of short runs are told sooner than they are arrays
-        values = np.asarray(numbers, float)
-        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-        if len(wrong):
-            raise ValueError(f"expected positive {name}, got {values[wrong[0]]} in batch {wrong[0]}")

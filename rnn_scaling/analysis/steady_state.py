@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnn_scaling.analysis import change_points
-from rnn_scaling.analysis.confidence import check_batches, within_half_width
+from rnn_scaling.analysis.confidence import within_half_width
 
 SHORTEST = 30  # batches below which nothing is said
 JUDGED = 60  # batches from which a run is said to have no steady state; a shorter one may still be warming up
@@ -40,7 +40,6 @@ class SteadyState:
     # Relative 95 % half-width of rate_steady from the steady batches; says nothing about other processes.
     half_width: float | None = None
     period: int | None = None  # batches after which times repeat, if they do
-    passed: str = ""  # what disturbed some batches in a row and passed, which are outliers; empty if nothing did
 
 
 def analyse(
@@ -54,8 +53,6 @@ def analyse(
     """
     seconds = np.asarray(step_s, float)
     work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
-    if len(seconds) or len(work):
-        check_batches(seconds, work)
     n = len(seconds)
     rate_default = _rate(seconds[warmup:], work[warmup:]) if n > warmup else None
     if n < SHORTEST:
@@ -69,15 +66,9 @@ def analyse(
     state = _concluded(state, series, seconds, work, warmup, unit=unit if items is not None else "batches")
     if not passing:
         return state
-    times = math.exp(float(np.mean(series.y[passing])) - change_points.median(series.y[series.lead :]))
-    passed = f"batches {passing[0]} to {passing[-1]} took {times:.1f} times as long"
-    return dataclasses.replace(state, passed=passed, text=f"{state.text}; {passed}")
-
-
-def half_width(step_s: Sequence[float], items: Sequence[float] | None = None) -> float:
-    """Relative 95 % half-width of the rate of the steady part so far; infinite while there is no steady part."""
-    state = analyse(step_s, items)
-    return math.inf if state.half_width is None else state.half_width
+    times = math.exp(float(np.mean(series.y[passing])) - np.median(series.y[series.lead :]))
+    text = f"{state.text}; batches {passing[0]} to {passing[-1]} took {times:.1f} times as long"
+    return dataclasses.replace(state, text=text)
 
 
 class UntilKnown:
@@ -100,7 +91,8 @@ class UntilKnown:
         """True once the rate of the batches so far (from the first, warm-up included) is known to the target."""
         if self.due(len(step_s)):
             self._next = math.ceil(len(step_s) * self.GROWTH)
-            self._passed = self._passed + 1 if half_width(step_s, items) <= self._target else 0
+            width = analyse(step_s, items).half_width  # None while there is no steady part
+            self._passed = self._passed + 1 if width is not None and width <= self._target else 0
         return self._passed >= self.IN_A_ROW
 
 
@@ -117,7 +109,8 @@ class _Series:
 
 def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     log_s = np.log(seconds)
-    y = change_points.item_cost(log_s, np.log(work)) if _varies(work) else log_s
+    varies = work.min() != work.max()
+    y = change_points.item_cost(log_s, np.log(work)) if varies else log_s
     n, lead = len(y), _start_up(y)
     half = lead + (n - lead) // 2
     low, high = change_points.outlier_bounds(y[lead:])
@@ -125,7 +118,7 @@ def _prepare(seconds: np.ndarray, work: np.ndarray) -> _Series:
     period = change_points.cycle_length(clipped[half:])
     if period:
         y, clipped = (change_points.without_cycle(values, period, half) for values in (y, clipped))
-    if _varies(work):  # batches may repeat in length though an item always takes the same
+    if varies:  # batches may repeat in length though an item always takes the same
         period = change_points.cycle_length(np.clip(log_s, *change_points.outlier_bounds(log_s))[lead:]) or period
     return _Series(y, clipped, lead, period, change_points.noise(clipped[lead:]))
 
@@ -143,7 +136,7 @@ def _with_levels(series: _Series) -> tuple[_Series, list[int]]:
 
 def _start_up(y: np.ndarray) -> int:
     """Batches up to the last early one that took far longer than usual, and than any later one."""
-    excess, end = y - change_points.median(y[len(y) // 2 :]), 0
+    excess, end = y - np.median(y[len(y) // 2 :]), 0
     for window, longer, times in START_UPS:
         early = min(window, len(y) // 3)
         large = np.flatnonzero(excess[:early] > max(longer, times * float(excess[early:].max())))
@@ -159,7 +152,7 @@ def _steady_start(series: _Series, edges: Sequence[int]) -> tuple[int | None, li
     if n - start < enough:
         start, disturbed = _same_level(series, edges, settling=0)
     y = series.clipped.copy()
-    y[disturbed] = change_points.median(np.delete(y[start:], [i - start for i in disturbed]))
+    y[disturbed] = np.median(np.delete(y[start:], [i - start for i in disturbed]))
     for cut in range(start, n - enough + 1, max(1, (n - start) // 20)):
         if not change_points.drifts(y[cut:], long_run, TOLERANCE):
             break
@@ -183,7 +176,7 @@ def _same_level(series: _Series, edges: Sequence[int], settling: int) -> tuple[i
             break
         steady = np.delete(y[run:], [j - run for j in disturbed])
         error = math.sqrt(series.noise * (1 / (stop - start) + 1 / len(steady)))
-        if abs(change_points.median(y[start:stop]) - change_points.median(steady)) <= max(TOLERANCE, 3 * error):
+        if abs(np.median(y[start:stop]) - np.median(steady)) <= max(TOLERANCE, 3 * error):
             run, disturbed, gap = start, gap + disturbed, []
         elif start >= settling and stop - start + len(gap) <= DISTURBANCE * len(y):
             gap = [*range(start, stop), *gap]
@@ -196,7 +189,7 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
     residual = np.zeros(len(series.y))
     ends = sorted({*(e for e in edges if start is None or e <= start), *([] if start is None else [start]), edges[-1]})
     for a, b in zip(ends, ends[1:]):
-        residual[a:b] = series.y[a:b] - change_points.median(series.y[a:b])
+        residual[a:b] = series.y[a:b] - np.median(series.y[a:b])
     low, high = change_points.outlier_bounds(residual)
     far = np.flatnonzero((residual < low) | (residual > high))
     return tuple(sorted({*(int(i) for i in far if i >= series.lead), *disturbed}))
@@ -205,7 +198,7 @@ def _outliers(series: _Series, edges: Sequence[int], start: int | None, disturbe
 def _passing(series: _Series, start: int | None) -> list[int]:
     """The batches in a row that took longest beyond what noise explains, in the steady part or where there is none."""
     first = max(series.lead, start or 0)
-    residual = series.y - change_points.median(series.y[first:])
+    residual = series.y - np.median(series.y[first:])
     fewest, longer, deviations = PASSING
     sigma = change_points.robust_scale(residual[first:])
     far = [i for i in np.flatnonzero(residual > max(longer, deviations * sigma)).tolist() if i >= first]
@@ -232,8 +225,7 @@ def _concluded(
     if period:
         whole = start + (n - start) % period  # rates of whole periods only
         start = whole if n - whole >= period else start
-    median = change_points.median
-    slower_before = start == series.lead or median(series.y[series.lead : start]) > median(series.y[start:])
+    slower_before = start == series.lead or np.median(series.y[series.lead : start]) > np.median(series.y[start:])
     kind = "cyclic" if period else "flat" if not start else "warm-up" if slower_before else "slow-down"
     rate = _rate(seconds[start:], work[start:])
     move = None if so_far.rate_default is None else rate / so_far.rate_default - 1
@@ -268,7 +260,3 @@ def _advice(n: int) -> str:
 
 def _rate(seconds: np.ndarray, work: np.ndarray) -> float:
     return float(work.sum() / seconds.sum())
-
-
-def _varies(work: np.ndarray) -> bool:
-    return bool(work.min() != work.max())

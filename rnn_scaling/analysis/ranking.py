@@ -55,8 +55,6 @@ class Ranking(Generic[Name]):
 
 def rank(rates: Mapping[Name, Sequence[float]]) -> Ranking[Name]:
     """Ranks candidates by items/s of their processes against the fastest."""
-    if not rates:
-        raise ValueError("expected at least one candidate")
     scatters = confidence.shared_scatters(list(rates.values()))
     intervals = {name: confidence.over_processes(rates[name], scatter) for name, scatter in zip(rates, scatters)}
     reference = max(intervals, key=lambda name: intervals[name].value)

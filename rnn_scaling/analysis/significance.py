@@ -107,13 +107,11 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Interval:
     """The correlation of the ranks of pairs, ties with their mean rank; 0 where all x or all y are equal.
 
     The interval is Fisher's z with the standard error of Bonett and Wright. A perfect order would have no width, so it
-    is taken as 1 - 1/(2n). A ValueError says that there are fewer than FEWEST_PAIRS pairs.
+    is taken as 1 - 1/(2n). x, y: FEWEST_PAIRS or more.
 
     Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
     """
     n = len(x)
-    if n < FEWEST_PAIRS or len(y) != n:
-        raise ValueError(f"expected {FEWEST_PAIRS} pairs or more, got {n} and {len(y)} numbers")
     ranks = [_ranks(values) for values in (x, y)]
     is_constant = any(np.ptp(values) == 0 for values in ranks)
     value = 0.0 if is_constant else float(np.corrcoef(ranks)[0, 1])

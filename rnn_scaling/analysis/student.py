@@ -63,16 +63,12 @@ def t_foreseeable(probability: float, power: float, known_by: float, degrees: fl
 
 @functools.lru_cache(maxsize=1024)
 def range_quantile(probability: float, count: int, degrees: float) -> float:
-    """How far the largest of several equal means is from the smallest, in standard errors of a difference of two.
+    """How far the largest of two or more equal means is from the smallest, in standard errors of a difference of two.
 
     With `probability` no difference is larger, so intervals of this half-width hold for all pairs together.
 
     Source: Tukey, "The Problem of Multiple Comparisons", 1953; Kramer, Biometrics 12, 1956, for unequal numbers.
     """
-    if not 0.5 <= probability < 1 or count < 2 or not degrees > 0:
-        raise ValueError(
-            f"expected a probability, two means and degrees above 0, got {probability}, {count}, {degrees}"
-        )
     if count == 2:
         return t_quantile((1 + probability) / 2, degrees)
     weights, scales = _scales(min(degrees, 500.0), steps=100)  # with more of them the range changes by 0.1 %

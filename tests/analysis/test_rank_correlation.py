@@ -53,8 +53,6 @@ def test_what_follows(order, kind):
     assert (made.kind, made.values["models"]) == (kind, len(order))
     if len(order) < FEWEST_PAIRS:
         assert made.values["fewest"] == FEWEST_PAIRS
-        with pytest.raises(ValueError, match="6 pairs or more"):
-            rank_correlation(order, order)
     else:
         assert made.values["low"] <= made.values["value"] <= made.values["high"]
 

@@ -91,12 +91,10 @@ class Difference:
 
 
 def differences(records_a: Sequence[RunRecord], records_b: Sequence[RunRecord]) -> list[Difference]:
-    """What differs between two sets of runs that measured something, the grave first; options are differences too.
+    """What differs between two sets of runs that measured something, one or more; options are differences too.
 
     Options with several values on a side differ only if no value is on both: such sides can be compared one by one.
     """
-    if not records_a or not records_b:
-        raise ValueError(f"expected runs on both sides, got {len(records_a)} and {len(records_b)}")
     a, b = [_RunFacts(record) for record in records_a], [_RunFacts(record) for record in records_b]
     unordered = _options(a, b) + _programs(a, b) + _variables(a, b) + _loads(a, b)
     for fact in FACTS:

@@ -8,7 +8,7 @@ import bisect
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import matching
@@ -112,12 +112,11 @@ def _step_times_adjusted(results: Sequence[Result], judged: Iterable[int]) -> li
     changes = [(i, change.percentile, change.p_value) for i in judged for change in results[i].step_times]
     tested = {(i, percentile): p_value for i, percentile, p_value in changes if p_value is not None}
     adjusted = dict(zip(tested, holm([*tested.values()])))
-
-    def changes_of(i: int) -> Iterator[StepTimeChange]:
-        for change in results[i].step_times:
-            yield dataclasses.replace(change, p_adjusted=adjusted.get((i, change.percentile)))
-
-    return [dataclasses.replace(result, step_times=tuple(changes_of(i))) for i, result in enumerate(results)]
+    concluded = []
+    for i, result in enumerate(results):
+        found = [dataclasses.replace(c, p_adjusted=adjusted.get((i, c.percentile))) for c in result.step_times]
+        concluded.append(dataclasses.replace(result, step_times=tuple(found)))
+    return concluded
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

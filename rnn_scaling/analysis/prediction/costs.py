@@ -12,7 +12,7 @@ Machine Learning with the Parameter Server", OSDI 2014 (servers).
 import math
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.prediction.curves import ALGORITHMS, Link
+from rnn_scaling.analysis.prediction.curves import Link
 
 
 def exchange_s(
@@ -27,12 +27,7 @@ def exchange_s(
       summed_bytes: S.
       gathered_bytes: g; passed on in a ring, or sent to the parameter server and back.
       links: innermost first; the last one joins any number of devices.
-
-    Raises:
-      ValueError: for an unknown algorithm, no devices, no links or negative bytes.
     """
-    if devices < 1 or not links or min(summed_bytes, gathered_bytes) < 0 or algorithm not in ALGORITHMS:
-        raise ValueError(f"expected devices, links, bytes and an algorithm, got {devices}, {links}, {algorithm!r}")
     levels = joined_groups(devices, links)
     if not levels or algorithm == "none":
         return 0.0

@@ -8,7 +8,7 @@ n: kernels of a step, K: elementary intervals between their ends, N: towers.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,14 +16,6 @@ from rnn_scaling.inspection.operators import COPY, RECEIVES, WAIT, KernelEvent, 
 from rnn_scaling.records import step_names as names
 
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
-
-
-class PhaseSegment(NamedTuple):
-    """A stretch of a tower's time in one part."""
-
-    part: str
-    start_ns: int
-    end_ns: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,19 +60,15 @@ def split(step: TracedStep, num_towers: int) -> dict[str, Any]:
     }
 
 
-def segments(step: TracedStep, num_towers: int) -> list[list[PhaseSegment]]:
-    """The parts of each tower's time one after the other, without a gap. Raises what `split` raises."""
+def segments(step: TracedStep, num_towers: int) -> list[list[tuple[str, int, int]]]:
+    """(part, start, end in ns) of each tower one after the other, without a gap. Raises what `split` raises."""
     sweep = _sweep(step, num_towers)
     by_tower = []
     for parts in sweep.parts:
         starts = np.flatnonzero(np.diff(parts, prepend=-1))
         ends = np.append(starts[1:], len(parts))
-        by_tower.append(
-            [
-                PhaseSegment(names.PARTS[parts[i]], int(sweep.points[i]), int(sweep.points[j]))
-                for i, j in zip(starts.tolist(), ends.tolist())
-            ]
-        )
+        at = sweep.points.tolist()
+        by_tower.append([(names.PARTS[parts[i]], at[i], at[j]) for i, j in zip(starts.tolist(), ends.tolist())])
     return by_tower
 
 

@@ -133,13 +133,13 @@ def test_the_stretches_follow_each_other_and_make_the_parts(seed):
     traced, num_towers = random_step(random.Random(1000 + seed))
     found = phases.split(traced, num_towers)
     for tower, stretches in zip(found["towers"], phases.segments(traced, num_towers)):
-        ends = [stretches[0].start_ns, *(s.end_ns for s in stretches)]
-        assert ends[0] == traced.start_ns and ends[-1] == traced.end_ns
-        assert [s.start_ns for s in stretches] == ends[:-1]
-        assert all(a.part != b.part for a, b in zip(stretches, stretches[1:]))
+        parts, starts, ends = zip(*stretches)
+        assert starts[0] == traced.start_ns and ends[-1] == traced.end_ns
+        assert starts[1:] == ends[:-1]
+        assert all(a != b for a, b in zip(parts, parts[1:]))
         sums = dict.fromkeys(PARTS, 0)
-        for s in stretches:
-            sums[s.part] += s.end_ns - s.start_ns
+        for part, start, end in stretches:
+            sums[part] += end - start
         assert {name: ns / 1e9 for name, ns in sums.items()} == pytest.approx(tower["parts"])
 
 

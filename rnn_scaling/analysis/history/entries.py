@@ -25,7 +25,9 @@ def entries(records: Sequence[RunRecord], label: str = "", commit: str | None = 
     groups: dict[tuple, list[RunRecord]] = {}
     for name, of_machine in by_machine([run for run in records if run.status == "ok" and run.throughput]).items():
         for run in of_machine:
-            groups.setdefault((name, commit or _source(run)), []).append(run)
+            made_of = _recorded(run)
+            source = (made_of.hash, made_of.diff) if made_of else None
+            groups.setdefault((name, commit or source), []).append(run)
     known = commits.known([commit] if commit else [made_of.hash for made_of in map(_recorded, records) if made_of])
     return [_entry(sorted(runs, key=_started), label, commit, known) for runs in groups.values()]
 
@@ -33,11 +35,6 @@ def entries(records: Sequence[RunRecord], label: str = "", commit: str | None = 
 def _recorded(run: RunRecord) -> environment.Commit | None:
     """The commit of the trainer; None for other programs, whose records contain the commit of this suite."""
     return None if TRAINER in run.config else run.environment.commit
-
-
-def _source(run: RunRecord) -> tuple[str, str | None] | None:
-    made_of = _recorded(run)
-    return (made_of.hash, made_of.diff) if made_of else None
 
 
 def _started(run: RunRecord) -> str:

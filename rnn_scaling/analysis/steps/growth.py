@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from rnn_scaling.analysis.rows import work_key
-from rnn_scaling.analysis.steps.counts import HOW_MEASURED, CountGroup, StepCounts, own_decoder, varies
+from rnn_scaling.analysis.steps.counts import HOW_MEASURED, CountGroup, own_decoder, varies
 
 LENGTHS = ("src_max_len", "tgt_max_len")
 PARTS = ("all", "forward", "backward")
@@ -60,7 +60,8 @@ def lines(groups: Sequence[CountGroup]) -> list[Line]:
         for encoder, number, phase in itertools.product(group.encoders, group.device_counts, PARTS):
             if counts := group.find(encoder, number):
                 at = grown.setdefault((option, _family(group.config, option), encoder, number, phase), {})
-                at[group.config[option]] = group, _kernels(counts, phase)
+                kernels = {"all": counts.kernels, **counts.kernels_by_phase}
+                at[group.config[option]] = group, kernels.get(phase, 0)
     made = []
     for (option, _, encoder, number, phase), at in grown.items():
         if len(at) >= FEWEST:
@@ -79,10 +80,6 @@ def _family(config: Mapping[str, Any], option: str) -> tuple:
     """What groups that differ in this length alone have in common."""
     key = work_key(dict(config), encoder_type="", decoder_type="", num_devices=1, **{option: 0})
     return (own_decoder(config), *(item for item in key if item[0] not in HOW_MEASURED))
-
-
-def _kernels(counts: StepCounts, phase: str) -> int:
-    return counts.kernels if phase == "all" else counts.kernels_by_phase.get(phase, 0)
 
 
 def _number(value: Fraction) -> str:

@@ -59,7 +59,8 @@ def summarize(
     sweeps = {gpu: DeviceSweep(largest_gaps) for gpu in _gpus(db, layout)}
     # An instant at the very end of the trace belongs to the window.
     limits = {"lo": window[0], "hi": window[1] if window[1] < span[1] else min(span[1] + 1, 2**63 - 1)}
-    for event in _events(db, layout, limits):
+    streams = [_clipped(db, layout, table, limits) for table in layout.tables]
+    for event in heapq.merge(*streams, key=lambda event: event[:2]):  # in order of time
         kind, text = event.table.kind, event.table.name_of(event.name)
         _add(totals[kind], layout, event, text)
         is_peer_copy = kind == COPY and event.name == layouts.PEER_TO_PEER
@@ -92,13 +93,8 @@ def _gpus(db: TraceDatabase, layout: Layout) -> list[object]:
     return sorted(gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu)))
 
 
-def _events(db: TraceDatabase, layout: Layout, limits: Mapping[str, int]) -> Iterator[_Event]:
-    """The events in the window, clipped to it, in order of time."""
-    streams = [_clipped(db, layout, table, limits) for table in layout.tables]
-    return heapq.merge(*streams, key=lambda event: event[:2])
-
-
 def _clipped(db: TraceDatabase, layout: Layout, table: EventTable, limits: Mapping[str, int]) -> Iterator[_Event]:
+    """The events of a table in the window, clipped to it, in order of time."""
     sql = (
         f'SELECT max("start", :lo), min("end", :hi), "end" - "start", {table.owner}, {table.details} '
         f'FROM {quoted(table.table)} WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) ORDER BY 1, 2'

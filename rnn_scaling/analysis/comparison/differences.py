@@ -12,7 +12,7 @@ from typing import Any
 
 from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.facts.readers import NOT_TOLD
-from rnn_scaling.analysis.facts.separation import VARIABLES, WITHOUT_EFFECT
+from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, variable_fact
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.machine.load import NOTICEABLE
@@ -277,14 +277,8 @@ def _variables(a: Side, b: Side) -> list[Difference]:
     if any(lacking):
         before, after = (UNKNOWN if lacks else "recorded" for lacks in lacking)
         return [Difference("environment variables", before, after, UNKNOWN_EFFECT, CAUTION)]
-    unlike = []
-    for name in sorted({name for run in (*a, *b) for name in run.variables}):
-        values = [dict.fromkeys(str(run.variables.get(name, "not set")) for run in side) for side in (a, b)]
-        if values[0].keys() != values[1].keys():
-            effect, severity = next(meaning for start, meaning in VARIABLES.items() if name.startswith(start))
-            before, after = map(some, values)
-            unlike.append(Difference(f"variable {name}", before, after, effect, severity))
-    return unlike
+    names = sorted({name for run in (*a, *b) for name in run.variables})
+    return [difference for name in names for difference in _compare_fact(variable_fact(name), a, b)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,14 +40,17 @@ VARIABLES = {
 WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL", "RNN_SCALING_OPERATORS"}  # "CPU operators" are what the latter chose
 
 
-def _separating(on_gpu: bool) -> tuple[Fact, ...]:
-    """The facts in which runs on CPUs, or on GPUs, must agree."""
-    variables = (Fact(f"variable {name}", variable(name), *meaning) for name, meaning in VARIABLES.items())
-    facts = (fact for fact in (*FACTS, *variables) if on_gpu or not fact.gpu_only)
-    return tuple(fact for fact in facts if fact.severity_on(on_gpu) == INCOMPARABLE)
+def variable_fact(name: str) -> Fact:
+    effect, severity = next(meaning for start, meaning in VARIABLES.items() if name.startswith(start))
+    return Fact(f"variable {name}", variable(name), effect, severity)
 
 
-SEPARATING = {on_gpu: _separating(on_gpu) for on_gpu in (False, True)}
+_FACTS = (*FACTS, *map(variable_fact, VARIABLES))
+# The facts in which runs on CPUs (False), or on GPUs (True), must agree.
+SEPARATING = {
+    on_gpu: tuple(fact for fact in _FACTS if fact.severity_on(on_gpu) == INCOMPARABLE and (on_gpu or not fact.gpu_only))
+    for on_gpu in (False, True)
+}
 NAMED = {fact.what: fact for fact in SEPARATING[True] + SEPARATING[False]}
 
 

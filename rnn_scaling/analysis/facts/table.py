@@ -3,6 +3,7 @@
 import dataclasses
 
 from rnn_scaling.analysis.facts import readers
+from rnn_scaling.analysis.facts.readers import environment
 
 # GPUs leave little to the processor, so that some facts are grave on CPUs alone.
 INCOMPARABLE, CAUTION, GRAVE_ON_CPUS = "incomparable", "caution", "incomparable on CPUs"
@@ -54,9 +55,7 @@ TRAINING = [
 ]
 
 PROCESSOR = [
-    Fact(
-        "CPU model", readers.environment("cpu"), "items/s on CPUs change by tens of percent", GRAVE_ON_CPUS, vital=True
-    ),
+    Fact("CPU model", environment("cpu"), "items/s on CPUs change by tens of percent", GRAVE_ON_CPUS, vital=True),
     Fact(
         "CPU vector units",
         readers.cpu_vector_units,
@@ -64,7 +63,7 @@ PROCESSOR = [
         GRAVE_ON_CPUS,
         unless="CPU model",
     ),
-    Fact("CPU cores", readers.environment("cpu_cores"), "more cores share memory bandwidth and turbo", GRAVE_ON_CPUS),
+    Fact("CPU cores", environment("cpu_cores"), "more cores share memory bandwidth and turbo", GRAVE_ON_CPUS),
     Fact(
         "CPU topology", readers.cpu_topology, "two threads of one core give 1.0 to 1.3 times one thread", GRAVE_ON_CPUS
     ),
@@ -72,9 +71,7 @@ PROCESSOR = [
     Fact("cores bound to", readers.cores, "items/s on CPUs grow with the cores", INCOMPARABLE, DEVICES),
     Fact("which cores", readers.core_numbers, "a few percent", follows=DEVICES, unless="cores bound to"),
     Fact("oversubscribed", readers.oversubscribed, "devices that share cores take turns", INCOMPARABLE, DEVICES),
-    Fact(
-        "CPU governor", readers.environment("cpu_governor"), "powersave raises the clock late or never", GRAVE_ON_CPUS
-    ),
+    Fact("CPU governor", environment("cpu_governor"), "powersave raises the clock late or never", GRAVE_ON_CPUS),
     Fact("CPU turbo", readers.turbo, "turbo gives 10 to 40 % more items/s, less with more cores busy", GRAVE_ON_CPUS),
     Fact(
         "CPU clock at the start", readers.highest_clock, "a lower clock gives fewer items/s", tolerance=0.10, unit="MHz"
@@ -165,24 +162,15 @@ SOFTWARE = [
         GRAVE_ON_CPUS,
     ),
     *(Fact(name, readers.package(names), effect, follows=TRAINED_BY) for name, (names, effect) in PACKAGES.items()),
-    Fact("Python", readers.environment("python"), "affects the work between steps: below 2 %, more in short steps"),
-    Fact("kernel and C library", readers.environment("platform"), "usually below 5 %, either way", machine=True),
+    Fact("Python", environment("python"), "affects the work between steps: below 2 %, more in short steps"),
+    Fact("kernel and C library", environment("platform"), "usually below 5 %, either way", machine=True),
     *(Fact(name, readers.cuda(part), effect, gpu_only=True) for name, (part, effect) in CUDA.items()),
-    Fact(
-        "inter-op threads",
-        readers.resolved(POOL_SIZES[0]),
-        "with fewer threads than devices, devices take turns",
-        INCOMPARABLE,
-        POOLS,
-        machine=True,
-    ),
-    Fact(
-        "intra-op threads",
-        readers.resolved(POOL_SIZES[1]),
-        "more threads help on CPUs until all cores are busy",
-        GRAVE_ON_CPUS,
-        POOLS,
-        machine=True,
+    *(
+        Fact(f"{pool}-op threads", readers.resolved(option), effect, severity, POOLS, machine=True)
+        for pool, option, effect, severity in (
+            ("inter", POOL_SIZES[0], "with fewer threads than devices, devices take turns", INCOMPARABLE),
+            ("intra", POOL_SIZES[1], "more threads help on CPUs until all cores are busy", GRAVE_ON_CPUS),
+        )
     ),
     Fact("encoder kernel that ran", readers.resolved("encoder_kernel"), FUSED, INCOMPARABLE, KERNELS),
     Fact("decoder kernel that ran", readers.resolved("decoder_kernel"), FUSED, INCOMPARABLE, KERNELS),

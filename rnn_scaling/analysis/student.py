@@ -72,7 +72,13 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     if count == 2:
         return t_quantile((1 + probability) / 2, degrees)
     weights, scales = _scales(min(degrees, 500.0), steps=100)  # with more of them the range changes by 0.1 %
-    return _root(lambda x: _range_cdf(x, count, weights, scales), probability, 8.0) / math.sqrt(2)
+    z, density, below = _normal_table()
+
+    def probability_of(x: float) -> float:  # that the range of `count` numbers is at most x estimated deviations
+        within = below - np.interp(z - x * scales[:, None], z, below, left=0.0, right=1.0)
+        return float(weights @ (count * (within ** (count - 1) @ density)))
+
+    return _root(probability_of, probability, 8.0) / math.sqrt(2)
 
 
 def _root(rising: Callable[[float], float], value: float, high: float) -> float:
@@ -92,13 +98,6 @@ def _scales(degrees: float, steps: int = 200) -> tuple[np.ndarray, np.ndarray]:
     log_density = (degrees - 1) * np.log(s) - degrees * s**2 / 2
     weights = np.exp(log_density - log_density.max())
     return weights / weights.sum(), s
-
-
-def _range_cdf(x: float, count: int, weights: np.ndarray, scales: np.ndarray) -> float:
-    """P(range <= x estimated standard deviations) of `count` normal numbers; the other arguments are `_scales`'s."""
-    z, density, below = _normal_table()
-    within = below - np.interp(z - x * scales[:, None], z, below, left=0.0, right=1.0)
-    return float(weights @ (count * (within ** (count - 1) @ density)))
 
 
 @functools.lru_cache(maxsize=1)

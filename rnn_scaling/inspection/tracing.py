@@ -68,17 +68,11 @@ def _trace(step: Callable[[], Any], num_steps: int, folder: str, every_kernel: b
     written = sorted(set(Path(folder).glob(SPACES)) - before)
     if not written:
         raise TraceError(f"TensorFlow's profiler wrote no {SPACES} below {folder}; is the disk full?")
-    space = _read(written[-1])
-    return Traced(space, str(written[-1]), step_s, started - begun, time.perf_counter() - stopping)
-
-
-def _read(path: Path) -> Any:
     # Not among TensorFlow's public names; the wheel ships it, and TensorBoard's profile plugin reads the same file.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    space = xplane_pb2.XSpace()
-    space.ParseFromString(path.read_bytes())
-    return space
+    space = xplane_pb2.XSpace.FromString(written[-1].read_bytes())
+    return Traced(space, str(written[-1]), step_s, started - begun, time.perf_counter() - stopping)
 
 
 def _record_every_kernel() -> None:

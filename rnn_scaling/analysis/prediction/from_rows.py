@@ -82,19 +82,16 @@ class MeasuredSeries:
 def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]:
     """The series of one machine's rows; rows without a good run are left out."""
     by_key = {row.key: row for row in rows if row.rate}
-    made = [[row for row in members if row.rate] for members in by_series(rows)]
-    kept = [members for members in made if members]
-    return [_series(members, title, by_key, links) for members, title in zip(kept, titles(kept))]
-
-
-def _series(members: Sequence[Row], title: str, by_key: Mapping[tuple, Row], links: Links) -> MeasuredSeries:
-    first, refusal = members[0], None
-    rows = (*filter(None, [first.one_device]), *members)  # which may lack a fact of the others, as their network
-    scaling = STRONG if first.config["global_batch_size"] else WEAK
-    curve = Curve(title, first.unit, scaling, tuple(map(point, rows)), _knowledge(rows, by_key, links))
-    if links.stated and curve.knowledge.summed_bytes is None:
-        refusal = Statement("predict-unknown-bytes", title)
-    return MeasuredSeries(curve, rows, refusal)
+    kept = [good for members in by_series(rows) if (good := [row for row in members if row.rate])]
+    made = []
+    for members, title in zip(kept, titles(kept)):
+        first = members[0]
+        every = (*filter(None, [first.one_device]), *members)  # which may lack a fact of the others, as their network
+        scaling = STRONG if first.config["global_batch_size"] else WEAK
+        curve = Curve(title, first.unit, scaling, tuple(map(point, every)), _knowledge(every, by_key, links))
+        is_unknown = links.stated and curve.knowledge.summed_bytes is None
+        made.append(MeasuredSeries(curve, every, Statement("predict-unknown-bytes", title) if is_unknown else None))
+    return made
 
 
 def point(row: Row) -> MeasuredPoint:

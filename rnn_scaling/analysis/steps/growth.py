@@ -66,14 +66,10 @@ def lines(groups: Sequence[CountGroup]) -> list[Line]:
     for (option, _, encoder, number, phase), at in grown.items():
         if len(at) >= FEWEST:
             members, values = zip(*(at[length] for length in sorted(at)))
-            title = _title(members[0], option)
+            words = members[0].title.split(", ")
+            title = ", ".join(word for word in words if not word.startswith(f"{option}="))
             made.append(Line(title, encoder, number, phase, option, tuple(sorted(at)), values))
     return made
-
-
-def _title(group: CountGroup, option: str) -> str:
-    """ "replicated" of "replicated, src_max_len=10"."""
-    return ", ".join(word for word in group.title.split(", ") if not word.startswith(f"{option}="))
 
 
 def _family(config: Mapping[str, Any], option: str) -> tuple:

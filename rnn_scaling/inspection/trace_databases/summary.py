@@ -69,7 +69,7 @@ def summarize(
         if event.device not in sweeps:  # a damaged page hid it
             sweeps[event.device] = DeviceSweep(largest_gaps)
         sweeps[event.device].add(kind, event.start, event.end, label, communicates)
-    tables = {table: _count(db, table) for table in db.columns}
+    counted = {table: db.rows(table, f"SELECT count(*) FROM {quoted(table)}") for table in db.columns}
     return {
         "schema": SCHEMA, "source": source, "format": layout.schema, "tool": layout.tool,
         "versions": dict(layout.versions), "span_ns": list(span), "window_ns": list(window),
@@ -79,7 +79,9 @@ def summarize(
         ],
         "kernels": _rows(totals[KERNEL], *_NAMED, "device"),
         "copies": [row | {"gb_per_s": _gb_per_s(row)} for row in _rows(totals[COPY], *_COPIED)],
-        "tables": tables, "notes": layout.notes, "problems": list(db.problems),
+        # None: rows of a table that is too damaged to count them.
+        "tables": {table: next((count for (count,) in rows), None) for table, rows in counted.items()},
+        "notes": layout.notes, "problems": list(db.problems),
     }  # fmt: skip
 
 
@@ -130,8 +132,3 @@ def _rows(totals: Mapping[tuple[object, ...], Row], *fields: str) -> list[Row]:
     """These fields of all totals, the longest first."""
     ordered = sorted(totals.values(), key=lambda row: (-row["ns"], row["name"], str(row["device"])))
     return [{name: row[name] for name in fields} for row in ordered]
-
-
-def _count(db: TraceDatabase, table: str) -> int | None:
-    """Rows of a table; None where the file is too damaged to count them."""
-    return next((count for (count,) in db.rows(table, f"SELECT count(*) FROM {quoted(table)}")), None)

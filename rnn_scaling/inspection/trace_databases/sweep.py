@@ -60,7 +60,11 @@ class DeviceSweep:
     def add(self, kind: str, start: int, end: int, label: str = "", communicates: bool = False) -> None:
         last_end = self.any.end
         if last_end is not None and start > last_end:
-            self._add_gap(Gap(start - last_end, last_end, self._last, label))
+            self.gaps += 1
+            self.gap_ns += start - last_end
+            heapq.heappush(self._largest, Gap(start - last_end, last_end, self._last, label))
+            if len(self._largest) > self._keep:
+                heapq.heappop(self._largest)
         if last_end is None or end >= last_end:
             self._last = label
         self.count[kind] += 1
@@ -76,13 +80,6 @@ class DeviceSweep:
             unions += [self.kernels if kind == KERNEL else self.copies, self.kernels_or_copies]
         for union in unions:
             union.add(start, end)
-
-    def _add_gap(self, gap: Gap) -> None:
-        self.gaps += 1
-        self.gap_ns += gap.ns
-        heapq.heappush(self._largest, gap)
-        if len(self._largest) > self._keep:
-            heapq.heappop(self._largest)
 
     def numbers(self, window_ns: int) -> dict[str, Any]:
         """What was added up, in ns; `window_ns`: length of the time that was looked at."""

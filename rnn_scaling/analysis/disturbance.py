@@ -1,16 +1,11 @@
 """What else than the configuration slowed runs: other processes on their cores, and fewer cores than devices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from rnn_scaling.analysis.rows import Row
 from rnn_scaling.machine.load import NOTICEABLE, of_one_device
 from rnn_scaling.records.record import RunRecord
-
-if TYPE_CHECKING:
-    from rnn_scaling.analysis.rows import Row
 
 
 def load(record: RunRecord) -> float:

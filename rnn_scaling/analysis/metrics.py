@@ -10,13 +10,15 @@ import dataclasses
 import functools
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # the names of the table stand in --help, which does not wait for numpy
-    from rnn_scaling.analysis.confidence import Interval
-    from rnn_scaling.analysis.prices import PricedMachine
-    from rnn_scaling.records.record import RunRecord
+from rnn_scaling.analysis.confidence import Interval, over_processes, ratio
+from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.machines import energy_per_item, nodes
+from rnn_scaling.analysis.prices import PricedMachine
+from rnn_scaling.records.record import RunRecord
 
 ITEMS, MONEY = "items", "money"
 BILLION = 1e9
@@ -37,7 +39,7 @@ class Measured:
     priced: PricedMachine | None = None
 
 
-Compute = Callable[[Measured], "Interval | None"]
+Compute = Callable[[Measured], Interval | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +54,6 @@ class Metric:
     # What perfect scaling gives on n devices; such a metric needs runs on one device. None: there is no ideal.
     ideal: Callable[[int], float] | None = None
     always: bool = False  # has its column in every report; another one only where a row has a value
-    # More of it is faster, so that `compare` can judge it; a share also falls when the peak is measured anew.
-    compared: bool = True
     of_models: bool = False  # tells models apart, and not their speed; has its column where a report has many
     drawn: bool = True  # has a picture in a report
 
@@ -88,8 +88,6 @@ def _speedup(measured: Measured) -> Interval | None:
     """items/s on n devices / items/s on one; on one device 1 by definition, without uncertainty."""
     if measured.rate is None or measured.one_device is None:
         return None
-    from rnn_scaling.analysis.confidence import Interval, ratio
-
     if measured.num_devices == 1:
         return Interval.exact(1.0, "by definition")
     return ratio(measured.rate, measured.one_device)
@@ -126,8 +124,6 @@ def _parameters(measured: Measured) -> Interval | None:
 
 
 def _exchanged_bytes(measured: Measured) -> Interval | None:
-    from rnn_scaling.analysis.exchange import exchanged_bytes
-
     return _counted([exchanged_bytes(run, measured.num_devices) for run in measured.runs])
 
 
@@ -151,8 +147,6 @@ def _counted(values: Sequence[float | None]) -> Interval | None:
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
-    from rnn_scaling.analysis.confidence import Interval
-
     return Interval.exact(math.fsum(known) / len(known), "counted, not measured")
 
 
@@ -184,8 +178,6 @@ def _accuracy(measured: Measured) -> Interval | None:
         shares.append(sum(batches.correct[-last:]) / sum(batches.loss_items[-last:]))
     if not shares:
         return None
-    from rnn_scaling.analysis.confidence import Interval, over_processes
-
     if min(shares) == 0:
         mean = math.fsum(shares) / len(shares)
         return Interval(mean, kind="an accuracy of 0 gives no interval", processes=(len(shares),))
@@ -217,8 +209,6 @@ def _percentile(needed: int) -> Compute:
     """The percentile 1 - 1/`needed` of the step times; None if a run has fewer batches than `needed`."""
 
     def compute(measured: Measured) -> Interval | None:
-        import statistics
-
         runs = [step_times(run) for run in measured.runs]
         if min(map(len, runs), default=0) < needed:
             return None
@@ -229,8 +219,6 @@ def _percentile(needed: int) -> Compute:
 
 def _of_all_nodes(measured: Measured, name: str) -> float:
     """A value of machines.toml, summed over the nodes of the runs; 0 if unknown."""
-    from rnn_scaling.analysis.machines import nodes
-
     return getattr(measured.priced, name) * nodes(measured.runs[0]) if measured.priced and measured.runs else 0.0
 
 
@@ -247,8 +235,6 @@ def _money_per_billion(measured: Measured) -> Interval | None:
 
 def _energy_per_item(measured: Measured) -> Interval | None:
     """Joules per item, measured or from the power in machines.toml; `kind` says which."""
-    from rnn_scaling.analysis.machines import energy_per_item
-
     used = [energy_per_item(run) for run in measured.runs]
     sources = {source for _, source in used}
     value = _of_processes([joules for joules, _ in used]) if len(sources) == 1 else None
@@ -266,8 +252,6 @@ def _of_processes(values: Sequence[float | None]) -> Interval | None:
     known = [value for value in values if value]
     if not known or len(known) < len(values):
         return None
-    from rnn_scaling.analysis.confidence import over_processes
-
     mean = over_processes(known)
     return mean if mean.ends else dataclasses.replace(mean, kind="one process gives no interval")
 
@@ -284,7 +268,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _step_time(name: str, title: str, compute: Compute) -> Metric:
-    return Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, compared=False, drawn=False)
+    return Metric(f"step_{name}_s", title, "ms", 1e3, 2, compute, drawn=False)
 
 
 def _latency(step_time: Metric) -> Metric:
@@ -303,17 +287,17 @@ METRICS = {
         ),
         Metric(*("speedup", "speedup", "", 1, 2, _speedup), header="Speedup ratio", ideal=float, always=True),
         Metric("efficiency", "efficiency", "%", 100, 1, _efficiency, ideal=lambda n: 1.0, always=True),
-        Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)", compared=False),
-        Metric("sentences_per_second", "sentences/s", "sentences/s", 1, 1, _sentences_per_second, compared=False),
+        Metric("accuracy", "accuracy", "%", 100, 1, _accuracy, header="Accuracy at the end (%)"),
+        Metric("sentences_per_second", "sentences/s", "sentences/s", 1, 1, _sentences_per_second),
         *(_step_time(f"p{p}", f"{STEP_TIME} p{p}", _percentile(batches)) for p, batches in BATCHES_NEEDED.items()),
         _step_time("max", f"longest {STEP_TIME}", _longest_step),
         Metric("flops_per_second", "GFLOP/s", "GFLOP/s", 1e-9, 2, _flops_per_second),
-        Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak, compared=False),
-        Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money, compared=False),
-        Metric("money_per_billion_items", "cost of a billion items", MONEY, 1, 2, _money_per_billion, compared=False),
-        Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item, compared=False),
-        Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib, compared=False),
-        Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib, compared=False),
+        Metric("share_of_peak", "share of peak", "%", 100, 1, _share_of_peak),
+        Metric("items_per_money", "million items/money", "", 1e-6, 2, _items_per_money),
+        Metric("money_per_billion_items", "cost of a billion items", MONEY, 1, 2, _money_per_billion),
+        Metric("energy_per_item_j", "energy per item", "mJ", 1e3, 2, _energy_per_item),
+        Metric("peak_memory_gib", "peak memory", "GiB", 1, 2, _peak_memory_gib),
+        Metric("peak_device_memory_gib", "peak device memory", "GiB", 1, 2, _peak_device_memory_gib),
         Metric("flops_per_exchanged_byte", "work per exchanged MB", "GFLOP", 1e-3, 2, _flops_per_byte, of_models=True),
         Metric("flops_per_step", "work per step", "GFLOP", 1e-9, 2, _flops_per_step, of_models=True),
         Metric("exchanged_bytes_per_step", "exchanged per step", "MB", 1e-6, 2, _exchanged_bytes, of_models=True),
@@ -327,7 +311,6 @@ STEP_TIMES = tuple(metric for metric in METRICS.values() if STEP_TIME in metric.
 LATENCIES = {metric.name: _latency(metric) for metric in STEP_TIMES}
 OF_MODELS = tuple(metric for metric in METRICS.values() if metric.of_models)
 WORK_PER_EXCHANGE = METRICS["flops_per_exchanged_byte"]
-CHOICES = tuple(metric.name for metric in METRICS.values() if metric.compared and not metric.of_models)
 
 
 def common_unit(units: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling import entry
-from rnn_scaling.analysis import metrics
+from rnn_scaling.analysis.comparison.compared_metrics import CHOICES, RATE
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
@@ -37,9 +37,9 @@ class CompareOptions:
         False, "compare pair by pair: runs with the same repeat number ran one after the other, as `ab` runs them"
     )
     metric: str = option(
-        metrics.RATE.name,
+        RATE,
         "what is compared; speedup and efficiency need runs on one device too",
-        choices=metrics.CHOICES,
+        choices=CHOICES,
     )
     across: str = option(
         "",
@@ -70,7 +70,7 @@ def main(words: Sequence[str]) -> int:
 
     forced = options.force_incomparable.replace("true", judgement.ALL).split(",")
     accepted = frozenset(judgement.plain_name(name) for name in forced if name)
-    if options.across and (options.paired or options.metric != metrics.RATE.name):
+    if options.across and (options.paired or options.metric != RATE):
         raise entry.Refusal("--across=machine compares items/s of unpaired runs; leave out --paired and --metric")
     if not options.across and (options.machines or options.machine):
         raise entry.Refusal("--machines and --machine need --across=machine; add it, or omit them")

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from rnn_scaling.analysis.comparison import matching, verdicts
-from rnn_scaling.analysis.metrics import CHOICES, EFFICIENCY, SPEEDUP
+from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
+from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.commands import compare
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import json_report

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rnn_scaling import entry
 from rnn_scaling.analysis.comparison import costs, differences, matching, step_times, verdicts
+from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.comparison.costs import MachineCost
 from rnn_scaling.analysis.comparison.differences import Difference
 from rnn_scaling.analysis.comparison.matching import Change, ComparedRuns, Configuration, InputError
 from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.facts.table import INCOMPARABLE, OF_MACHINES
 from rnn_scaling.analysis.machines import machine
-from rnn_scaling.analysis.metrics import CHOICES, LATENCY, METRICS, RATE, STEP_TIME, Metric, common_unit, is_inference
+from rnn_scaling.analysis.metrics import LATENCY, METRICS, RATE, STEP_TIME, Metric, common_unit, is_inference
 from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.settings import scale
 

@@ -4,6 +4,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from rnn_scaling import entry
+from rnn_scaling.analysis.comparison.compared_metrics import CHOICES
 from rnn_scaling.analysis.machines import by_machine, machine
 from rnn_scaling.analysis.metrics import METRICS, Measured
 from rnn_scaling.analysis.rows import UNIT, Row, process_rates, with_baselines
@@ -74,7 +75,7 @@ def _configuration(row: Row) -> Configuration:
     options = {name: row.known[name] for name in names if row.known.get(name) is not None}
     metrics = {}
     for metric in METRICS.values():
-        if not (metric.compared or metric.of_models):
+        if metric.name not in CHOICES and not metric.of_models:
             values = [metric.compute(Measured((run,), row.num_devices, None, None)) for run in row.good]
             metrics[metric.name] = tuple(value.value if value else None for value in values)
     return Configuration(

@@ -7,8 +7,6 @@ are computed from the same draw, so common noise cancels in their ratio. docs/wh
 Letters: D draws; arrays have the shape [D].
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

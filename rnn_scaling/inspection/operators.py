@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rnn_scaling.analysis.steps.counts import PLACES
 from rnn_scaling.records.step_names import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, UPDATE
 
 HOST, DEVICE, COPY, WAIT = "host", "device", "copy", "wait"
@@ -139,19 +140,18 @@ def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
     last = steps[-1].kernels
     work = [kernel for kernel in last if kernel.kind != COPY and not kernel.dispatched]
     by_owner = Counter(Owner(kernel.tower, kernel.phase) for kernel in work)
-    return {"steps": [_split(step) for step in steps], **_by_kind(work), "by_phase": owners(by_owner, "kernels")}
+    counts = [Counter(map(_place, step.kernels)) for step in steps]
+    return {
+        "steps": [{place: count[place] for place in PLACES} for count in counts],
+        **_by_kind(work),
+        "by_phase": owners(by_owner, "kernels"),
+    }
 
 
-def _split(step: TracedStep) -> dict[str, int]:
-    counts: Counter[str] = Counter(dict.fromkeys(("host", "device", "copies", "dispatched"), 0))
-    for kernel in step.kernels:
-        if kernel.dispatched:
-            counts["dispatched"] += 1
-        elif kernel.kind == COPY:
-            counts["copies"] += 1
-        else:
-            counts["device" if kernel.kind == DEVICE else "host"] += 1
-    return dict(counts)
+def _place(kernel: KernelEvent) -> str:
+    if kernel.dispatched:
+        return "dispatched"
+    return {COPY: "copies", DEVICE: "device"}.get(kernel.kind, "host")
 
 
 def owners(counts: Mapping[Owner, Any], unit: str) -> list[dict[str, Any]]:

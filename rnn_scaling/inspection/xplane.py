@@ -11,7 +11,7 @@ and tensorflow/core/graph/graph_partition.cc.
 import bisect
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, KernelEvent, Node, Owner, TracedStep, owner
@@ -95,7 +95,7 @@ def _windows(plane: Any) -> Iterator[tuple[int, int]]:
 
 def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], executed: list[_Executed], foreign: list[int]) -> None:
     """Sorts one thread's events into executions of the partitions' operators and starts of other operators."""
-    executions = _Executions(plane, line)
+    execution_at = _executions(plane, line)
     lane = line.name or str(line.id)
     for event in line.events:
         name = plane.event_metadata[event.metadata_id].name
@@ -106,28 +106,25 @@ def _host_line(plane: Any, line: Any, nodes: Mapping[str, Node], executed: list[
         start, end = _times(line, event)
         if node is not None and node.type == kind:
             kernel = KernelEvent(operator, kind, node.device, *node.owner, start, end, lane, HOST, _launches(node))
-            executed.append(_Executed(executions.at(start), kernel))
+            executed.append(_Executed(execution_at(start), kernel))
         elif kind not in PLUMBING:
             foreign.append(start)
 
 
-class _Executions:
-    """Which execution of a function a thread worked on, and when: the runtime's ExecutorState::Process markers."""
+def _executions(plane: Any, line: Any) -> Callable[[int], int | None]:
+    """Which execution of a function a thread worked on at a time: the runtime's ExecutorState::Process markers."""
+    marks = [event for event in line.events if plane.event_metadata[event.metadata_id].name == PROCESS]
+    spans = sorted((*_times(line, mark), int(_stats(plane, mark).get("id", 0))) for mark in marks)
+    starts = [start for start, _, _ in spans]
 
-    def __init__(self, plane: Any, line: Any) -> None:
-        spans = []
-        for event in line.events:
-            if plane.event_metadata[event.metadata_id].name == PROCESS:
-                spans.append((*_times(line, event), int(_stats(plane, event).get("id", 0))))
-        self._spans = sorted(spans)
-        self._starts = [start for start, _, _ in self._spans]
-
-    def at(self, time_ns: int) -> int | None:
+    def at(time_ns: int) -> int | None:
         """The innermost marker around a point in time; None if there is none."""
-        index = bisect.bisect_right(self._starts, time_ns) - 1
-        while index >= 0 and self._spans[index][1] < time_ns:
+        index = bisect.bisect_right(starts, time_ns) - 1
+        while index >= 0 and spans[index][1] < time_ns:
             index -= 1  # one that ended before lies within another, or in its place
-        return self._spans[index][2] if index >= 0 else None
+        return spans[index][2] if index >= 0 else None
+
+    return at
 
 
 def _async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Executed]:

@@ -9,23 +9,13 @@ from rnn_scaling import registry
 from rnn_scaling.analysis import disturbance
 from rnn_scaling.analysis.exchange import exchanged_bytes
 from rnn_scaling.analysis.machines import nodes
-from rnn_scaling.analysis.prediction import predicting
-from rnn_scaling.analysis.prediction.curves import (
-    STRONG,
-    WEAK,
-    CannotPredict,
-    Curve,
-    Knowledge,
-    Link,
-    MeasuredPoint,
-    Prediction,
-)
+from rnn_scaling.analysis.prediction import curves, predicting
+from rnn_scaling.analysis.prediction.curves import Curve, Knowledge, Link, MeasuredPoint, Prediction
 from rnn_scaling.analysis.rows import Row, measured_batches, row_key
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
 from rnn_scaling.machine import topology_matrix
-from rnn_scaling.machine.topology_matrix import connected
 
 SERVER = "parameter_server"
 # The algorithm of an exchange, by the all-reduce that ran, else by the mode.
@@ -74,7 +64,7 @@ class MeasuredSeries:
     def predict(self, devices: Sequence[int]) -> Prediction:
         """Raises CannotPredict."""
         if self.refusal:
-            raise CannotPredict(self.refusal)
+            raise curves.CannotPredict(self.refusal)
         found = predicting.predict(self.curve, devices)
         return dataclasses.replace(found, statements=(*self.assumed, *found.statements))
 
@@ -87,7 +77,7 @@ def series(rows: Sequence[Row], links: Links = NO_LINKS) -> list[MeasuredSeries]
     for members, title in zip(kept, titles(kept)):
         first = members[0]
         every = (*filter(None, [first.one_device]), *members)  # which may lack a fact of the others, as their network
-        scaling = STRONG if first.config["global_batch_size"] else WEAK
+        scaling = curves.STRONG if first.config["global_batch_size"] else curves.WEAK
         curve = Curve(title, first.unit, scaling, tuple(map(point, every)), _knowledge(every, by_key, links))
         is_unknown = links.stated and curve.knowledge.summed_bytes is None
         made.append(MeasuredSeries(curve, every, Statement("predict-unknown-bytes", title) if is_unknown else None))
@@ -178,7 +168,8 @@ def _joined_devices(row: Row) -> int | None:
     if run.resolved.device_type != "GPU":
         return None
     try:
-        sizes = {*map(len, connected(topology_matrix.parse(run.environment.topology or "").links, "NODE"))}
+        links = topology_matrix.parse(run.environment.topology or "").links
+        sizes = {*map(len, topology_matrix.connected(links, "NODE"))}
     except topology_matrix.TopologyError:
         return None
     return sizes.pop() if len(sizes) == 1 else None

@@ -101,8 +101,8 @@ def _efficiency(measured: Measured) -> Interval | None:
 
 def _flops_per_second(measured: Measured) -> Interval | None:
     """FLOP/s of forward and backward, by the operations that one item needs."""
-    flops_per_item = _mean([run.flops_per_item for run in measured.runs])
-    return None if measured.rate is None or flops_per_item is None else measured.rate.scaled(flops_per_item)
+    flops_per_item = _of_processes([run.flops_per_item for run in measured.runs])
+    return measured.rate.scaled(flops_per_item.value) if measured.rate and flops_per_item else None
 
 
 def _share_of_peak(measured: Measured) -> Interval | None:
@@ -110,8 +110,9 @@ def _share_of_peak(measured: Measured) -> Interval | None:
 
     A record has the peak of its own process's devices; those of other workers count as the same.
     """
-    flops, peak = _flops_per_second(measured), _mean([_peak(run, measured.num_devices) for run in measured.runs])
-    return None if flops is None or peak is None else flops.scaled(1 / peak)
+    flops = _flops_per_second(measured)
+    peak = _of_processes([_peak(run, measured.num_devices) for run in measured.runs])
+    return flops.scaled(1 / peak.value) if flops and peak else None
 
 
 def _peak(run: RunRecord, num_devices: int) -> float | None:
@@ -248,7 +249,7 @@ def _longest_step(measured: Measured) -> Interval | None:
 
 
 def _of_processes(values: Sequence[float | None]) -> Interval | None:
-    """The mean over processes; None where one is not known."""
+    """The geometric mean over processes; None where one is not known."""
     known = [value for value in values if value]
     if not known or len(known) < len(values):
         return None
@@ -259,12 +260,6 @@ def _of_processes(values: Sequence[float | None]) -> Interval | None:
 def _gib(peaks: Sequence[int | None]) -> Interval | None:
     """Bytes, one a process, as GiB; None where one is not known."""
     return _of_processes([peak / GIB if peak else None for peak in peaks])
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean; None if a value is unknown."""
-    known = [value for value in values if value]
-    return math.exp(math.fsum(map(math.log, known)) / len(known)) if known and len(known) == len(values) else None
 
 
 def _step_time(name: str, title: str, compute: Compute) -> Metric:

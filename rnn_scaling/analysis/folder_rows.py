@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.machines import by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import Row, with_baselines
@@ -56,9 +57,7 @@ class Rows(Sequence[Row]):
 
     def _titles(self) -> list[str]:
         """The title of each row's series, as in the report of its machine."""
-        rows_of: dict[str, list[Row]] = {}
-        for machine, row in zip(self.machines, self.rows):
-            rows_of.setdefault(machine, []).append(row)
+        rows_of = grouped(self.rows, self.machines)
         titled = [pair for series in map(by_series, rows_of.values()) for pair in zip(series, titles(series))]
         names = {id(row): title for members, title in titled for row in members}
         return [names[id(row)] for row in self.rows]

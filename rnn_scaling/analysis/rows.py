@@ -15,6 +15,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis import confidence
 from rnn_scaling.analysis.confidence import Interval, Scatter, over_processes, shared_scatters, within_interval
 from rnn_scaling.analysis.facts import separation
+from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.machines import Machine, machine
 from rnn_scaling.analysis.metrics import LATENCIES, METRICS, MONEY, Compute, Measured, Metric, common_unit, is_inference
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
@@ -271,10 +272,8 @@ def with_baselines(records: Sequence[RunRecord], prices: PriceList = NO_PRICES) 
     alone = _rows(records, prices)
     scatters = scatters_of(alone)
     alone = [dataclasses.replace(row, scatter=scatter) if (scatter := scatters.get(row.key)) else row for row in alone]
-    baselines: dict[Key, list[tuple[separation.Facts, Row]]] = {}
-    for row in alone:
-        if row.baseline:
-            baselines.setdefault(_work(row), []).append((row.facts, row))
+    ones = [row for row in alone if row.baseline]
+    baselines = grouped(((row.facts, row) for row in ones), map(_work, ones))
     for i, row in enumerate(alone):
         if not row.baseline:
             baseline = separation.on_one_device(row.facts, baselines.get(_work(row), []))
@@ -286,9 +285,7 @@ def _rows(records: Sequence[RunRecord], prices: PriceList) -> list[Row]:
     """The rows of these records without baselines, in the order of their first records."""
     totals = fixed_totals([_size(record) for record in records])
     keys = [row_key(with_total(full_config(run), total), run.unit) for run, total in zip(records, totals)]
-    groups: dict[tuple[Key, separation.Facts], list[int]] = {}
-    for index, pair in enumerate(zip(keys, separation.separating_facts(records, keys))):
-        groups.setdefault(pair, []).append(index)
+    groups = grouped(range(len(records)), zip(keys, separation.separating_facts(records, keys)))
     return [
         Row(
             tuple(records[i] for i in indices),
@@ -307,13 +304,10 @@ def _work(row: Row) -> Key:
 
 def scatters_of(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     """The scatter of the runs of each row; rows with the same devices, workers and way of measuring share it."""
-    alike: dict[tuple[int, int, frozenset[tuple]], list[Row]] = {}
-    for row in rows:
-        if row.good:
-            how = frozenset(map(_measured_how, row.good))
-            alike.setdefault((row.num_devices, row.num_workers, how), []).append(row)
+    good = [row for row in rows if row.good]
+    how = [(row.num_devices, row.num_workers, frozenset(map(_measured_how, row.good))) for row in good]
     scatters: dict[Key, Scatter | None] = {}
-    for members in alike.values():
+    for members in grouped(good, how).values():
         rates = [process_rates(row.good) for row in members]
         scatters |= zip((row.key for row in members), shared_scatters(rates))
     return scatters

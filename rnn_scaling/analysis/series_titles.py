@@ -5,7 +5,8 @@ from typing import Any
 
 from rnn_scaling.analysis.comparison.differences import WORK_OPTIONS
 from rnn_scaling.analysis.facts import separation
-from rnn_scaling.analysis.rows import DECODER, Key, Row, series_key
+from rnn_scaling.analysis.grouping import grouped
+from rnn_scaling.analysis.rows import DECODER, Row, series_key
 from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import naming, scale
@@ -17,9 +18,7 @@ SIZES = ("model", "batch_size", "global_batch_size", *scale.AXES)  # judged by t
 
 def by_series(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows of each series, by number of devices; series in the order of their first rows."""
-    series: dict[Key, list[Row]] = {}
-    for row in rows:
-        series.setdefault(series_key(row), []).append(row)
+    series = grouped(rows, map(series_key, rows))
     return [sorted(members, key=lambda row: row.num_devices) for members in series.values()]
 
 

@@ -7,13 +7,14 @@ counts as equal. What follows from an option that was changed on purpose is no d
 import dataclasses
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.facts.readers import NOT_TOLD
 from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, variable_fact
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.analysis.metrics import ITEMS, common_unit
 from rnn_scaling.machine.load import NOTICEABLE
 from rnn_scaling.records.record import RunRecord
@@ -112,7 +113,7 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     runs = [_RunFacts(record) for record in records]
     unordered = _loads_within(runs)
     is_any_on_gpu = any(run.on_gpu for run in runs)
-    groups = {names: _grouped(runs, [run.options(names) for run in runs]) for names in {fact.follows for fact in FACTS}}
+    groups = {names: grouped(runs, [run.options(names) for run in runs]) for names in {fact.follows for fact in FACTS}}
     for fact in FACTS:
         if is_any_on_gpu or not fact.gpu_only:
             for group in groups[fact.follows].values():
@@ -120,7 +121,7 @@ def within(records: Sequence[RunRecord]) -> list[Difference]:
     settings = [repr(sorted(run.variables.items())) for run in runs]
     if len(set(settings)) > 1:
         usual = statistics.mode(settings)
-        parts = _grouped(runs, [setting == usual for setting in settings])
+        parts = grouped(runs, [setting == usual for setting in settings])
         unordered += _variables(parts[True], parts[False])
     return _in_order(unordered, runs)
 
@@ -144,14 +145,6 @@ class _RunFacts:
 
 
 Side = Sequence[_RunFacts]
-
-
-def _grouped(runs: Side, keys: Sequence[Hashable]) -> dict[Hashable, list[_RunFacts]]:
-    """The runs that have a key in common, in the order of their first."""
-    groups: dict[Hashable, list[_RunFacts]] = {}
-    for run, key in zip(runs, keys):
-        groups.setdefault(key, []).append(run)
-    return groups
 
 
 def _in_order(unordered: Sequence[Difference], runs: Side) -> list[Difference]:
@@ -196,7 +189,7 @@ def _usual_and_others(fact: Fact, runs: Side) -> tuple[Side, Side]:
     numbers = [value for value in known if value != NOT_TOLD]
     middle = statistics.median(numbers) if fact.tolerance is not None and numbers else NOT_TOLD
     usual = statistics.mode(known) if fact.tolerance is None else middle
-    parts = _grouped(runs, [value is not None and not _differ(fact, [value], [usual]) for value in values])
+    parts = grouped(runs, [value is not None and not _differ(fact, [value], [usual]) for value in values])
     return parts.get(True, []), parts.get(False, [])
 
 

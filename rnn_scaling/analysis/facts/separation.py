@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from rnn_scaling.analysis.facts.readers import variable
 from rnn_scaling.analysis.facts.table import CAUTION, FACTS, INCOMPARABLE, Fact
+from rnn_scaling.analysis.grouping import grouped
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import scale
 
@@ -56,9 +57,7 @@ NAMED = {fact.what: fact for fact in SEPARATING[True] + SEPARATING[False]}
 
 def separating_facts(runs: Sequence[RunRecord], keys: Sequence[Key], also: Collection[str] = ()) -> list[Facts]:
     """Of each run, the facts that tell it from other runs of the same options; nothing where all are repeats."""
-    works: dict[Key, list[int]] = {}
-    for index, key in enumerate(keys):
-        works.setdefault(tuple(item for item in key if item[0] not in scale.AXES), []).append(index)
+    works = grouped(range(len(keys)), (tuple(item for item in key if item[0] not in scale.AXES) for key in keys))
     facts_of_runs: list[Facts] = [()] * len(runs)
     for indices in works.values():
         for fact in SEPARATING[runs[indices[0]].config.get("device") == "gpu"]:
@@ -79,10 +78,7 @@ def _settled(
     A run that does not tell belongs to the only value that there is. Where there are several, and where the fact is
     vital, it stands for itself, unless it measured nothing.
     """
-    groups: dict[Key, list[int]] = {}
-    for index in indices:
-        groups.setdefault(keys[index] if fact.is_by_count else (), []).append(index)
-    for members in groups.values():
+    for members in grouped(indices, (keys[i] if fact.is_by_count else () for i in indices)).values():
         values = {i: fact.read(runs[i]) for i in members}
         known = list(dict.fromkeys(str(value) for value in values.values() if value is not None)) or [UNKNOWN]
         untold = known[0] if len(known) == 1 and not fact.vital else UNKNOWN

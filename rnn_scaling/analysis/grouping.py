@@ -1,0 +1,15 @@
+"""Items by what they have in common."""
+
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Common = TypeVar("Common", bound=Hashable)
+
+
+def grouped(items: Iterable[Item], keys: Iterable[Common]) -> dict[Common, list[Item]]:
+    """The items of each key, in the order of the first one; `keys`: of each item."""
+    groups: dict[Common, list[Item]] = {}
+    for item, key in zip(items, keys):
+        groups.setdefault(key, []).append(item)
+    return groups

@@ -140,9 +140,10 @@ def sizes(
     statements = []
     if items and made:
         per_machine = devices_per_machine or machine.gpus or curve.points[-1].devices
-        made = [
-            _with_work(size, rates[size.devices].inverse(items), per_machine, machine.price_per_hour) for size in made
-        ]
+        for i, size in enumerate(made):
+            machines, seconds = math.ceil(size.devices / per_machine), rates[size.devices].inverse(items)
+            cost = seconds.scaled(machines * machine.price_per_hour / SECONDS) if machine.price_per_hour else None
+            made[i] = dataclasses.replace(size, machines=machines, seconds=seconds, cost=cost)
         statements.append(_best(made, per_machine))
     statements += _limit(batch * max(rates), max_global_batch, bool(items))
     return Sizes(tuple(made), tuple(statements), machine.currency if items else "")
@@ -153,13 +154,6 @@ def _limit(batch: float, most: int | None, has_work: bool) -> list[Statement]:
     if most and batch > most:
         return [Statement("size-limit", values={"limit": most})]
     return [Statement("size-batch", values={"batch": round(batch)})] if batch and has_work else []
-
-
-def _with_work(size: Size, seconds: Interval, per_machine: int, price: float) -> Size:
-    """The machines and the cost of work that takes so long."""
-    machines = math.ceil(size.devices / per_machine)
-    cost = seconds.scaled(machines * price / SECONDS) if price else None
-    return dataclasses.replace(size, machines=machines, seconds=seconds, cost=cost)
 
 
 def _best(sizes: Sequence[Size], per_machine: int) -> Statement:

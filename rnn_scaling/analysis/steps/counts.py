@@ -23,7 +23,7 @@ from rnn_scaling.settings.run_options import MeasureOptions
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
 HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(MeasureOptions))
 PLACES = ("host", "device", "copies", "dispatched")
-ENCODERS = ("encoder_type", "decoder_type")
+ALONG_A_GROUP = {*HOW_MEASURED, "encoder_type", "decoder_type", "num_devices"}  # may differ within one
 FAMILIES: Mapping[str, Callable[[str], bool]] = {
     "control": lambda kind: kind in CONTROL_FLOW,
     "lists": lambda kind: kind.startswith("TensorList"),
@@ -107,7 +107,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
             left_out.append(f"{name}: {'no trace (--trace_batches)' if record.status == 'ok' else record.status}")
             continue
         config = full_config(record)
-        key = _key(config)
+        key = (own_decoder(config), *(item for item in work_key(dict(config)) if item[0] not in ALONG_A_GROUP))
         counts, wrong = _counts(name, record, record.graph, record.trace, config)
         differences += wrong
         (varying if varies(config) else differences).extend(_unlike_steps(name, record.trace.kernels.steps))
@@ -142,7 +142,7 @@ def agreement(inspection: Inspection) -> list[Statement]:
 
 def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each group: the update mode, and what else tells the groups apart."""
-    left_out = {*NOT_COMPARED, *HOW_MEASURED, *ENCODERS, "num_devices", "variable_update"}
+    left_out = {*NOT_COMPARED, *ALONG_A_GROUP, "variable_update"}
     named = [name for name in configs.OPTIONS if name not in left_out]
     varied = distinguishing(named, [{name: repr(config[name]) for name in named} for config in settings])
     names = []
@@ -157,11 +157,6 @@ def titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def own_decoder(config: Mapping[str, Any]) -> str:
     """The kernel of the decoder where it is another one than the encoder's; else empty."""
     return "" if config["decoder_type"] == config["encoder_type"] else config["decoder_type"]
-
-
-def _key(config: Mapping[str, Any]) -> tuple:
-    left_out = {*HOW_MEASURED, *ENCODERS, "num_devices"}
-    return (own_decoder(config), *(item for item in work_key(dict(config)) if item[0] not in left_out))
 
 
 def _counts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from rnn_scaling.records import folder as folders
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import scale
 from rnn_scaling.settings.conditions import NOT_COMPARED, NOT_COMPARED_THEIRS
-from rnn_scaling.settings.naming import TRAINER
+from rnn_scaling.settings.naming import TRAINER, distinguishing
 
 if TYPE_CHECKING:
     import pandas
@@ -106,17 +106,11 @@ def told_options(rows: Sequence[Row]) -> list[str]:
     """
     left_out = NOT_COMPARED if all(row.is_ours for row in rows) else NOT_COMPARED_THEIRS
     names = [name for name in option_names(rows) if name not in left_out]
-    differing = _differing([row.known for row in rows])
+    theirs = dict.fromkeys((name for name in names if name not in configs.OPTIONS), "None")  # not told is a value, too
+    known = [{**theirs, **{name: repr(value) for name, value in row.known.items()}} for row in rows]  # 1 is not True
     always = {*ALWAYS, *(scale.axis(row.config) for row in rows), *(TRAINER for row in rows if not row.is_ours)}
+    differing = distinguishing(names, known)
     return [name for name in names if name in always or name in differing]
-
-
-def _differing(options: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The options with several values in rows; a missing option of a user's program counts as a value."""
-    names = {name for known in options for name in known}
-    theirs = names - configs.OPTIONS.keys()
-    texts = {name: {repr(known.get(name)) for known in options if name in known or name in theirs} for name in names}
-    return {name for name, values in texts.items() if len(values) > 1}  # 1 is not True
 
 
 def load(path: str | Path) -> Rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from rnn_scaling.analysis import folder_rows, rows, series_titles
@@ -173,6 +175,8 @@ def test_even_towers_lose_nothing_however_seconds_round():
 @pytest.mark.parametrize("name, is_ours", [("num_units", True), ("hidden", False)])
 def test_options_differ_by_what_rows_say(name, is_ours, values, differ):
     """None stands for a row that does not say it: of an option of ours that is no value."""
-    rows_of = [{} if value is None else {name: value} for value in values]
-    differing = folder_rows._differing([*rows_of, {}] if is_ours else rows_of)
-    assert differing == ({name} if differ and not (is_ours and None in values) else set())
+    known = [{} if value is None else {name: value} for value in values]
+    config = {"variable_update": "independent"}
+    rows_of = [SimpleNamespace(known=k, config=config, is_ours=False) for k in ([*known, {}] if is_ours else known)]
+    differs = differ and not (is_ours and None in values)
+    assert (name in folder_rows.told_options(rows_of)) == differs

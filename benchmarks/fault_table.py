@@ -191,8 +191,8 @@ FAULTS = (
     Fault(
         "same batch on both towers",
         "rnn_scaling/data/device.py",
-        "step=step, tower=tower",
-        "step=step, tower=0",
+        "2 * tower + stream",
+        "stream",
         "same batch|batch of tower",
     ),
     Fault(
@@ -205,8 +205,8 @@ FAULTS = (
     Fault(
         "workers share a batch",
         "rnn_scaling/data/device.py",
-        "towers, self._feed.first_tower)",
-        "towers)",
+        "range(len(feed.batch_sizes))[feed.own_towers]",
+        "range(len(feed.own_batch_sizes))",
         "same batch|batch of tower",
         ("--num_workers=2", "--variable_update=collective_all_reduce"),
     ),
@@ -243,8 +243,8 @@ FAULTS = (
     Fault(
         "embedding row lost",
         f"{T}/towers.py",
-        "return tf.IndexedSlices(flat, tf.reshape(ids, [-1]), tf",
-        "return tf.IndexedSlices(tf.where(tf.reshape(ids, [-1, 1]) == 7, 0.0, flat), tf.reshape(ids, [-1]), tf",
+        "tf.IndexedSlices(rows, indices, tf",
+        "tf.IndexedSlices(tf.where(indices[:, None] == 7, 0.0, rows), indices, tf",
         "row",
     ),
     Fault(
@@ -345,7 +345,12 @@ FAULTS = (
         PIECEWISE,
     ),
     Fault(
-        "last micro-batch alone", f"{T}/towers.py", "if summed else own", "if False else own", "unequal|part", REPEATED
+        "last micro-batch alone",
+        f"{T}/towers.py",
+        "if summed else grads",
+        "if False else grads",
+        "unequal|part",
+        REPEATED,
     ),
     Fault("Adam beta 2", f"{T}/optimizers.py", "ADAM_BETA_2 = 0.999\n", "ADAM_BETA_2 = 0.99\n", "beta_2", ADAM),
     Fault("Adam epsilon", f"{T}/optimizers.py", "ADAM_EPSILON = 1e-7\n", "ADAM_EPSILON = 1e-3\n", "epsilon", ADAM),

@@ -8,8 +8,10 @@ import types
 import numpy as np
 import pytest
 
+from benchmarks import fault_table
 from rnn_scaling.settings import config as configs
 from tests.conftest import unrewritten
+from tests.support.paths import ROOT
 from tests.support.training import SMALL, workload_of
 
 TOWERS, BATCHES = 3, 3
@@ -179,6 +181,11 @@ def values_of(certificate):
     """The values of all statements, a factor to three digits."""
     values = {name: value for statement in certificate.statements for name, value in statement["values"].items()}
     return values | ({"factor": round(values["factor"], 3)} if values.get("factor") else {})
+
+
+def test_every_fault_of_the_benchmark_fits_the_code():
+    lost = [each.name for each in fault_table.FAULTS if each.old not in (ROOT / each.file).read_text()]
+    assert not lost
 
 
 @pytest.mark.parametrize("fault", FAULTS)

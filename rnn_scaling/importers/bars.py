@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import line_clock, printed_numbers
-from rnn_scaling.importers.common import ImportedLog, Problems, finish, numbered, untag
+from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, exact, finish, numbered, untag
 from rnn_scaling.importers.line_clock import Event
-from rnn_scaling.importers.points import ScalingRow, exact
 
 UNIT = "steps/s"
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"  # as bars show it; short, so that no line takes long

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from rnn_scaling.importers import outliers
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ScalingRow
 
 APART = 0.05  # relative: runs on one device whose rates differ by more are named
 MOST_REMARKS = 8

@@ -1,4 +1,4 @@
-"""What every importer shares: its result, problems with their line, rank tags, and lines of any file.
+"""What every importer shares: its result and points, problems with their line, rank tags, and lines of any file.
 
 An importer is one module with two functions:
   detect(head: str) -> bool                                  is this piece of text of the format?
@@ -7,13 +7,12 @@ An importer is one module with two functions:
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rnn_scaling.audit import numbers
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.points import ScalingRow
 
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_ROWS = 100_000  # rows of one log that are kept
@@ -48,6 +47,24 @@ class Problem:
     def text(self, source: str) -> str:
         further = f" (and {self.more} more such line{'s' if self.more > 1 else ''})" if self.more else ""
         return f"{source}:{self.line}: {self.reason}{further}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalingRow:
+    """One measured point. None: the source does not say."""
+
+    source: str  # file or stream, as the user named it
+    line: int  # from 1; 0 where lines mean nothing
+    series: str = ""  # what comparable points share (machine, model, mode, ...); "" if there is only one series
+    base: str | None = None  # what a run on one device must share to be its baseline; `series` if None
+    devices: int | None = None  # devices, workers or GPUs together
+    batch_size: numbers.Printed | None = None  # samples of a device and step
+    global_batch_size: numbers.Printed | None = None  # of all
+    seconds: numbers.Printed | None = None
+    rate: numbers.Printed | None = None  # items per second in `rate_unit`
+    rate_unit: str = ""
+    speedup: numbers.Printed | None = None  # against one device
+    extra: Mapping[str, numbers.Printed] = dataclasses.field(default_factory=dict)  # further numbers by column name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +194,15 @@ def finite(value: object) -> float | None:
     except OverflowError:  # JSON's integers have no bound
         return None
     return number if abs(number) <= LARGEST else None
+
+
+def exact(value: float) -> numbers.Printed:
+    """The cell of a number that was not rounded for print, as in JSON: every decimal that it has counts."""
+    if float(value).is_integer() and abs(value) < 1e15:
+        return numbers.Printed(float(value), 1e-9, str(int(value)))
+    shown = repr(float(value))
+    mantissa, _, exponent = shown.partition("e")
+    return numbers.Printed(float(value), 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])), shown)
 
 
 def _number(text: str, what: str, least: float, rule: str) -> float:

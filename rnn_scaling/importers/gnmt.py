@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from rnn_scaling.audit import numbers
 from rnn_scaling.files.markdown import Table, Value
-from rnn_scaling.importers.common import LARGEST, ImportedLog, Problems, by_rank, detector, finish, positive
-from rnn_scaling.importers.points import ScalingRow, exact
+from rnn_scaling.importers import common
+from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, detector, exact, finish, positive
 
 FORMAT = "gnmt"
 UNIT = "tokens/s"
@@ -100,7 +100,7 @@ def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list
         line, int(match[1]), int(match[2]), int(match[3]), positive(match[4], "seconds"), positive(match[6], "Tok/s"),
         match[5], match[7],
     )  # fmt: skip
-    if not step.seconds * step.rate <= LARGEST:
+    if not step.seconds * step.rate <= common.LARGEST:
         raise ValueError(f"expected Tok/s of a step, got {match[6][:40]!r}")
     before = runs[-1].steps.get(rank)
     if before and (step.epoch, step.step) <= (before[-1].epoch, before[-1].step):

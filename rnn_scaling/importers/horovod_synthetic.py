@@ -10,9 +10,8 @@ import statistics
 from collections.abc import Iterable
 
 from rnn_scaling.audit import numbers
-from rnn_scaling.importers import rank_totals
-from rnn_scaling.importers.common import MAX_ROWS, ImportedLog, detector, not_negative, positive, printed
-from rnn_scaling.importers.points import ScalingRow, exact
+from rnn_scaling.importers import common, rank_totals
+from rnn_scaling.importers.common import ImportedLog, ScalingRow, detector, exact, not_negative, positive, printed
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "horovod_synthetic"
@@ -66,7 +65,7 @@ class _HorovodReader(RankReader[_HorovodStream]):
         elif match := _ITER.fullmatch(text):
             stream = self._stream(rank)
             rate = positive(match[2], "img/sec of an iteration")
-            if len(stream.rates) < MAX_ROWS:
+            if len(stream.rates) < common.MAX_ROWS:
                 stream.rates.append(rate)
             stream.is_on_cpus |= match[3] == "CPU"
             stream.line = line

@@ -6,8 +6,7 @@ Format: huggingface/transformers, `speed_metrics` of trainer_utils.py; newer ver
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, detector, finish, printed
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, detector, finish, printed
 
 FORMAT = "hugging_face"
 UNIT = "samples/s"

@@ -12,8 +12,7 @@ from typing import Any
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table
-from rnn_scaling.importers.common import ImportedLog, Problems, detector, finish, finite, numbered
-from rnn_scaling.importers.points import ScalingRow, exact
+from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, detector, exact, finish, finite, numbered
 
 FORMAT = "mlperf"
 TOKEN = ":::MLLOG "

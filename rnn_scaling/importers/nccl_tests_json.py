@@ -15,7 +15,7 @@ from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import input_files
 from rnn_scaling.importers.common import ImportedLog, Problems, finish, finite, not_negative
 from rnn_scaling.importers.json_stream import JsonFault, items
-from rnn_scaling.importers.nccl_rows import Measurement, check, notes, operation_of, table, whole
+from rnn_scaling.importers.nccl_tests import Measurement, check, notes, operation_of, table, whole
 
 FORMAT = "nccl_tests_json"
 _RESULTS = re.compile(r'"results"\s*:\s*\[')

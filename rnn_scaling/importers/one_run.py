@@ -10,9 +10,8 @@ from pathlib import Path
 from rnn_scaling import registry
 from rnn_scaling.audit import numbers
 from rnn_scaling.importers import any_format, line_clock, log_formats, pattern, printed_numbers
-from rnn_scaling.importers.common import ImportedLog, LogError, numbered, read_lines
+from rnn_scaling.importers.common import ImportedLog, LogError, ScalingRow, numbered, read_lines
 from rnn_scaling.importers.log_formats import LogReading, Seen, Terms
-from rnn_scaling.importers.points import ScalingRow
 
 MOST_ROUNDING = 0.5  # of a number with a single digit, 1
 LOWEST = 1e-6  # rate that is shown while the run goes on

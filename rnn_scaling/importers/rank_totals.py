@@ -5,8 +5,7 @@ import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, finish
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start and stop within milliseconds.
 SAME_TOTAL = 0.01

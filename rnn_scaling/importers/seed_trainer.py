@@ -7,8 +7,7 @@ Format: tensorflow/data_parallelism_for_nmt/train.py of that repository: a heade
 import re
 from collections.abc import Iterable
 
-from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish, printed
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, finish, printed
 
 FORMAT = "seed_trainer"
 UNIT = "words/s"

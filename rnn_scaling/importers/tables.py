@@ -1,15 +1,21 @@
-"""Imported logs -> tables: all rates with speedup and efficiency, then the other tables of each log."""
+"""Imported logs -> tables: the rates and what follows from them, the findings of their audit, and the other tables."""
 
 from collections.abc import Sequence
 
+from rnn_scaling.audit import auditing
+from rnn_scaling.audit import tables as audit_tables
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files.markdown import Table, Value
-from rnn_scaling.importers import baselines, checked, mlperf_scores
-from rnn_scaling.importers.common import ImportedLog
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers import baselines, mlperf_scores
+from rnn_scaling.importers.common import ImportedLog, ScalingRow
 
 Audited = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
+_FINDING_COLUMNS = ("Where", "Strength", "Row", "Number", "Printed", "Relation")
+_FIELDS = {
+    "batch_size": "batch size", "global_batch_size": "global batch size", "seconds": "seconds", "rate": "rate",
+    "speedup": "speedup",
+}  # fmt: skip
 
 
 def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
@@ -24,7 +30,7 @@ def by_unit(logs: Sequence[ImportedLog]) -> dict[str, list[ScalingRow]]:
 def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     """Every table of the logs: the rates of all of them together, the audit's findings, then the others in order."""
     tables = [_rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
-    tables += [checked.as_table(findings, comparisons) for findings, comparisons in audited or []]
+    tables += [_findings_table(found, comparisons) for found, comparisons in audited or []]
     scores = mlperf_scores.table(logs)
     tables += [scores] if scores else []
     for log in logs:
@@ -56,6 +62,45 @@ def _rate_table(rows: Sequence[ScalingRow], unit: str) -> Table:
     wanted = {"Rate", "Speedup", "Efficiency", "File", "Devices"}
     kept = {name: cells for name, cells in columns.items() if any(cells) or name.partition(" (")[0] in wanted}
     return Table("Rates", tuple(kept), tuple(zip(*kept.values())))
+
+
+def findings(rows: Sequence[ScalingRow]) -> tuple[list[Finding], int]:
+    """What the audit finds in the rows of one unit, and the number of comparisons.
+
+    Rows are checked with those that have the same baseline, so that different work is never compared.
+    """
+    ordered = sorted(rows, key=lambda row: (row.series, row.devices or 0))
+    comparable: dict[tuple, list[ScalingRow]] = {}
+    for row, derived in zip(ordered, baselines.derive(ordered)):
+        first = derived.baseline[0] if derived.baseline else row
+        comparable.setdefault((bool(derived.baseline), first.series, *baselines.works(first)[0]), []).append(row)
+    found, compared = [], 0
+    for members in comparable.values():
+        count, made = auditing.check(_audited_table(members))
+        compared += count
+        found += made
+    return found, compared
+
+
+def _audited_table(rows: Sequence[ScalingRow]) -> audit_tables.Table:
+    """The rows as a table of texts."""
+    fields = [name for name in _FIELDS if any(getattr(row, name) for row in rows)]
+    header = ("series", "devices", *(_FIELDS[name] for name in fields))
+    texts = []
+    for row in rows:
+        cells = [getattr(row, name) for name in fields]
+        texts.append((row.line, (row.series, str(row.devices or ""), *(cell.text if cell else "" for cell in cells))))
+    return audit_tables.Table(rows[0].source, 0, header, tuple(texts))
+
+
+def _findings_table(faults: Sequence[Finding], comparisons: int) -> Table:
+    """The findings as a table; its title says how much was compared."""
+    rows = []
+    for fault in faults:
+        for cell in fault.places:
+            where = f"{fault.source}:{cell.line}"
+            rows.append((where, fault.strength, cell.row, cell.column, cell.printed, fault.relation))
+    return Table(f"Findings of the audit: {len(faults)} in {comparisons} comparisons", _FINDING_COLUMNS, tuple(rows))
 
 
 def _text(cell: Printed | None) -> str | None:

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from rnn_scaling.audit import numbers
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import rank_totals, tf_cnn_settings
-from rnn_scaling.importers.common import ImportedLog, detector, positive
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import ImportedLog, ScalingRow, detector, positive
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
 FORMAT = "tf_cnn_benchmarks"

@@ -9,8 +9,7 @@ import pytest
 
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import horovod_synthetic, mlperf, rank_totals, seed_trainer, tf_cnn_benchmarks
-from rnn_scaling.importers.common import LogError
-from rnn_scaling.importers.points import ScalingRow
+from rnn_scaling.importers.common import LogError, ScalingRow
 from rnn_scaling.importers.rank_totals import Total
 from tests.support import log_samples
 

@@ -7,7 +7,6 @@ import pytest
 from rnn_scaling.importers import (
     cuda_bandwidth,
     horovod_timeline,
-    nccl_rows,
     nccl_tests,
     nccl_tests_json,
     p2p_bandwidth,
@@ -26,7 +25,7 @@ def reasons(module, text):
 
 def test_nccl_tests():
     (table,) = parse(nccl_tests, log_samples.NCCL_TESTS).tables
-    assert table.columns == nccl_rows.COLUMNS
+    assert table.columns == nccl_tests.COLUMNS
     assert table.rows == (
         ("all_reduce", 4, 1024, 256, "float", "sum", "-1", "out of place", 20.48, 0.05, 0.07, 0),
         ("all_reduce", 4, 1024, 256, "float", "sum", "-1", "in place", 20.0, 0.05, 0.08, 0),
@@ -58,7 +57,7 @@ def test_nccl_tests_faults(old, new, line, reason):
 def test_nccl_factors(operation, ranks):
     """All of a rank's share once in each direction it must go: derived from the number of transfers."""
     sent = {"all_reduce": 2 * (ranks - 1), "broadcast": ranks, "reduce": ranks}.get(operation, ranks - 1)
-    assert nccl_rows.factor(operation, ranks) == pytest.approx(sent / ranks)
+    assert nccl_tests.factor(operation, ranks) == pytest.approx(sent / ranks)
 
 
 def test_nccl_tests_of_an_old_release():

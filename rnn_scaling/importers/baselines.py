@@ -60,21 +60,15 @@ def derive(rows: Sequence[ScalingRow]) -> list[Derived]:
 def remarks(rows: Sequence[ScalingRow]) -> list[str]:
     """Sentences on the baselines of some rows of one unit, and on runs far slower than their repeats."""
     derived = derive(rows)
-    sentences: dict[str, None] = {}
     ones = [row for row in rows if row.devices == 1 and row.rate is not None]
-    for row, result in zip(rows, derived):
-        if row.rate is None or not row.devices or row.devices == 1:
-            continue
-        text = _borrowed(row, result.baseline) if result.baseline else _missing(row, ones)
-        if text:
-            sentences.setdefault(text)
-    for base in {id(result.baseline[0]): result.baseline for result in derived if len(result.baseline) > 1}.values():
-        sentences.setdefault(_spread(base))
-    sentences.pop("", None)
-    all_sentences = [*_slow_runs(rows), *sentences]
-    if len(all_sentences) > MOST_REMARKS:
-        all_sentences[MOST_REMARKS:] = [f"and {len(all_sentences) - MOST_REMARKS} more sentences of this kind"]
-    return all_sentences
+    several = [(row, result.baseline) for row, result in zip(rows, derived) if row.rate and (row.devices or 1) > 1]
+    texts = [_borrowed(row, baseline) if baseline else _missing(row, ones) for row, baseline in several]
+    repeated = {id(result.baseline[0]): result.baseline for result in derived if len(result.baseline) > 1}
+    texts += map(_spread, repeated.values())
+    sentences = [*_slow_runs(rows), *filter(None, dict.fromkeys(texts))]
+    if len(sentences) > MOST_REMARKS:
+        sentences[MOST_REMARKS:] = [f"and {len(sentences) - MOST_REMARKS} more sentences of this kind"]
+    return sentences
 
 
 def mean(rows: Iterable[ScalingRow]) -> float:

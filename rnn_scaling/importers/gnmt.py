@@ -70,7 +70,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         try:
             if "TRAIN [" in text:
                 count += 1
-                runs = _train(line, rank, text, runs)
+                _train(line, rank, text, runs)
             elif match := _EPOCH.search(text):
                 runs[-1].totals[int(match[1])] = positive(match[2], "Tok/s of an epoch")
             elif "batch" in text:
@@ -89,7 +89,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return finish(FORMAT, source, rows, [epochs], NOTES, problems, nothing)
 
 
-def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list[_GnmtRun]:
+def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> None:
     """Takes one TRAIN line into the last run, or begins a new one."""
     match = _TRAIN.search(text)
     if match is None:
@@ -104,9 +104,8 @@ def _train(line: int, rank: int | None, text: str, runs: list[_GnmtRun]) -> list
         raise ValueError(f"expected Tok/s of a step, got {match[6][:40]!r}")
     before = runs[-1].steps.get(rank)
     if before and (step.epoch, step.step) <= (before[-1].epoch, before[-1].step):
-        runs = [*runs, _GnmtRun()]
+        runs.append(_GnmtRun())
     runs[-1].steps.setdefault(rank, []).append(step)
-    return runs
 
 
 def _row(run: _GnmtRun, source: str, problems: Problems) -> ScalingRow | None:

@@ -58,12 +58,11 @@ class _HorovodReader(RankReader[_HorovodStream]):
         self.num_runs = 0
 
     def read(self, line: int, rank: int | None, text: str) -> None:
+        stream = self.streams.setdefault(rank, _HorovodStream())
         if match := _TOTAL.fullmatch(text):
-            stream = self._stream(rank)
             self.streams[rank] = _HorovodStream(settings=stream.settings)
             self.totals.append(self._total(match, line, rank, stream))
         elif match := _ITER.fullmatch(text):
-            stream = self._stream(rank)
             rate = positive(match[2], "img/sec of an iteration")
             if len(stream.rates) < common.MAX_ROWS:
                 stream.rates.append(rate)
@@ -71,20 +70,14 @@ class _HorovodReader(RankReader[_HorovodStream]):
             stream.line = line
         elif match := _EACH.fullmatch(text):
             positive(match[2], "img/sec")
-            self._stream(rank).per_device = match[2]
+            stream.per_device = match[2]
         elif match := _SETTING.fullmatch(text):
             if match[1] == "Model":  # a new run begins
                 self.end_without_total(rank)
-                self.streams[rank] = _HorovodStream()
+                stream = self.streams[rank] = _HorovodStream()
                 self.num_runs += 1
-            stream = self._stream(rank)
             stream.settings[match[1].partition(" of ")[0]] = match[2].strip()
             stream.is_on_cpus |= match[1].endswith("CPUs")
-
-    def _stream(self, rank: int | None) -> _HorovodStream:
-        if rank not in self.streams:
-            self.streams[rank] = _HorovodStream()
-        return self.streams[rank]
 
     def _total(self, match: re.Match[str], line: int, rank: int | None, stream: _HorovodStream) -> Total:
         devices = int(positive(match[1], "a number of devices"))
@@ -104,8 +97,8 @@ class _HorovodReader(RankReader[_HorovodStream]):
         return Total(line, rank, (row.series, devices, str(row.batch_size), run), devices, rate.value, row)
 
     def end_without_total(self, rank: int | None) -> None:
-        stream = self.streams.get(rank)
-        if stream is None or not stream.rates:
+        stream = self.streams[rank]
+        if not stream.rates:
             return
         line = stream.line
         try:

@@ -55,7 +55,11 @@ def tables(path: Path) -> Iterator[Table]:
             while piece := list(itertools.islice(found, MOST_ROWS)):
                 yield from _of_objects(str(path), piece, "")
         elif kind == "json":
-            yield from _json(str(path), "\n".join(text for _, text in every))
+            try:
+                document = input_files.parse_json("\n".join(text for _, text in every))
+            except input_files.JsonError as e:
+                raise UnreadableError(f"{path}: {e}") from None
+            yield from of_json(str(path), document, "")
         else:
             yield from of_text(str(path), every)
 
@@ -327,14 +331,6 @@ def _object(text: str) -> dict[str, Any] | None:
     except input_files.JsonError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _json(source: str, text: str) -> Iterator[Table]:
-    try:
-        document = input_files.parse_json(text)
-    except input_files.JsonError as e:
-        raise UnreadableError(f"{source}: {e}") from None
-    yield from of_json(source, document, "")
 
 
 def of_json(source: str, document: Any, name: str) -> Iterator[Table]:

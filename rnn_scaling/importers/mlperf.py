@@ -232,20 +232,16 @@ def _text(value: Any) -> str | None:
     return str(value)[:80] if value not in (None, "") else None
 
 
-def _series(settings: Mapping[str, Any]) -> str:
-    """Benchmark and machine, without how many of it: "gnmt, NVIDIA DGX-1" of 1x and 4xNVIDIA DGX-1."""
-    machine = re.sub(r"^\d+\s?x\s?", "", _text(settings.get("submission_platform")) or "")
-    return ", ".join(text for text in (_text(settings.get("submission_benchmark")), machine) if text)
-
-
 def _scaling_row(run: _MlperfRun, source: str) -> ScalingRow:
     batch = finite(run.settings.get("global_batch_size"))
+    # Without how many of it: "gnmt, NVIDIA DGX-1" of 1x and 4xNVIDIA DGX-1.
+    machine = re.sub(r"^\d+\s?x\s?", "", _text(run.settings.get("submission_platform")) or "")
     reached = {"trained samples": run.samples, "epochs": run.epochs, "last quality": run.quality}
     extra = {name: exact(number) for name, number in reached.items() if number is not None}
     return ScalingRow(
         source,
         run.line,
-        series=_series(run.settings),
+        series=", ".join(filter(None, (_text(run.settings.get("submission_benchmark")), machine))),
         devices=accelerators(run.settings),
         global_batch_size=exact(batch) if batch and batch > 0 else None,
         # As `extra`, not as `seconds`: the run's time holds evaluations, its reported rate does not.

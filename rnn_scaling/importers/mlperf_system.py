@@ -4,7 +4,6 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rnn_scaling.files import input_files
 from rnn_scaling.files.markdown import Table, Value
@@ -32,14 +31,10 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
         raise LogError(source, 1, "no whole JSON of a system's description") from None
     if not isinstance(system, dict) or mlperf.accelerators(system) is None:
         raise LogError(source, 1, "number_of_nodes and accelerators_per_node are not both there, or no numbers above 0")
-    table = Table("MLPerf system", COLUMNS, (_row(system),))
+    cells: list[Value] = [str(system[key])[:80] if system.get(key) not in (None, "") else None for key in _KEYS]
+    cells[COLUMNS.index("Accelerators")] = mlperf.accelerators(system)
+    table = Table("MLPerf system", COLUMNS, (tuple(cells),))
     return finish(FORMAT, source, (), [table], NOTES, Problems(), "no description of a system")
-
-
-def _row(system: dict[str, Any]) -> tuple[Value, ...]:
-    texts: list[Value] = [str(system[key])[:80] if system.get(key) not in (None, "") else None for key in _KEYS]
-    texts[COLUMNS.index("Accelerators")] = mlperf.accelerators(system)
-    return tuple(texts)
 
 
 def join(logs: Sequence[ImportedLog]) -> list[ImportedLog]:

@@ -51,7 +51,9 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     tables: list[Table] = []
     for matrix in matrices:
         _check(matrix, legend, problems)
-        tables += [_matrix_table(matrix), _groups_table(matrix)]
+        rows = tuple((name, *row.links, *(cell or None for cell in row.extras)) for name, row in matrix.rows.items())
+        tables.append(Table("Topology", ("Device", *matrix.devices, *matrix.header.extras), rows))
+        tables.append(_groups_table(matrix))
     if any(table.rows for table in tables):
         tables.append(Table("Legend", ("Symbol", "Meaning"), tuple(legend.items())))
     return finish(FORMAT, source, (), tables, _notes(matrices), problems, "no row of a topology matrix in this file")
@@ -86,11 +88,6 @@ def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problem
             elif i < j and second in matrix.rows and matrix.rows[second].links[i] != relation:
                 back = matrix.rows[second].links[i]
                 problems.add(matrix.line, f"{first}-{second} is {relation}, but {second}-{first} is {back}", "uneven")
-
-
-def _matrix_table(matrix: _TopologyMatrix) -> Table:
-    rows = tuple((name, *row.links, *(cell or None for cell in row.extras)) for name, row in matrix.rows.items())
-    return Table("Topology", ("Device", *matrix.devices, *matrix.header.extras), rows)
 
 
 def _groups_table(matrix: _TopologyMatrix) -> Table:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
@@ -151,5 +151,4 @@ def render_json(reports: Sequence[FileReport]) -> str:
     return input_files.json_text({"schema": SCHEMA, "files": files}).rstrip("\n")
 
 
-RENDER: Mapping[str, Callable[[Sequence[FileReport]], str]]
 RENDER = {"text": render_text, "markdown": render_markdown, "json": render_json}

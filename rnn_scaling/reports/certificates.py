@@ -16,11 +16,6 @@ def of_row(row: Row) -> Certificate | None:
     return joined([record.certificate for record in row.records if record.certificate])
 
 
-def is_any(rows: Sequence[Row]) -> bool:
-    """Whether any of the rows has one; a report of rows without does not speak of it."""
-    return any(record.certificate for row in rows for record in row.records)
-
-
 def of_rows(rows: Sequence[Row]) -> str:
     """The worst verdict of several rows in a word or two."""
     several = [of_row(row) for row in rows]

@@ -157,7 +157,8 @@ def _on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
 def _on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
     if len(candidates) == 1:
         return one_series.statements(candidates[0])
-    count = common_count(candidates)
+    counts = [{row.row.num_devices for row in member.rows if row.row.rate is not None} for member in candidates]
+    count = max(set.intersection(*counts) - {1}, default=None)
     if count is None:
         return [Statement("no-common-devices"), *conditions(candidates, None)]
     return fastest(candidates, count)
@@ -251,10 +252,8 @@ def kinds(series: Sequence[SeriesSummary]) -> list[str]:
 
 
 def _efficiency(series: SeriesSummary) -> Interval:
-    row = series.largest
-    if row is None or row.efficiency is None:
-        raise ValueError("expected a series with a baseline")
-    return row.efficiency
+    assert series.largest and series.largest.efficiency
+    return series.largest.efficiency
 
 
 def fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
@@ -356,16 +355,9 @@ def places(series: Sequence[SeriesSummary], count: int) -> str:
     return words.pop() if len(words) == 1 else counted(count, "device")
 
 
-def common_count(series: Sequence[SeriesSummary]) -> int | None:
-    """The largest number of devices above 1 on which all of them were measured."""
-    counts = [{row.row.num_devices for row in member.rows if row.row.rate is not None} for member in series]
-    return max(set.intersection(*counts) - {1}, default=None)
-
-
 def _rate(series: SeriesSummary, count: int) -> Interval:
     row = series.at(count)
-    if row is None or row.row.rate is None:
-        raise ValueError(f"expected a series with a run on {counted(count, 'device')}")
+    assert row and row.row.rate
     return row.row.rate
 
 

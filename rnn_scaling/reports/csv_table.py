@@ -25,8 +25,9 @@ def render(summary: Summary) -> bytes:
 
     A column for each option, metric and part of the loss, so that no text needs to be taken apart.
     """
-    metrics, options, parts = shown(summary.rows), further_options(summary), _parts(summary)
+    metrics, options = shown(summary.rows), further_options(summary)
     rows = [(series, row) for series in summary.series for row in series.rows]
+    parts = list(dict.fromkeys(part.name for _, row in rows if row.loss for part in row.loss.parts))
     lines = [_line(summary, series, row, options, metrics) + _points(row, parts) for series, row in rows]
     for line, (_, row) in zip(lines, rows):
         if summary.is_certified:
@@ -85,11 +86,6 @@ def _over(row: Row) -> str:
     if row.rate is None or row.rate.ends is None:
         return ""
     return "pooled processes" if row.scatter is not None and row.scatter.note == POOLED else "processes"
-
-
-def _parts(summary: Summary) -> list[str]:
-    losses = [row.loss for series in summary.series for row in series.rows if row.loss]
-    return list(dict.fromkeys(part.name for loss in losses for part in loss.parts))
 
 
 def _points(row: RowSummary, names: Sequence[str]) -> list[Cell]:

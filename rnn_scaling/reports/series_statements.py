@@ -32,7 +32,10 @@ def statements(series: SeriesSummary) -> list[Statement]:
     first, *others = scaling(series)
     load = other_load(records_behind(row))
     further = [*crowding(row), *others, *cluster.remarks(row.row, series.title), *load]
-    return [first, *further, *failed_above(series), *_diverged(series)]
+    runs = sum(len(row.row.good) for row in series.rows)
+    values = {"diverged": series.num_diverged, "runs": runs}
+    diverged = [Statement("diverged", series.title, values)] if series.num_diverged else []
+    return [first, *further, *failed_above(series), *diverged]
 
 
 def scaling(series: SeriesSummary) -> list[Statement]:
@@ -51,8 +54,7 @@ def scaling(series: SeriesSummary) -> list[Statement]:
 
 def _scaling(series: SeriesSummary) -> list[Statement]:
     row, title = series.largest, series.title
-    if row is None or row.row.rate is None:
-        raise ValueError("expected a measured series")
+    assert row and row.row.rate
     values = {"rate": interval_values(row.row.rate), "unit": series.unit, "devices": row.devices}
     measured = Statement("rate", title, values)
     if row.row.num_devices == 1:
@@ -72,8 +74,7 @@ def _scaling(series: SeriesSummary) -> list[Statement]:
 
 def _reached(row: RowSummary) -> dict[str, Any]:
     speedup = row.row.metric(SPEEDUP)
-    if row.efficiency is None or speedup is None:
-        raise ValueError("expected a row with a baseline")
+    assert row.efficiency and speedup
     return {"devices": row.devices, "efficiency": interval_values(row.efficiency), "speedup": interval_values(speedup)}
 
 
@@ -150,13 +151,6 @@ def failed_above(series: SeriesSummary) -> list[Statement]:
     return [Statement("failed-above", series.title, {"devices": [*counts, above[-1].devices]})] if above else []
 
 
-def _diverged(series: SeriesSummary) -> list[Statement]:
-    """That the loss of some of its runs grew manifold, or beyond all numbers."""
-    runs = sum(len(row.row.good) for row in series.rows)
-    values = {"diverged": series.num_diverged, "runs": runs}
-    return [Statement("diverged", series.title, values)] if series.num_diverged else []
-
-
 def unmeasured(loss: Attribution) -> list[Statement]:
     """Why no part is shown, and what would show it; empty where a part is."""
     if loss.is_told:
@@ -201,8 +195,7 @@ def rounded_up(points: float) -> str:
 
 
 def _part(part: LossPart) -> Statement:
-    if part.points is None:
-        raise ValueError("expected a measured part")
+    assert part.points
     if part.points.value > 0:
         return Statement("part", part.name, {"points": interval_values(part.points)})
     gained = part.points.subtracted_from(0.0)

@@ -66,8 +66,7 @@ def of(rows: Sequence[Row]) -> list[StartUp]:
 
 def _start_up(row: Row, base: Row) -> StartUp:
     """The seconds of a measured row for the items of its baseline."""
-    if row.rate is None:
-        raise ValueError("expected a measured row")
+    assert row.rate
     spent = [record.phases.parts for record in row.good]
     names = [name for name in spent[0] if name != "cluster" or row.is_distributed]
     phases = {name: sum(parts.get(name, 0.0) for parts in spent) / len(spent) for name in names}

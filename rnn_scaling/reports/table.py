@@ -171,7 +171,7 @@ def _grids(rows: Sequence[Row], seeds: Sequence[Metric], others: Sequence[Metric
     if any(len(row.records) > 1 for row in rows):
         columns["Runs"] = _runs
     columns |= {f"Total time{_batches(rows)} (s)": _seconds, **_numbers(seeds, is_plain)}
-    if certificates.is_any(rows):
+    if any(map(certificates.of_row, rows)):
         columns[certificates.HEAD] = lambda row: certificates.of_rows([row])
     further = [grid_of("Other metrics", {**places, **_numbers(others, is_plain)}, rows)] if others else []
     return [grid_of("", columns, rows), *further]

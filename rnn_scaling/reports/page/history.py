@@ -23,7 +23,11 @@ def render(shown: Timeline, name: str, commit_url: str) -> bytes:
     changes = [step.change.value for curve in shown.curves for step in curve.steps]
     steps = texts[1 : 1 + len(changes)]
     worst = [steps[changes.index(min(changes))]] if changes else []
-    entries = Grid("Entries", ["Entry", "Subject", "Measured", "Machine", "Label"], _entries(shown), (1, 2, 3, 4))
+    lines = [
+        [name, (entry.commit and entry.commit.subject) or "", entry.measured or "", entry.machine.name, entry.label]
+        for name, entry in zip(_names(shown), shown.entries)
+    ]
+    entries = Grid("Entries", ["Entry", "Subject", "Measured", "Machine", "Label"], lines, (1, 2, 3, 4))
     return document.page(
         f"History of {name}",
         list(machines),
@@ -37,14 +41,6 @@ def render(shown: Timeline, name: str, commit_url: str) -> bytes:
         first=[Live("chart", [figure_of(report.svg(shown), "fig-history", title, " ".join(texts))])],
         notes=texts[1 + len(steps) :],
     )
-
-
-def _entries(shown: Timeline) -> list[list[str]]:
-    lines = []
-    for name, entry in zip(_names(shown), shown.entries):
-        subject = entry.commit.subject or "" if entry.commit else ""
-        lines.append([name, subject, entry.measured or "", entry.machine.name, entry.label])
-    return lines
 
 
 def _names(shown: Timeline) -> list[str]:

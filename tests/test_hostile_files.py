@@ -14,7 +14,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.audit import auditing, own_records
 from rnn_scaling.audit.auditing import audit
-from rnn_scaling.importers import any_format, rendering, tables
+from rnn_scaling.importers import any_format, rendering
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import audit_report, comparison, summary_builder, terminal_text
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
@@ -116,7 +116,7 @@ def test_damaged_logs(tmp_path, times=1):
         logs, errors = any_format.read_all([path])
         assert not any("\n" in error for error in errors)
         if logs:
-            audited = [tables.findings(points) for points in tables.by_unit(logs).values()]
+            audited = [rendering.findings(points) for points in rendering.by_unit(logs).values()]
             texts_of = {name: render(logs, audited) for name, render in rendering.RENDER.items()}
             assert valid_json(texts_of["json"])
             rows += sum(len(text.splitlines()) for text in texts_of.values())

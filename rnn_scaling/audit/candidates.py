@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
-from rnn_scaling.audit import groups, headers, long_tables, scoring, sums
+from rnn_scaling.audit import groups, headers, scoring, sums
 from rnn_scaling.audit.instances import MISS, Instance, Product, Term
 from rnn_scaling.audit.relations import CHANGES, GENERIC, RELATIONS, Relation, Shift
 from rnn_scaling.audit.scoring import CLOSE, TOLERANCES, Reading, scored
@@ -102,7 +102,7 @@ def _trials(
             for rule, baselines in groups.baselines(view, column, columns, parts, relation.shift).items()
         )
     for grouping, rule, baselines in tried:
-        num_broken = len(long_tables.broken_rows(relation, named, baselines, _MOST_TOLERANCE))
+        num_broken = len(groups.broken_rows(relation, named, baselines, _MOST_TOLERANCE))
         if num_broken <= most:
             price = _price(column, rule, baselines, relation) if rule else 0.0
             reading = Reading(relation, target, sources, (), 0.0, grouping, rule)

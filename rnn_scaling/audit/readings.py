@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rnn_scaling.audit import candidates, groups, long_tables, numbers, sums
+from rnn_scaling.audit import candidates, groups, numbers, sums
 from rnn_scaling.audit.candidates import products, same_rows
 from rnn_scaling.audit.relations import MISTAKES, RELATIONS, SAME_WORK, SUM
 from rnn_scaling.audit.scoring import EXPLICIT, LEAST, Reading, scored
@@ -182,7 +182,7 @@ def _broken(view: View, reading: Reading) -> tuple[set[int], Mapping[int, int]]:
     target, of_rows = view.columns[reading.target], same_rows(view)
     tolerance = max((instance.tolerance for instance in reading.instances), default=0.0)
     if relation.text == SUM:
-        return long_tables.broken_sums(target, columns, tolerance), of_rows
+        return groups.broken_sums(target, columns, tolerance), of_rows
     if relation.is_sum:
         instances = sums.of_rows(view, reading.target, relation, reading.sources, range(len(view.lines)))
         return {instance.row for instance in instances if not instance.holds_within(tolerance)}, of_rows
@@ -192,7 +192,7 @@ def _broken(view: View, reading: Reading) -> tuple[set[int], Mapping[int, int]]:
         ordered = sorted(groupings, key=lambda name: name != reading.grouping)
         by_rule = [groups.baselines(view, target, columns, groupings[name], relation.shift) for name in ordered]
         tried = [found[reading.rule] for found in by_rule if reading.rule in found]
-    broken = [(long_tables.broken_rows(relation, named, rows, tolerance), rows) for rows in tried]
+    broken = [(groups.broken_rows(relation, named, rows, tolerance), rows) for rows in tried]
     return min(broken, key=lambda pair: len(pair[0]), default=(set(), {}))
 
 
@@ -202,8 +202,8 @@ def _applied_to(view: View, found: Sequence[Reading]) -> list[Reading]:
     kept: list[tuple[Reading, Mapping[int, int]]] = []
     for reading in found:
         broken, of_rows = _broken(view, reading)
-        if len(broken) <= max(HEAD, long_tables.MOST_BROKEN * len(of_rows)):
-            rows |= broken | (long_tables.siblings(broken, of_rows) if reading.rule else set())
+        if len(broken) <= max(HEAD, groups.MOST_BROKEN * len(of_rows)):
+            rows |= broken | (groups.siblings(broken, of_rows) if reading.rule else set())
             kept.append((reading, of_rows))
     applied = []
     for reading, compared in kept:

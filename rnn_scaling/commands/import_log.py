@@ -39,10 +39,10 @@ class ImportOptions:
 @entry.command
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, ImportOptions, "import_log")
-    from rnn_scaling.importers import any_format, rendering, tables
+    from rnn_scaling.importers import any_format, rendering
 
     logs, errors = any_format.read_all(options.files, options.format)
-    audited = [tables.findings(rows) for rows in tables.by_unit(logs).values()] if options.audit else None
+    audited = [rendering.findings(rows) for rows in rendering.by_unit(logs).values()] if options.audit else None
     if logs:
         print(rendering.RENDER[options.output](logs, audited), end="", flush=True)
     errors += [problem.text(log.source) for log in logs for problem in log.problems]

@@ -14,7 +14,6 @@ from rnn_scaling.importers import (
     outliers,
     p2p_bandwidth,
     rendering,
-    tables,
     tf_cnn_benchmarks,
 )
 from tests.support import log_samples, real_logs
@@ -113,7 +112,7 @@ def test_a_baseline_is_of_one_work_and_says_of_which_scaling():
         assert baselines.derive([one, dataclasses.replace(other, **each)])[-1].speedup == speedup
     # The audit compares the same rows: 8 devices at 15 times the speed of one of the same batch size.
     sweep = "".join(tf_cnn(n, rate, batch=32) for n, rate in ((1, 50), (2, 98), (4, 193), (8, 750)))
-    findings, _ = tables.findings(rows(tf_cnn(1, 100, batch=128) + sweep))
+    findings, _ = rendering.findings(rows(tf_cnn(1, 100, batch=128) + sweep))
     assert [(finding.kind, finding.places[0].printed) for finding in findings] == [("superlinear", "750.00")]
 
 

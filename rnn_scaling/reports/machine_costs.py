@@ -11,7 +11,7 @@ from rnn_scaling.analysis.metrics import COST, RATE, Metric
 from rnn_scaling.reports import report_files
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import document, explorer
-from rnn_scaling.reports.page.parts import Live, figure_of
+from rnn_scaling.reports.page.document import Live, figure_of
 from rnn_scaling.reports.pictures import curves, figures
 from rnn_scaling.reports.sections import Columns, Section, grid_of
 from rnn_scaling.reports.wording import sentences

@@ -12,8 +12,8 @@ from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
 from rnn_scaling.reports import summary_builder
 from rnn_scaling.reports.page import document, scaling_data
+from rnn_scaling.reports.page.document import Live
 from rnn_scaling.reports.page.explorer import Axis, Explorer, Line, Mark, Metric, Point
-from rnn_scaling.reports.page.parts import Live
 from tests.support.records import make_record
 from tests.support.scaling_runs import without_pictures
 

@@ -11,8 +11,8 @@ from rnn_scaling.analysis.steps.parts import StepParts, statements
 from rnn_scaling.records.step_names import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
 from rnn_scaling.reports.numbers import plus_minus
-from rnn_scaling.reports.page import parts as page
-from rnn_scaling.reports.page.parts import Block, Body, Figure, Folded, Group, Key, PageSection, Terms, Text
+from rnn_scaling.reports.page import document as page
+from rnn_scaling.reports.page.document import Block, Body, Figure, Folded, Group, Key, PageSection, Terms, Text
 from rnn_scaling.reports.pictures import curves, figures, losses, step_figures
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence

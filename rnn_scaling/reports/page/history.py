@@ -6,7 +6,7 @@ from rnn_scaling.analysis.history.curves import Curve, Point, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE
 from rnn_scaling.reports import history as report
 from rnn_scaling.reports.page import document, explorer
-from rnn_scaling.reports.page.parts import Body, Items, Live, PageSection, figure_of
+from rnn_scaling.reports.page.document import Body, Items, Live, PageSection, figure_of
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.wording import sentences
 

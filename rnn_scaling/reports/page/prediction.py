@@ -6,7 +6,7 @@ from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.page import document, explorer
-from rnn_scaling.reports.page.parts import Block, Body, Group, Items, Live, PageSection, figure_of
+from rnn_scaling.reports.page.document import Block, Body, Group, Items, Live, PageSection, figure_of
 from rnn_scaling.reports.page.scaling_data import DEVICES, ends
 from rnn_scaling.reports.pictures import prediction as pictures
 from rnn_scaling.reports.sections import Section

@@ -10,8 +10,8 @@ from rnn_scaling.analysis.attribution import MEANING, Attribution
 from rnn_scaling.analysis.metrics import EFFICIENCY, ITEMS
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import cautions, conclusions, repeat_commands, series_statements, series_table, table
-from rnn_scaling.reports.page import document, drawings, parts, scaling_data
-from rnn_scaling.reports.page.parts import Block, Body, Folded, Group, Items, Key, Live, PageSection, Terms, Text
+from rnn_scaling.reports.page import document, drawings, scaling_data
+from rnn_scaling.reports.page.document import Block, Body, Folded, Group, Items, Key, Live, PageSection, Terms, Text
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import SeriesSummary, Summary
@@ -188,7 +188,7 @@ def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:
         sections = table.workers(series)
         bodies = [Body(section, f"{section.title}, {series.title}", has_title=True) for section in sections]
         blocks += [Folded(series.title, bodies, "start-up")] if bodies else []
-    return blocks[: parts.MOST_FIGURES]
+    return blocks[: document.MOST_FIGURES]
 
 
 def _padding(summary: Summary) -> list[Block]:
@@ -208,14 +208,14 @@ def _failures(summary: Summary) -> list[Block]:
 def _again(summary: Summary) -> list[Block]:
     """Commands that make this report, measure missing runs, and repeat each series."""
     titles: dict[tuple[str, ...], list[str]] = {}
-    for series in summary.series[: parts.MOST_FIGURES]:  # series that need the same commands share an entry
+    for series in summary.series[: document.MOST_FIGURES]:  # series that need the same commands share an entry
         if commands := conclusions.missing(series):
             titles.setdefault(tuple(map(summary.supplying, commands)), []).append(series.title)
     missing = [("; ".join(names), commands) for commands, names in titles.items()]
     again = [(series.title, repeat_commands.commands(series)) for series in summary.series[:MOST_COMMANDS]]
     return [
         Text("This command makes this page and its files:", "note"),
-        parts.Command(f"{entry.program()} report {shlex.quote(summary.name)}", "the report"),
+        document.Command(f"{entry.program()} report {shlex.quote(summary.name)}", "the report"),
         *([Folded("Runs that would complete the analysis", _commands(missing, "missing run"))] if missing else []),
         Folded("The sweep of each series, with its loss analysis", _commands(again, "sweep"), is_printed=False),
     ]
@@ -225,7 +225,7 @@ def _commands(titled: Sequence[tuple[str, Sequence[str]]], noun: str) -> list[Bl
     blocks: list[Block] = []
     for title, lines in titled:
         blocks.append(Text(title, "note"))
-        blocks += [parts.Command(line, f"{noun} {k} for {title}") for k, line in enumerate(lines, 1)]
+        blocks += [document.Command(line, f"{noun} {k} for {title}") for k, line in enumerate(lines, 1)]
     return blocks
 
 

@@ -50,12 +50,10 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return reader.log(groups, [*NOTES, *rank_totals.note(groups, UNIT)], "no img/sec in this file")
 
 
+@dataclasses.dataclass
 class _HorovodReader(RankReader[_HorovodStream]):
     format = FORMAT
-
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self.num_runs = 0
+    num_runs: int = 0
 
     def read(self, line: int, rank: int | None, text: str) -> None:
         stream = self.streams.setdefault(rank, _HorovodStream())

@@ -86,17 +86,17 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return finish(FORMAT, source, (), tables, notes, problems, nothing)
 
 
+@dataclasses.dataclass
 class _Trace:
     """Sums over the events so far."""
 
-    def __init__(self, problems: Problems) -> None:
-        self.problems = problems
-        self.tensors: dict[int, _Tensor] = {}
-        self.by_activity: dict[str, _Activity] = {}
-        self.ranks: dict[int, _Rank] = {}
-        self.cycles = 0
-        self.first = math.inf
-        self.end = -math.inf
+    problems: Problems
+    tensors: dict[int, _Tensor] = dataclasses.field(default_factory=dict)
+    by_activity: dict[str, _Activity] = dataclasses.field(default_factory=dict)
+    ranks: dict[int, _Rank] = dataclasses.field(default_factory=dict)
+    cycles: int = 0
+    first: float = math.inf
+    end: float = -math.inf
 
     def add(self, event: Any, line: int) -> None:
         """Takes one event; what is no event is a problem."""

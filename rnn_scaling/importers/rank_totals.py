@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from rnn_scaling.importers.common import ImportedLog, Problems, ScalingRow, by_rank, finish
 
@@ -24,6 +24,7 @@ class Total:
 Stream = TypeVar("Stream")
 
 
+@dataclasses.dataclass
 class RankReader(abc.ABC, Generic[Stream]):
     """The state of reading one log.
 
@@ -31,14 +32,12 @@ class RankReader(abc.ABC, Generic[Stream]):
     runs without one.
     """
 
-    format: str
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.problems = Problems()
-        self.streams: dict[int | None, Stream] = {}
-        self.totals: list[Total] = []
-        self.cut: list[ScalingRow] = []
+    format: ClassVar[str]
+    source: str
+    problems: Problems = dataclasses.field(default_factory=Problems)
+    streams: dict[int | None, Stream] = dataclasses.field(default_factory=dict)
+    totals: list[Total] = dataclasses.field(default_factory=list)
+    cut: list[ScalingRow] = dataclasses.field(default_factory=list)
 
     @abc.abstractmethod
     def read(self, line: int, rank: int | None, text: str) -> None:

@@ -55,13 +55,11 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return reader.log(groups, notes, "no images/sec in this file")
 
 
+@dataclasses.dataclass
 class _Reader(RankReader[_Stream]):
     format = FORMAT
-
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self.command: dict[str, str] = {}
-        self.typed = ""  # a command line that goes on in the next line
+    command: dict[str, str] = dataclasses.field(default_factory=dict)
+    typed: str = ""  # a command line that goes on in the next line
 
     def read(self, line: int, rank: int | None, text: str) -> None:
         stream = self.streams.setdefault(rank, _Stream())

@@ -166,14 +166,12 @@ def phases_grid(run: RunRecord) -> Grid:
 
 def as_json(run: RunRecord) -> dict[str, Any]:
     """Phases of the run and of its ranks in seconds, and which ranks are late."""
-    ranks = run.workers.ranks if run.workers else ()
-    timed = [(rank, _phases_data(rank.phases)) for rank in ranks if rank.phases]
-    fields = [{"rank": rank.rank, "role": rank.role, "phases_s": phases} for rank, phases in timed]
-    return {"phases_s": _phases_data(run.phases), "ranks": fields, "late": _late_data(run)}
-
-
-def _phases_data(phases: Phases) -> dict[str, float]:
-    return {**phases.parts, "total": phases.total}
+    ranks = [
+        {"rank": rank.rank, "role": rank.role, "phases_s": {**rank.phases.parts, "total": rank.phases.total}}
+        for rank in (run.workers.ranks if run.workers else ())
+        if rank.phases
+    ]
+    return {"phases_s": {**run.phases.parts, "total": run.phases.total}, "ranks": ranks, "late": _late_data(run)}
 
 
 def _late_data(run: RunRecord) -> dict[str, Any] | None:

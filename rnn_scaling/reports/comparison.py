@@ -247,20 +247,16 @@ def verdict(report: Report) -> list[Statement]:
 
 def step_times(report: Report, names: Sequence[str] = ("A", "B")) -> list[Statement]:
     """The highest percentile that changed in each configuration whose metric did not, largest changes first."""
-    highest = []
+    made = []
     for result in report.results:
-        shown = [(change.percentile, change.ratio) for change in result.step_times if change.is_shown]
+        shown = [(change.percentile, change.ratio) for change in result.step_times if change.is_shown and change.ratio]
         if shown and result.verdict == "no difference seen":
-            highest.append((result.label, *shown[-1]))
-    made = [_step_time(report, names, label, percentile, ratio) for label, percentile, ratio in highest if ratio]
+            percentile, ratio = shown[-1]
+            low, value, high = sorted(100 * abs(end - 1) for end in (ratio.value, *(ratio.ends or ())))
+            values = {"percentile": percentile, "time": report.step_time, "metric": report.metric.title}
+            values |= {"before": names[0], "after": names[1], "change": value, "low": low, "high": high}
+            made.append(Statement("step-time-grew" if ratio.value > 1 else "step-time-shrank", result.label, values))
     return sorted(made, key=lambda statement: -statement.values["change"])[:MOST_STEP_TIMES]
-
-
-def _step_time(report: Report, names: Sequence[str], label: str, percentile: int, ratio: Interval) -> Statement:
-    low, value, high = sorted(100 * abs(end - 1) for end in (ratio.value, *(ratio.ends or ())))
-    values = {"percentile": percentile, "time": report.step_time, "metric": report.metric.title}
-    values |= {"before": names[0], "after": names[1], "change": value, "low": low, "high": high}
-    return Statement("step-time-grew" if ratio.value > 1 else "step-time-shrank", label, values)
 
 
 def _gate(report: Report) -> list[Statement]:

@@ -16,7 +16,7 @@ from rnn_scaling.audit import auditing, own_records
 from rnn_scaling.audit.auditing import audit
 from rnn_scaling.importers import any_format, rendering
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import audit_report, comparison, summary_builder, terminal_text
+from rnn_scaling.reports import audit_report, comparison, report_files, summary_builder
 from tests.support import audit_tables, log_samples, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
@@ -64,7 +64,7 @@ def work_with(runs):
     for each in runs:
         assert record.from_json(each.record.to_json()).config == each.record.config
     told = summary_builder.summarise(folder.Folder(tuple(runs), ()), "results")
-    terminal_text.brief(told, Path("out"))
+    report_files.brief_text(told, Path("out"))
     for name in ("table", "csv", "json"):
         rendered = registry.load(registry.REPORTS, name).render(told)
         assert name != "json" or valid_json(rendered)

@@ -13,7 +13,7 @@ from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.files import csv_cells, input_files
 from rnn_scaling.files.markdown import Table, Value, markdown_table
-from rnn_scaling.importers import baselines, mlperf, mlperf_scores
+from rnn_scaling.importers import baselines, mlperf
 from rnn_scaling.importers.common import ImportedLog, ScalingRow
 
 MARKDOWN_ROWS = 100
@@ -37,15 +37,15 @@ def render_markdown(logs: Sequence[ImportedLog], audited: Audited = None) -> str
     if sentences := remarks(logs):
         parts.append("What stands out:\n" + "".join(f"- {sentence}\n" for sentence in sentences))
     notes = {f"{log.format}: {note}": None for log in logs for note in log.notes}
-    if mlperf_scores.table(logs):
-        notes[f"{mlperf.FORMAT}: {mlperf_scores.NOTE}"] = None
+    if mlperf.scores(logs):
+        notes[f"{mlperf.FORMAT}: {mlperf.SCORE_NOTE}"] = None
     parts.append("Notes:\n" + "".join(f"- {note}\n" for note in notes))
     return entry.printable("\n".join(parts), lines=True)
 
 
 def remarks(logs: Sequence[ImportedLog]) -> list[str]:
     """What stands out in each log and in the rates of all together, a sentence each."""
-    sentences = [sentence for log in logs for sentence in log.remarks] + mlperf_scores.remarks(logs)
+    sentences = [sentence for log in logs for sentence in log.remarks] + mlperf.score_remarks(logs)
     return [*sentences, *(sentence for rows in by_unit(logs).values() for sentence in baselines.remarks(rows))]
 
 
@@ -75,7 +75,7 @@ def render_json(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
         for log in logs
     ]
     document: dict[str, Any] = {"schema": SCHEMA, "logs": out, "rates": _rates_json(logs), "remarks": remarks(logs)}
-    if scores := mlperf_scores.table(logs):
+    if scores := mlperf.scores(logs):
         document["scores"] = _table_json(scores)
     if audited is not None:
         document["findings"] = [dataclasses.asdict(finding) for findings, _ in audited for finding in findings]
@@ -124,7 +124,7 @@ def tables_of(logs: Sequence[ImportedLog], audited: Audited) -> list[Table]:
     """Every table of the logs: the rates of all of them together, the audit's findings, then the others in order."""
     tables = [_rate_table(rows, unit) for unit, rows in by_unit(logs).items()]
     tables += [_findings_table(found, comparisons) for found, comparisons in audited or []]
-    scores = mlperf_scores.table(logs)
+    scores = mlperf.scores(logs)
     tables += [scores] if scores else []
     for log in logs:
         for table in log.tables:

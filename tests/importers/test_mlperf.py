@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rnn_scaling.importers import any_format, mlperf, mlperf_scores, mlperf_system, rendering
+from rnn_scaling.importers import any_format, mlperf, mlperf_system, rendering
 from rnn_scaling.importers.common import LogError
 from tests.support import log_samples, real_logs
 
@@ -78,7 +78,7 @@ def test_a_description_without_accelerators_is_an_error(text):
     ],
 )
 def test_olympic_mean(times, without, mean):
-    assert mlperf_scores.olympic_mean(times, without) == mean
+    assert mlperf.olympic_mean(times, without) == mean
 
 
 def test_mlperf_scores_of_several_logs_and_runs_without_one(tmp_path):

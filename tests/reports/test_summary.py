@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.processes import alive
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.reports import cautions, conclusions, report_files, start_up, table, terminal_text
+from rnn_scaling.reports import cautions, conclusions, report_files, start_up, table
 from rnn_scaling.reports.series_statements import sentence
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
@@ -115,7 +115,7 @@ def test_a_loss_of_many_times_its_start_is_named():
     (grown,) = cautions.losses(of(runs))
     assert grown.kind == "loss-grew" and grown.values["files"] == ["1.json", "2.json"]
     line = sentence_of(grown)
-    brief = [terminal_text.brief(of(some), Path("out")) for some in (runs, runs[:1])]
+    brief = [report_files.brief_text(of(some), Path("out")) for some in (runs, runs[:1])]
     assert [line in text for text in brief] == [True, False] and "loss" not in brief[1]
     assert not of([runs[0]]).diverged
 

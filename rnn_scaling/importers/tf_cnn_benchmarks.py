@@ -1,16 +1,17 @@
 """tf_cnn_benchmarks: settings, step lines and `total images/sec` of each run in a log.
 
-Format: tensorflow/benchmarks, scripts/tf_cnn_benchmarks/benchmark_cnn.py (print_info,
-get_perf_timing, benchmark_one_step).
+Format: tensorflow/benchmarks, scripts/tf_cnn_benchmarks/benchmark_cnn.py (print_info, get_perf_timing,
+benchmark_one_step). The header names no parameter device, precision or XLA; the command before it often does.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Mapping
 
 from rnn_scaling.audit import numbers
 from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.importers import rank_totals, tf_cnn_settings
+from rnn_scaling.importers import rank_totals
 from rnn_scaling.importers.common import ImportedLog, ScalingRow, detector, positive
 from rnn_scaling.importers.rank_totals import RankReader, Total
 
@@ -26,6 +27,40 @@ _PER_DEVICE = re.compile(r"\s*(\S+) per device\s*")
 MAX_COMMAND = 8000  # characters of a command line that are read
 _STEP = re.compile(r"(\d+)\s+images/sec: (\S+)(?: \+/- (\S+) \(jitter = (\S+)\))?(?:\s+(?!\+/-)\S.*)?\s*")
 _TOTAL = re.compile(r"total images/sec: (\S+)\s*")
+PROGRAM = "tf_cnn_benchmarks.py"
+_OPTION = re.compile(r"--?([A-Za-z]\w*)(?:=(.*))?", re.DOTALL)
+# What says how large a run is or where its files are; the rest of the header and of the command parts series.
+_SIZE = {
+    "Batch size", "per device", "Num batches", "Num epochs", "Devices", "num_gpus", "batch_size", "num_batches",
+    "num_epochs", "num_warmup_batches", "display_every", "data_dir", "train_dir", "trace_file", "graph_file",
+    "tfprof_file", "benchmark_log_dir", "summary_verbosity", "save_summaries_steps", "worker_hosts", "ps_hosts",
+    "controller_host", "job_name", "task_index", "print_training_accuracy",
+}  # fmt: skip
+# The same thing under the name that the command line has for it.
+_HEADER_NAME = {
+    "model": "Model", "data_name": "Dataset", "data_format": "Data format", "optimizer": "Optimizer",
+    "variable_update": "Variables", "all_reduce_spec": "AllReduce", "use_nccl": "Use NCCL",
+    "staged_vars": "Staged vars", "cross_replica_sync": "Sync", "horovod_device": "Horovod on", "device": "Device",
+}  # fmt: skip
+_DEFAULTS = {
+    "Mode": "training", "SingleSess": "False", "NUMA bind": "False", "Layout optimizer": "False", "AllReduce": "None",
+    "Optimizer": "sgd", "Sync": "True", "Device": "gpu",
+}  # fmt: skip
+# How values and gradients get from device to device.
+_MODES = {
+    "Variables", "AllReduce", "Use NCCL", "Staged vars", "Sync", "Horovod on", "SingleSess", "local_parameter_device",
+    "hierarchical_copy", "gradient_repacking", "compact_gradient_transfer", "agg_small_grads_max_bytes",
+    "agg_small_grads_max_group", "allreduce_merge_scope", "variable_consistency", "network_topology", "server_protocol",
+}  # fmt: skip
+_PARAMETER_DEVICE = re.compile(r"param(eter)?s?[ _]device|\bps[ _]device", re.IGNORECASE)
+_OWN_PARAMETERS = {"replicated", "independent", "horovod", "distributed_all_reduce", "collective_all_reduce"}
+_MODE_WORDS = re.compile(r"param(eter)?s?[ _]device|\bps[ _]|nccl|all_?reduce|variable_update", re.IGNORECASE)
+_ORDER = ("Model", "Dataset", "Mode", "Variables", "AllReduce", "Use NCCL", "local_parameter_device", "Data format")
+_BARE = frozenset({"Model", "Dataset", "Mode", "Variables", "AllReduce", "Data format"})  # values that name themselves
+_IN_WORDS = {
+    ("Use NCCL", "true"): "NCCL", ("Use NCCL", "false"): "no NCCL", ("use_fp16", "true"): "fp16",
+    ("xla", "true"): "XLA", ("Device", "cpu"): "on CPUs", ("Cluster", "true"): "in a cluster",
+}  # fmt: skip
 NOTES = (
     "total images/sec = workers * steps * batch / wall time of all steps after the warm-up, by the printing worker's "
     "clock.",
@@ -63,7 +98,7 @@ class _Reader(RankReader[_Stream]):
 
     def read(self, line: int, rank: int | None, text: str) -> None:
         stream = self.streams.setdefault(rank, _Stream())
-        if self.typed or tf_cnn_settings.is_command(text):
+        if self.typed or _is_command(text):
             self._read_command(text)
         elif "images/sec: " in text:
             self._read_rate(line, rank, text, stream)
@@ -85,7 +120,7 @@ class _Reader(RankReader[_Stream]):
         if self.typed.endswith("\\") and len(self.typed) < MAX_COMMAND:
             self.typed = self.typed[:-1] + " "
             return
-        self.command, self.typed = tf_cnn_settings.options_of(self.typed[:MAX_COMMAND]), ""
+        self.command, self.typed = _options_of(self.typed[:MAX_COMMAND]), ""
 
     def _read_rate(self, line: int, rank: int | None, text: str, stream: _Stream) -> None:
         if match := _TOTAL.fullmatch(text):
@@ -137,7 +172,7 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
 
 def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Printed | None) -> ScalingRow:
     settings = stream.settings
-    series, base = tf_cnn_settings.series(tf_cnn_settings.parting(settings, stream.command))
+    series, base = _series(_parting(settings, stream.command))
     return ScalingRow(
         source,
         line,
@@ -171,3 +206,76 @@ def _separate(groups: list[list[Total]]) -> list[str]:
         "each other (each with --num_gpus of its own), or options that neither header nor command names; their rates "
         "are not added."
     ]
+
+
+def _is_command(text: str) -> bool:
+    """Whether a line is the command of a run."""
+    return PROGRAM in text and " -" in text.partition(PROGRAM)[2]
+
+
+def _options_of(command: str) -> dict[str, str]:
+    """The options of a command line by the header's name where it has one; a flag without a value is "true"."""
+    text = command.partition(PROGRAM)[2].replace("\\\n", " ")
+    try:
+        words = shlex.split(text)
+    except ValueError:  # a quotation mark that belongs to what stands around the command
+        words = text.split()
+    options: dict[str, str] = {}
+    waiting = ""
+    for word in words:
+        match = _OPTION.fullmatch(word)
+        if match and not word[1:2].isdigit():
+            name = _HEADER_NAME.get(match[1], match[1])
+            options[name] = "true" if match[2] is None else match[2]
+            waiting = name if match[2] is None else ""
+        elif waiting:
+            options[waiting], waiting = word, ""
+        else:
+            break  # the end of the command: a pipe, a redirection
+    return options
+
+
+def _parting(header: Mapping[str, str], command: Mapping[str, str]) -> dict[str, str]:
+    """What parts the series of a run, by name: all settings but its size, places and defaults.
+
+    command: `_options_of` the command before it; the header counts where both say something.
+    """
+    settings = {**command, **header}
+    if "'/cpu" in header.get("Devices", "") or "/cpu:" in header.get("Devices", ""):
+        settings["Device"] = "cpu"
+    if "job:" in header.get("Devices", ""):  # its parameters come over the network, to a lone worker too
+        settings["Cluster"] = "true"
+    kept = {}
+    for name, value in settings.items():
+        default = _DEFAULTS.get(name, "" if name == "Use NCCL" else "false")
+        if name not in _SIZE and value.lower() not in (default.lower(), ""):
+            kept[name] = value
+    return kept
+
+
+def _series(settings: Mapping[str, str]) -> tuple[str, str]:
+    """(the series of a run, what a run on one device must share to be its baseline), as texts."""
+    ordered = [*(name for name in _ORDER if name in settings), *sorted(settings.keys() - set(_ORDER))]
+    words = {name: _words(name, settings[name]) for name in ordered}
+    shared = [text for name, text in words.items() if not _is_mode(name) or _copies_alone(name, settings)]
+    return ", ".join(words.values()), ", ".join(shared)
+
+
+def _copies_alone(name: str, settings: Mapping[str, str]) -> bool:
+    """Whether an option has even a lone device copy all parameters from the host, and gradients to it, each step."""
+    if not _PARAMETER_DEVICE.search(name) or not settings[name].lower().lstrip("/").startswith("cpu"):
+        return False
+    return settings.get("Variables") not in _OWN_PARAMETERS and settings.get("Device", "").lower() != "cpu"
+
+
+def _is_mode(name: str) -> bool:
+    """Whether an option says how values are exchanged, also under the name that a changed copy of the program has."""
+    return name in _MODES or _MODE_WORDS.search(name) is not None
+
+
+def _words(name: str, value: str) -> str:
+    if name in _BARE:
+        return value
+    if name == "local_parameter_device":
+        return f"parameters on {value}"
+    return _IN_WORDS.get((name, value.lower()), f"{name} {value}")

@@ -12,7 +12,6 @@ from rnn_scaling.analysis.statements import Statement, interval_values
 from rnn_scaling.reports.numbers import interval_data, plain, plus_minus
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import Columns, Section, grid_of
-from rnn_scaling.reports.wording import sentence
 
 SECONDS = "seconds"
 MOST_POINTS = 300  # of a line of a picture
@@ -22,10 +21,6 @@ LOG_FROM = 20.0  # largest loss / smallest from which on the axis of losses is l
 def in_words(target: Target) -> str:
     """ "90 % accuracy", "a loss of 2.5"."""
     return f"{100 * target.value:g} % accuracy" if target.kind == ACCURACY else f"a loss of {target.value:g}"
-
-
-def sentences(learning: Learning, titles: dict[Row, str]) -> list[str]:
-    return [*map(sentence, statements(learning, titles))]
 
 
 def statements(learning: Learning, titles: dict[Row, str]) -> list[Statement]:
@@ -129,7 +124,7 @@ def by_row(learning: Learning, row: Row) -> tuple[Interval | None, Interval | No
 
 
 def line_names(learning: Learning, titles: dict[Row, str]) -> dict[Row, str]:
-    """The names of the lines of pictures, by the identities of their rows; arguments as in `sentences`."""
+    """The names of the lines of pictures, by row; `titles`: those of the series."""
     return {learned.row: f"{titles[learned.row]}, {learned.row.devices}" for learned in learning.learned}
 
 

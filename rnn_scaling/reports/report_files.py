@@ -129,7 +129,8 @@ def brief_text(summary: Summary, folder: Path) -> str:
         for section, (_, series) in zip(series_table.sections(summary, is_brief=True), summary.tables)
     ]
     lines = [conclusions.lead(summary), *map(sentence, [*cautions.hand_made(summary)[:1], *cautions.losses(summary)])]
-    lines += learning.sentences(summary.learning, summary.row_titles)[:MOST_LEARNED] if summary.learning else []
+    learned = learning.statements(summary.learning, summary.row_titles) if summary.learning else []
+    lines += map(sentence, learned[:MOST_LEARNED])
     if commands := conclusions.all_missing(summary):
         lines.append(sentence(Statement("more-runs", values={"runs": len(commands)})))
     page = sentence(Statement("page-written", values={"page": str(folder / "report.html")}))
@@ -142,7 +143,7 @@ def full_text(summary: Summary, folder: Path) -> str:
     lines = [" ".join([conclusions.lead(summary), conclusions.overview(summary)]).strip()]
     lines += [f"±: half of the interval, or its longer half: {kind}." for kind in conclusions.kinds(summary.series)]
     lines += [*map(sentence, [*cautions.hand_made(summary)[:MOST_COMMANDS], *cautions.losses(summary)])]
-    lines += learning.sentences(summary.learning, summary.row_titles) if summary.learning else []
+    lines += map(sentence, learning.statements(summary.learning, summary.row_titles) if summary.learning else ())
     commands = conclusions.all_missing(summary)
     lines += ["", "Runs that would say more:", *(f"  {command}" for command in commands)] if commands else []
     page = sentence(Statement("page-written", values={"page": str(folder / "report.html")}))

@@ -98,7 +98,7 @@ class _Reader(RankReader[_Stream]):
 
     def read(self, line: int, rank: int | None, text: str) -> None:
         stream = self.streams.setdefault(rank, _Stream())
-        if self.typed or _is_command(text):
+        if self.typed or (PROGRAM in text and " -" in text.partition(PROGRAM)[2]):  # the command of a run
             self._read_command(text)
         elif "images/sec: " in text:
             self._read_rate(line, rank, text, stream)
@@ -206,11 +206,6 @@ def _separate(groups: list[list[Total]]) -> list[str]:
         "each other (each with --num_gpus of its own), or options that neither header nor command names; their rates "
         "are not added."
     ]
-
-
-def _is_command(text: str) -> bool:
-    """Whether a line is the command of a run."""
-    return PROGRAM in text and " -" in text.partition(PROGRAM)[2]
 
 
 def _options_of(command: str) -> dict[str, str]:

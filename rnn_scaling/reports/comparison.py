@@ -311,20 +311,17 @@ def method(report: Report) -> list[Statement]:
     sides = [side for result in report.results for side in (result.before, result.after)]
     kinds = dict.fromkeys(side.kind for side in sides if side and has_interval(side))
     made = [Statement("interval-kind", kind) for kind in kinds]
-    if judged and report.is_history:
-        made.append(Statement("history-test"))
-    elif judged:
-        made.append(Statement("paired-test" if report.paired else "unpaired-test"))
-    if judged and any(ORDERED in comparison.ratio.kind for comparison in compared):
-        made.append(Statement("drift-in-interval"))
-    if len(judged) > 1:
-        made.append(Statement("corrected-p", values={"configurations": len(judged)}))
-    if report.two_sittings:
-        made.append(Statement("sittings-drift"))
-    elif report.machines:
-        made.append(Statement("all-devices-of-runs"))
-    elif judged and not report.paired and not report.is_history:
-        made.append(Statement("independent-sides"))
+    test = "history-test" if report.is_history else "paired-test" if report.paired else "unpaired-test"
+    caveat = "sittings-drift" if report.two_sittings else "all-devices-of-runs" if report.machines else ""
+    holds = {
+        test: judged,
+        "drift-in-interval": judged and any(ORDERED in comparison.ratio.kind for comparison in compared),
+        "corrected-p": len(judged) > 1,
+        caveat: caveat,
+        "independent-sides": judged and test == "unpaired-test" and not caveat,
+    }
+    values = {"corrected-p": {"configurations": len(judged)}}
+    made += [Statement(kind, values=values.get(kind, {})) for kind, is_held in holds.items() if is_held]
     if any(change.ratio and change.ratio.ends for result in report.results for change in result.step_times):
         made.append(Statement("step-time-intervals", report.step_time))
     return [*made, *_single_runs(report)]

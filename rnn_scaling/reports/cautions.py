@@ -73,17 +73,16 @@ def _logs(summary: Summary) -> list[Statement]:
     good = [run for row in summary.rows for run in row.good]
     logs = [run for run in good if not run.batches.seconds]
     rounding = max((run.log_rounding or 0.0 for run in good), default=0.0)
-    made = []
-    if logs:
-        made.append(Statement("rates-from-logs", values={"logs": len(logs), "runs": len(good)}))
-    if formats := list(dict.fromkeys(run.log_format for run in logs if run.log_format)):
-        made.append(Statement("log-formats", values={"formats": formats}))
+    formats = list(dict.fromkeys(run.log_format for run in logs if run.log_format))
     of_logs = [process_rates(row.good) for row in summary.rows if not any(run.batches.seconds for run in row.good)]
-    if logs and not rounding and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs):
-        made.append(Statement("log-rates-alike"))
-    if rounding >= LEAST_ROUNDING:
-        made.append(Statement("log-digits", values={"rounding": rounding}))
-    return made
+    are_alike = logs and not rounding and any(len(rates) > 1 and len(set(rates)) == 1 for rates in of_logs)
+    known = [
+        (logs, Statement("rates-from-logs", values={"logs": len(logs), "runs": len(good)})),
+        (formats, Statement("log-formats", values={"formats": formats})),
+        (are_alike, Statement("log-rates-alike")),
+        (rounding >= LEAST_ROUNDING, Statement("log-digits", values={"rounding": rounding})),
+    ]
+    return [statement for is_held, statement in known if is_held]
 
 
 def losses(summary: Summary) -> list[Statement]:

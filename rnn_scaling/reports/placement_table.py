@@ -10,7 +10,7 @@ from typing import Any
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_names import COLLECTIVES
-from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slicing, Slot
+from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slot
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 LARGEST = 3  # tensors of each direction that are named
@@ -32,10 +32,13 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
         notes += [Statement("shared-memory")] if run.resolved.device_type == "CPU" else []
     elif not collectives:
         notes.append(Statement("nothing-sent"))
-    if graph.slicing is not None:
-        parts = [f"{part.name} {_exact(part.bytes)} ({part.read})" for part in graph.slicing.parts]
-        notes.append(Statement("slicing", values={"on": graph.slicing.on, "parts": parts}))
-        grids.append(_slices_grid(graph.slicing))
+    if slicing := graph.slicing:
+        parts = [f"{part.name} {_exact(part.bytes)} ({part.read})" for part in slicing.parts]
+        notes.append(Statement("slicing", values={"on": slicing.on, "parts": parts}))
+        moves = [
+            [short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)] for m in graph.slicing.moves
+        ]
+        grids.append(Grid("Bytes of the batch sent in a step", ["From", "to", "predicted", "in the graph"], moves))
     if collectives:
         notes.append(Statement("collectives-not-counted", values={"operators": collectives}))
     if variables:
@@ -82,14 +85,6 @@ def copies_grid(graph: Graph) -> Grid:
         sent = _size(copy.bytes, copy.of_unknown_size)
         lines.append([short(copy.source), short(copy.target), f"{copy.pairs:,}", sent, largest])
     return Grid("Sent from device to device in a step", head, lines)
-
-
-def _slices_grid(slicing: Slicing) -> Grid:
-    """A line for each direction: bytes of the global batch that move in a step, as predicted and as counted."""
-    lines = [
-        [short(move.source), short(move.target), _exact(move.predicted), _exact(move.counted)] for move in slicing.moves
-    ]
-    return Grid("Bytes of the batch sent in a step", ["From", "to", "predicted", "in the graph"], lines)
 
 
 def _exact(num_bytes: int | None) -> str:

@@ -128,17 +128,13 @@ def changes_text(found: Sequence[Sensitivity]) -> str:
             f"{series.curve.unit.capitalize()}/s": lambda effect: plus_minus(effect.rate, 0),
             "Efficiency (%)": lambda effect: plus_minus(effect.efficiency.scaled(PERCENT), 0),
         }
-        parts += [sentence(_parts(series)), "", markdown([Section("", (grid_of("", columns, series.effects),))])]
+        shares = sorted(series.parts.items(), key=lambda part: -part[1].value)
+        large = [(name, share.scaled(PERCENT)) for name, share in shares if share.value >= LEAST_CHANGED]
+        named = [f"{name} {plus_minus(percent, 0)} %" for name, percent in large]
+        lead = Statement("whatif-parts", series.curve.name, {"devices": series.devices, "parts": named})
+        parts += [sentence(lead), "", markdown([Section("", (grid_of("", columns, series.effects),))])]
         parts += [*map(sentence, series.statements), ""]
     return escaped("\n".join(parts))
-
-
-def _parts(found: Sensitivity) -> Statement:
-    shares = sorted(found.parts.items(), key=lambda part: -part[1].value)
-    parts = [
-        f"{name} {plus_minus(share.scaled(PERCENT), 0)} %" for name, share in shares if share.value >= LEAST_CHANGED
-    ]
-    return Statement("whatif-parts", found.curve.name, {"devices": found.devices, "parts": parts})
 
 
 def changes_json(found: Sequence[Sensitivity]) -> bytes:

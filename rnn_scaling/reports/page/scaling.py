@@ -169,16 +169,14 @@ def _steady(summary: Summary) -> list[Statement]:
     states = [run.state for series in summary.series for row in series.rows for run in row.steady]
     moves = [abs(state.move) for state in states if state.start is not None and state.move is not None]
     short = sum(state.kind == "too short" for state in states)
-    found = []
-    if short < len(states):
-        found.append(Statement("steady-runs", values={"steady": len(moves), "runs": len(states)}))
-    if moves:
-        found.append(Statement("steady-move", values={"move": max(0.1, 100 * max(moves))}))
-    if short:
-        found.append(Statement("steady-too-short", values={"short": short}))
-    if states and summary.unjudged:
-        found.append(Statement("steady-unjudged", values={"judged": MOST_JUDGED, "unjudged": summary.unjudged}))
-    return found
+    values = {"judged": MOST_JUDGED, "unjudged": summary.unjudged}
+    found = [
+        (short < len(states), Statement("steady-runs", values={"steady": len(moves), "runs": len(states)})),
+        (moves, Statement("steady-move", values={"move": max([0.1, *(100 * move for move in moves)])})),
+        (short, Statement("steady-too-short", values={"short": short})),
+        (states and summary.unjudged, Statement("steady-unjudged", values=values)),
+    ]
+    return [statement for is_held, statement in found if is_held]
 
 
 def _workers(measured: Sequence[SeriesSummary]) -> list[Block]:

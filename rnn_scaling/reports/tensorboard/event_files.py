@@ -42,19 +42,15 @@ class Scalars:
                 for step in range(self._written, len(seconds)):
                     values = [("loss", losses[step]), (self._rate, items[step] / seconds[step])]
                     values += [("accuracy", accuracies[step])] if accuracies else []
-                    self._batch(step, (*values, ("step_seconds", seconds[step])))
+                    summary = tf.compat.v1.Summary()
+                    for name, value in (*values, ("step_seconds", seconds[step])):
+                        summary.value.add(tag=f"batch/{name}", simple_value=value)
+                    tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)  # one operator for all
             self._writer.flush()
         except (tf.errors.OpError, OSError) as e:
             entry.warn(f"--log_dir: {entry.first_line(e)}; no further scalars are written")
             self._writer = None
         self._written, self._last = len(seconds), self._clock()
-
-    @staticmethod
-    def _batch(step: int, values: Sequence[tuple[str, float]]) -> None:
-        summary = tf.compat.v1.Summary()
-        for name, value in values:
-            summary.value.add(tag=f"batch/{name}", simple_value=value)
-        tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)  # one operator for all
 
     def close(self) -> None:
         if self._writer is not None:

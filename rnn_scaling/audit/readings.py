@@ -21,7 +21,9 @@ def readings(view: View) -> list[Reading]:
     found: list[Reading] = []
     head = view.head(HEAD)
     by_target = candidates.of_all(head)
-    baselines = _confirmed_baselines(by_target)
+    clean = [[r for r in tried if r.rule and r.is_believed and not r.missed] for tried in by_target]
+    confirmed = [max(tried, key=lambda reading: reading.bits) for tried in clean if tried]
+    baselines = {(reading.grouping, reading.rule) for reading in confirmed}
     for tried in by_target:
         ranked = sorted(tried, key=lambda r: -r.bits - _SAME_BASELINE * ((r.grouping, r.rule) in baselines))
         found += _best([reading for reading in ranked if reading.is_believed])
@@ -29,13 +31,6 @@ def readings(view: View) -> list[Reading]:
     if head is not view:
         found = _applied_to(view, found)
     return [*found, *sums.totals(view)]
-
-
-def _confirmed_baselines(by_target: Sequence[Sequence[Reading]]) -> set[tuple[str, str]]:
-    """The grouping and rule of the best reading without a miss of each column."""
-    clean = [[r for r in tried if r.rule and r.is_believed and not r.missed] for tried in by_target]
-    best = [max(tried, key=lambda reading: reading.bits) for tried in clean if tried]
-    return {(reading.grouping, reading.rule) for reading in best}
 
 
 def _best(believed: Sequence[Reading]) -> list[Reading]:

@@ -77,15 +77,10 @@ def _line(
     ]
     for metric in metrics:
         cells += _interval(metric.name, row.metric(metric))
-    cells += [("interval_over", _over(row)), ("interval", row.rate.kind if row.rate else "")]
+    is_pooled = row.scatter is not None and row.scatter.note == POOLED
+    over = "" if row.rate is None or row.rate.ends is None else "pooled processes" if is_pooled else "processes"
+    cells += [("interval_over", over), ("interval", row.rate.kind if row.rate else "")]
     return [*cells, *_interval("within_run", row.rate_within_run)[1:]]  # over the batches of the only run
-
-
-def _over(row: Row) -> str:
-    """What the interval of the rate is over, in a word; empty without one."""
-    if row.rate is None or row.rate.ends is None:
-        return ""
-    return "pooled processes" if row.scatter is not None and row.scatter.note == POOLED else "processes"
 
 
 def _points(row: RowSummary, names: Sequence[str]) -> list[Cell]:

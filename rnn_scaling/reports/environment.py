@@ -98,12 +98,10 @@ def _window_off(run: RunRecord) -> float:
 
 def _clock_statements(records: Sequence[RunRecord]) -> list[Statement]:
     """Equal GPUs that ran differently, and GPUs that were held down: each kind once, by its first run."""
-    first: dict[tuple[Any, ...], str] = {}
-    counts: Counter[tuple[Any, ...]] = Counter()
-    for caution in (caution for record in records for caution in clock_cautions(record.environment.clocks)):
-        first.setdefault(caution.key, caution.text)
-        counts[caution.key] += 1
-    return [_counted_runs("clocks", counts[key], records, subject=text) for key, text in first.items()]
+    cautions = [caution for record in records for caution in clock_cautions(record.environment.clocks)]
+    first = {caution.key: caution.text for caution in reversed(cautions)}
+    counts = Counter(caution.key for caution in cautions)
+    return [_counted_runs("clocks", count, records, subject=first[key]) for key, count in counts.items()]
 
 
 def _link_statements(records: Sequence[RunRecord]) -> list[Statement]:
@@ -188,19 +186,14 @@ def _load(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
 
 
 def _sampled_clocks(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
-    clocks: dict[str, list[float]] = {}
-    count = 0
-    for record in records:
-        run_medians = medians(record.environment.clocks)
-        count += bool(run_medians)
-        for kind, values in run_medians.items():
-            clocks.setdefault(kind, []).extend(values)
+    sampled = [found for record in records if (found := medians(record.environment.clocks))]
     shown = []
-    for kind, values in clocks.items():
-        low, high = f"{min(values):.0f}", f"{max(values):.0f}"
-        shown.append(f"{kind} {low if low == high else f'{low} to {high}'} MHz")
+    for kind in dict.fromkeys(kind for found in sampled for kind in found):
+        clocks = [clock for found in sampled for clock in found.get(kind, ())]
+        ends = dict.fromkeys(f"{end:.0f}" for end in (min(clocks), max(clocks)))
+        shown.append(f"{kind} {' to '.join(ends)} MHz")
     name = "Clocks during the batches (medians of each device)"
-    return [EnvironmentFact(name, ((", ".join(shown), count),))] if shown else []
+    return [EnvironmentFact(name, ((", ".join(shown), len(sampled)),))] if shown else []
 
 
 def _throttled(gpu: Mapping[str, str]) -> bool:

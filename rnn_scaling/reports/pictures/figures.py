@@ -46,11 +46,10 @@ def looks(series: Sequence[SeriesSummary]) -> list[dict[str, str]]:
     if len(set(pairs)) < len(pairs) or len({encoder for encoder, _ in pairs}) > len(MARKERS):
         pairs = [(str(i // len(COLOURS)), str(i % len(COLOURS))) for i in range(len(pairs))]
     encoders, modes = (list(dict.fromkeys(pair[i] for pair in pairs)) for i in (0, 1))
-    made = []
-    for i, k in [(modes.index(mode), encoders.index(encoder)) for encoder, mode in pairs]:
-        styles = {"marker": MARKERS[k % len(MARKERS)], "linestyle": STYLES[k % len(STYLES)]}
-        made.append({"color": COLOURS[i % len(COLOURS)], **styles})
-    return made
+    return [
+        {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[k % len(MARKERS)], "linestyle": STYLES[k % len(STYLES)]}
+        for i, k in ((modes.index(mode), encoders.index(encoder)) for encoder, mode in pairs)
+    ]
 
 
 def groups(summary: Summary) -> list[tuple[str, list[SeriesSummary]]]:

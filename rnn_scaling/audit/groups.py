@@ -70,18 +70,13 @@ def _value(column: Column, row: int) -> float | None:
 
 
 def baselines(
-    view: View,
-    target: Column,
-    sources: Sequence[Column],
-    parts: Sequence[Sequence[int]],
-    shift: Shift = (0.0, 1),
+    view: View, target: Column, sources: Sequence[Column], parts: Sequence[Sequence[int]], shift: Shift
 ) -> dict[str, dict[int, int]]:
     """By rule of RULES the baseline row of each row; of rules that choose the same rows only the first."""
-    devices = next((view.columns[k] for k in view.of("devices")), None)
     by_rule: dict[str, dict[int, int]] = {}
     for rows in parts:
         usable = [row for row in rows if all(column.items[row] for column in sources)]
-        for rule, tried in _by_rule(view, devices, target, sources, usable, shift).items():
+        for rule, tried in _by_rule(view, target, sources, usable, shift).items():
             if tried:
                 by_rule.setdefault(rule, {}).update(dict.fromkeys(rows, tried[0]))
     unique: dict[tuple[int, ...], str] = {}
@@ -92,14 +87,10 @@ def baselines(
 
 
 def _by_rule(
-    view: View,
-    devices: Column | None,
-    target: Column,
-    sources: Sequence[Column],
-    rows: Sequence[int],
-    shift: Shift,
+    view: View, target: Column, sources: Sequence[Column], rows: Sequence[int], shift: Shift
 ) -> dict[str, Sequence[int]]:
     """Baselines of one series by rule, the best first. rows: those that have all numbers."""
+    devices = next((view.columns[k] for k in view.of("devices")), None)
     at = next((item.ref[1] for item in target.items if item), 0)
     baseline_value = shift[1] * (1.0 - shift[0])
     counted = [(item.low, row) for row in rows if devices and (item := devices.items[row])]

@@ -1,5 +1,6 @@
 """Run records of this suite: their derived numbers against the raw ones, and a table of their rates."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,15 +27,11 @@ def read(path: Path) -> list[tuple[Path, RunRecord]]:
     if path.is_dir():
         found = []
         for file in sorted(path.rglob("*.json")):
-            try:
+            with contextlib.suppress(RecordError):
                 found.append((file, record.read(file, derived=False)))
-            except RecordError:
-                continue
         if not found:
-            reason = (
-                "a folder without run records, and without documents that are read (docs/audit.md lists their kinds)"
-            )
-            raise RecordError(str(path), [reason])
+            kinds = "without documents that are read (docs/audit.md lists their kinds)"
+            raise RecordError(str(path), [f"a folder without run records, and {kinds}"])
         return found
     if path.suffix != ".json" or not is_own(path):
         return []

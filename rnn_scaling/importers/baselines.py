@@ -43,17 +43,11 @@ def derive(rows: Sequence[ScalingRow]) -> list[Derived]:
     for row in rows:
         base, scaling = _baseline(row, by_work)
         speedup = row.rate.value / mean(base) if row.rate is not None and base else None
+        efficiency = speedup / row.devices if speedup is not None and row.devices else None
         brothers = groups[_group(row)]
-        derived.append(
-            Derived(
-                tuple(base),
-                scaling if row.devices != 1 else UNSAID,
-                speedup,
-                speedup / row.devices if speedup is not None and row.devices else None,
-                len(brothers),
-                mean(brothers) if any(brother.rate for brother in brothers) else None,
-            )
-        )
+        mean_rate = mean(brothers) if any(brother.rate for brother in brothers) else None
+        scaling = scaling if row.devices != 1 else UNSAID
+        derived.append(Derived(tuple(base), scaling, speedup, efficiency, len(brothers), mean_rate))
     return derived
 
 

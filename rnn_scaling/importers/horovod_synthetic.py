@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable
 
 from rnn_scaling.audit import numbers
+from rnn_scaling.audit.numbers import Printed
 from rnn_scaling.importers import common, rank_totals
 from rnn_scaling.importers.common import ImportedLog, ScalingRow, detector, exact, not_negative, positive, printed
 from rnn_scaling.importers.rank_totals import RankReader, Total
@@ -89,7 +90,8 @@ class _HorovodReader(RankReader[_HorovodStream]):
         listed = stream.settings.get("Number")
         if listed and listed != str(devices):
             self.problems.add(line, f"the total is for {devices} devices, but the settings say {listed}", "devices")
-        row = _row(self.source, line, stream, devices, rate, numbers.parse(match[4]))
+        stream.line = line
+        row = self._row(stream, devices, rate, numbers.parse(match[4]))
         # Without tags a new heading is a new run: of the published scripts rank 0 alone prints.
         run = self.num_runs if rank is None else 0
         return Total(line, rank, (row.series, devices, str(row.batch_size), run), devices, rate.value, row)
@@ -109,31 +111,23 @@ class _HorovodReader(RankReader[_HorovodStream]):
         text += f"its rate is {devices} * the mean of {count} iterations"
         self.problems.add(line, text, "cut short")
         # The iterations were printed to 0.1; so is their mean.
-        rate = numbers.Printed(mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{mean:.1f}")
+        rate = Printed(mean, 10.0 ** (math.ceil(math.log10(devices)) - 1), f"{mean:.1f}")
         spread = 1.96 * devices * statistics.pstdev(stream.rates)
-        self.cut.append(_row(self.source, line, stream, devices, rate, numbers.Printed(spread, 0.1, f"{spread:.1f}")))
+        self.cut.append(self._row(stream, devices, rate, Printed(spread, 0.1, f"{spread:.1f}")))
 
-
-def _row(
-    source: str,
-    line: int,
-    stream: _HorovodStream,
-    devices: int | None,
-    rate: numbers.Printed,
-    spread: numbers.Printed | None,
-) -> ScalingRow:
-    extra: dict[str, numbers.Printed | None] = {"1.96 std of iterations (images/s)": spread}
-    if stream.per_device:
-        extra["images/s of rank 0"] = numbers.parse(stream.per_device)
-    if stream.rates:
-        extra["iterations"] = exact(len(stream.rates))
-    return ScalingRow(
-        source,
-        line,
-        series=", ".join(filter(None, (stream.settings.get("Model"), "on CPUs" if stream.is_on_cpus else ""))),
-        devices=devices,
-        batch_size=numbers.parse(stream.settings.get("Batch size", "")),
-        rate=rate,
-        rate_unit=UNIT,
-        extra={name: cell for name, cell in extra.items() if cell is not None},
-    )
+    def _row(self, stream: _HorovodStream, devices: int, rate: Printed, spread: Printed | None) -> ScalingRow:
+        extra: dict[str, Printed | None] = {"1.96 std of iterations (images/s)": spread}
+        if stream.per_device:
+            extra["images/s of rank 0"] = numbers.parse(stream.per_device)
+        if stream.rates:
+            extra["iterations"] = exact(len(stream.rates))
+        return ScalingRow(
+            self.source,
+            stream.line,
+            series=", ".join(filter(None, (stream.settings.get("Model"), "on CPUs" if stream.is_on_cpus else ""))),
+            devices=devices,
+            batch_size=numbers.parse(stream.settings.get("Batch size", "")),
+            rate=rate,
+            rate_unit=UNIT,
+            extra={name: cell for name, cell in extra.items() if cell is not None},
+        )

@@ -40,14 +40,12 @@ def explorer(summary: Summary) -> Explorer:
     lines = [_line(member, group, metrics, list(axes), places) for member, group in members]
     known = {name for line in lines for point in line.points for name in point.values}
     parts = [Metric(name, f"lost to {name}" if name != REST else "rest of the loss", "points", 1) for name in PARTS]
-    most = max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
-    runs = [_run(summary, *run, metrics, most) for run in _runs(summary)]
     numbers = [Metric(metric.name, metric.title, metric.unit, metric.digits, _ideal(metric)) for metric in metrics]
     return Explorer(
         [*numbers[:2], APART, *numbers[2:], *(part for part in parts if part.name in known)],
         [Axis(DEVICES, "devices"), *(Axis(name, title) for name, title in axes.items())],
         lines,
-        runs,
+        [*_run_data(summary, metrics)],
         parts=PARTS,
     )
 
@@ -104,37 +102,31 @@ def _short(value: float | None, digits: int = 6) -> float | None:
     return float(f"{value:.{digits}g}") if value is not None and math.isfinite(value) else None
 
 
-def _run(
-    summary: Summary,
-    series: SeriesSummary,
-    row: RowSummary,
-    record: RunRecord,
-    file: str,
-    metrics: Sequence[table.Metric],
-    most: int,
-) -> Run:
-    steady = next((run for run in row.steady if run.record is record), None)
-    step_ms, bucket = _thinned(record.batches.seconds, most)
-    facts = {**environment.facts_of(record), "Started": record.environment.started}
-    facts["Batch times"] = steady.state.text if steady else None
-    error = f"{record.error.type}: {record.error.message}" if record.error else ""
-    options = {name: value for name, value in row.row.known.items() if name not in NOT_COMPARED}
-    return Run(
-        name=file,
-        title=f"{series.title}, {row.devices}",
-        options={name: str(value) for name, value in options.items() if value not in (None, "")},
-        status=record.status,
-        values=_values(row.row, record, metrics),
-        step_ms=step_ms,
-        steps=len(record.batches.seconds),
-        bucket=bucket,
-        warmup=record.batches.warmup,
-        steady=steady.state.start if steady else None,
-        phases={name: seconds for name, value in record.phases.parts.items() if (seconds := _short(value, 4))},
-        facts={name: str(value) for name, value in facts.items() if value not in (None, "")},
-        log="\n".join(filter(None, [entry.printable(error, lines=True), _log(summary, file)])),
-        command=command(record.config) if row.row.is_ours else str(record.config.get("trainer_command") or ""),
-    )
+def _run_data(summary: Summary, metrics: Sequence[table.Metric]) -> Iterator[Run]:
+    most = max(LEAST_STEPS, MOST_STEPS // max(1, summary.runs))
+    for series, row, record, file in _runs(summary):
+        steady = next((run for run in row.steady if run.record is record), None)
+        step_ms, bucket = _thinned(record.batches.seconds, most)
+        facts = {**environment.facts_of(record), "Started": record.environment.started}
+        facts["Batch times"] = steady.state.text if steady else None
+        error = f"{record.error.type}: {record.error.message}" if record.error else ""
+        options = {name: value for name, value in row.row.known.items() if name not in NOT_COMPARED}
+        yield Run(
+            name=file,
+            title=f"{series.title}, {row.devices}",
+            options={name: str(value) for name, value in options.items() if value not in (None, "")},
+            status=record.status,
+            values=_values(row.row, record, metrics),
+            step_ms=step_ms,
+            steps=len(record.batches.seconds),
+            bucket=bucket,
+            warmup=record.batches.warmup,
+            steady=steady.state.start if steady else None,
+            phases={name: seconds for name, value in record.phases.parts.items() if (seconds := _short(value, 4))},
+            facts={name: str(value) for name, value in facts.items() if value not in (None, "")},
+            log="\n".join(filter(None, [entry.printable(error, lines=True), _log(summary, file)])),
+            command=command(record.config) if row.row.is_ours else str(record.config.get("trainer_command") or ""),
+        )
 
 
 def _values(row: Row, record: RunRecord, metrics: Sequence[table.Metric]) -> dict[str, float]:

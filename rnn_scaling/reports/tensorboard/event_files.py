@@ -4,7 +4,6 @@ from __future__ import annotations  # tf.compat.v1 loads slowly
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -80,8 +79,32 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
     holders = {inner.op.name: outer.device for outer, inner in graph.captures if inner.dtype == tf.resource}
     functions = {function.signature.name: function for function in definition.library.function}
     result = tf.compat.v1.GraphDef(versions=definition.versions)
+
+    def add(node: tf.compat.v1.NodeDef, own_name: str, depth: int) -> None:
+        """Adds a node, and below its name the functions that it calls; `own_name`: its name in its own function."""
+        _place(node, holders)
+        result.node.append(node)
+        for attribute, called in _calls(node):
+            function = functions.get(called)
+            if function is None or depth == 0:
+                continue
+            # A loop's operators have the loop's whole name again.
+            short = {inner.name: inner.name.removeprefix(f"{own_name}/") for inner in function.node_def}
+            names = {name: f"{node.name}/{attribute}/{end}" for name, end in short.items()}
+            # An argument is what the caller gives, an edge from outside into the body; a branch's condition is none.
+            data = [given for given in node.input if not given.startswith("^")]
+            arguments = function.signature.input_arg
+            names |= {arg.name: given for arg, given in zip(arguments, data[len(data) - len(arguments) :])}
+            for inner in function.node_def:
+                copy = tf.compat.v1.NodeDef()
+                copy.CopyFrom(inner)
+                copy.name = names[inner.name]
+                del copy.input[:]
+                copy.input.extend(_renamed(inner.input, names))
+                add(copy, inner.name, depth - 1)
+
     for node in definition.node:
-        _add(result, node, node.name, functions, holders, MAX_DEPTH)
+        add(node, node.name, MAX_DEPTH)
     return result
 
 
@@ -93,37 +116,6 @@ def _place(node: tf.compat.v1.NodeDef, holders: Mapping[str, str]) -> None:
         if name in holders:
             node.device = holders[name]
             return
-
-
-def _add(
-    result: tf.compat.v1.GraphDef,
-    node: tf.compat.v1.NodeDef,
-    own_name: str,
-    functions: Mapping[str, Any],
-    holders: Mapping[str, str],
-    depth: int,
-) -> None:
-    """Adds a node, and below its name the functions that it calls; `own_name`: its name in its own function."""
-    _place(node, holders)
-    result.node.append(node)
-    for attribute, called in _calls(node):
-        function = functions.get(called)
-        if function is None or depth == 0:
-            continue
-        # A loop's operators have the loop's whole name again.
-        short = {inner.name: inner.name.removeprefix(f"{own_name}/") for inner in function.node_def}
-        names = {name: f"{node.name}/{attribute}/{end}" for name, end in short.items()}
-        # An argument is what the caller gives: an edge from outside into the body. A branch's condition is no argument.
-        data = [given for given in node.input if not given.startswith("^")]
-        arguments = function.signature.input_arg
-        names |= {arg.name: given for arg, given in zip(arguments, data[len(data) - len(arguments) :])}
-        for inner in function.node_def:
-            copy = tf.compat.v1.NodeDef()
-            copy.CopyFrom(inner)
-            copy.name = names[inner.name]
-            del copy.input[:]
-            copy.input.extend(_renamed(inner.input, names))
-            _add(result, copy, inner.name, functions, holders, depth - 1)
 
 
 def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:

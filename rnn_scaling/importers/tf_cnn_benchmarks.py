@@ -173,6 +173,8 @@ def _devices(settings: dict[str, str]) -> tuple[int | None, int]:
 def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Printed | None) -> ScalingRow:
     settings = stream.settings
     series, base = _series(_parting(settings, stream.command))
+    figures = ("steps", "images/s of step lines", "standard error (images/s)", "jitter (images/s)")
+    cells = {name: numbers.parse(text) for name, text in zip(figures, stream.step or ()) if text is not None}
     return ScalingRow(
         source,
         line,
@@ -183,17 +185,8 @@ def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Pri
         global_batch_size=numbers.parse(settings.get("Batch size", "").partition(" ")[0]),
         rate=rate,
         rate_unit=UNIT,
-        extra=_spread(stream.step),
+        extra={name: cell for name, cell in cells.items() if cell is not None},
     )
-
-
-def _spread(step: tuple[str, ...] | None) -> dict[str, Printed]:
-    """The last step line's figures, by name."""
-    if step is None:
-        return {}
-    names = ("steps", "images/s of step lines", "standard error (images/s)", "jitter (images/s)")
-    cells = {name: numbers.parse(text) for name, text in zip(names, step) if text is not None}
-    return {name: cell for name, cell in cells.items() if cell is not None}
 
 
 def _separate(groups: list[list[Total]]) -> list[str]:

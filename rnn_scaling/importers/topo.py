@@ -22,10 +22,6 @@ class _TopologyMatrix:
     header: topology_matrix.Header
     rows: dict[str, topology_matrix.MatrixRow] = dataclasses.field(default_factory=dict)
 
-    @property
-    def devices(self) -> list[str]:
-        return self.header.devices
-
 
 def detect(head: str) -> bool:
     """A header of device names with a row of its first GPU below."""
@@ -52,7 +48,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     for matrix in matrices:
         _check(matrix, legend, problems)
         rows = tuple((name, *row.links, *(cell or None for cell in row.extras)) for name, row in matrix.rows.items())
-        tables.append(Table("Topology", ("Device", *matrix.devices, *matrix.header.extras), rows))
+        tables.append(Table("Topology", ("Device", *matrix.header.devices, *matrix.header.extras), rows))
         tables.append(_groups_table(matrix))
     if any(table.rows for table in tables):
         tables.append(Table("Legend", ("Symbol", "Meaning"), tuple(legend.items())))
@@ -60,7 +56,7 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
 
 
 def _add_row(matrix: _TopologyMatrix, row: topology_matrix.MatrixRow, number: int, problems: Problems) -> None:
-    name, size = row.name, len(matrix.devices)
+    name, size = row.name, len(matrix.header.devices)
     if len(row.links) < size:
         problems.add(number, f"row {name} has {len(row.links)} of {size} cells; left out", "short row")
     elif name in matrix.rows:
@@ -72,12 +68,12 @@ def _add_row(matrix: _TopologyMatrix, row: topology_matrix.MatrixRow, number: in
 
 
 def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problems) -> None:
-    missing = [name for name in matrix.devices if name not in matrix.rows]
+    missing = [name for name in matrix.header.devices if name not in matrix.rows]
     if missing:
         problems.add(matrix.line, f"the matrix lacks the row of {', '.join(missing)}: the file is cut short")
     known = {*topology_matrix.LEVELS, *legend, "X", "N/A"}
-    for i, first in enumerate(matrix.devices):
-        for j, second in enumerate(matrix.devices):
+    for i, first in enumerate(matrix.header.devices):
+        for j, second in enumerate(matrix.header.devices):
             if first not in matrix.rows:
                 continue
             relation = matrix.rows[first].links[j]
@@ -91,8 +87,8 @@ def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problem
 
 
 def _groups_table(matrix: _TopologyMatrix) -> Table:
-    gpus = [name for name in matrix.devices if name.startswith("GPU") and name in matrix.rows]
-    links = [[matrix.rows[name].links[matrix.devices.index(peer)] for peer in gpus] for name in gpus]
+    gpus = [name for name in matrix.header.devices if name.startswith("GPU") and name in matrix.rows]
+    links = [[matrix.rows[name].links[matrix.header.devices.index(peer)] for peer in gpus] for name in gpus]
     rows = []
     for level in topology_matrix.levels(links):
         groups = topology_matrix.connected(links, level)

@@ -1,5 +1,6 @@
 """Readings: a relation applied to the rows of a view, and the bits that it gains."""
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -127,11 +128,8 @@ def _pairs(missed: Sequence[Instance], shared: Mapping[Ref, Item]) -> Iterator[t
 
 def _shared(missed: Sequence[Instance]) -> dict[Ref, Item]:
     """Numbers that most of the missed instances have in common: baselines."""
-    counts: dict[Ref, int] = {}
     items = {term.item.ref: term.item for instance in missed for term in instance.terms}
-    for instance in missed:
-        for term in instance.terms:
-            counts[term.item.ref] = counts.get(term.item.ref, 0) + 1
+    counts = collections.Counter(term.item.ref for instance in missed for term in instance.terms)
     return {ref: items[ref] for ref, count in counts.items() if count > 1 and 2 * count > len(missed)}
 
 

@@ -89,17 +89,17 @@ def tell_machines(reports: Sequence[Report], output: Path | None = None, force: 
 
 def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:
     lines = [*_head(report, names), "", markdown(_sections(report, names), level=0)]
-    return "\n".join([*lines, f"result: {_verdict(report)}"] if names is BEFORE_AFTER else lines).rstrip("\n")
+    return "\n".join([*lines, f"result: {sentences(verdict(report))}"] if names is BEFORE_AFTER else lines).rstrip("\n")
 
 
 def render_markdown(report: Report) -> str:
-    lines = [f"**{_verdict(report)}**", "", *(f"{line}  " for line in _head(report)), ""]
+    lines = [f"**{sentences(verdict(report))}**", "", *(f"{line}  " for line in _head(report)), ""]
     return escaped("\n".join([*lines, markdown(_sections(report), level=4)]).rstrip())
 
 
 def render_json(report: Report) -> str:
     made = (*verdict(report), *method(report))
-    fields: dict[str, Any] = {"schema": SCHEMA, "result": _verdict(report)}
+    fields: dict[str, Any] = {"schema": SCHEMA, "result": sentences(verdict(report))}
     fields |= {"statements": [statement.data() for statement in made], **dataclasses.asdict(report)}
     fields["metric"] = report.metric.name
     fields["within"] = {when: [dataclasses.asdict(d) for d in unlike] for when, unlike in report.within}
@@ -107,10 +107,6 @@ def render_json(report: Report) -> str:
 
 
 RENDER: dict[str, Callable[[Report], str]] = {"text": render_text, "markdown": render_markdown, "json": render_json}
-
-
-def _verdict(report: Report) -> str:
-    return sentences(verdict(report))
 
 
 def _head(report: Report, names: Sequence[str] = BEFORE_AFTER) -> list[str]:

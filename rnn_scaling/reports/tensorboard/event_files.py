@@ -100,7 +100,9 @@ def view(graph: tf.Graph) -> tf.compat.v1.GraphDef:
                 copy.CopyFrom(inner)
                 copy.name = names[inner.name]
                 del copy.input[:]
-                copy.input.extend(_renamed(inner.input, names))
+                for source in inner.input:
+                    name = names.get(_producer(source), _producer(source))
+                    copy.input.append(f"^{_producer(name)}" if source.startswith("^") else name)
                 add(copy, inner.name, depth - 1)
 
     for node in definition.node:
@@ -125,15 +127,6 @@ def _calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]]:
             yield attribute, value.func.name
         for function in value.list.func:
             yield attribute, function.name
-
-
-def _renamed(inputs: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """A body's inputs ("a:output:0", "^a") by the names that their producers have in the whole graph."""
-    new_names = []
-    for source in inputs:
-        name = names.get(_producer(source), _producer(source))
-        new_names.append(f"^{_producer(name)}" if source.startswith("^") else name)
-    return new_names
 
 
 def _producer(name: str) -> str:

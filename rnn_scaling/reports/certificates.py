@@ -27,12 +27,6 @@ def of_rows(rows: Sequence[Row]) -> str:
     return " and ".join(dict.fromkeys(certificate.verdict for certificate in several if certificate))
 
 
-def words(row: Row) -> list[object]:
-    """(verdict, sentence) for a file."""
-    certificate = of_row(row)
-    return [NONE, ""] if certificate is None else [of_rows([row]), certificate.sentence]
-
-
 def is_wrong(series: SeriesSummary) -> bool:
     """Whether any row of a series is known to train wrong: it is never called the fastest."""
     return any((certificate := of_row(row.row)) and not certificate.holds for row in series.rows)

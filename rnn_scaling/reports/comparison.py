@@ -43,11 +43,7 @@ def compare(
 
     answer: printed in the place of the verdict: the sides are two settings A and B, neither of them the norm.
     """
-    return tell(judged(before, after, question), format, answer)
-
-
-def tell(report: Report, format: str = "text", answer: Callable[[Report], str] | None = None) -> int:
-    """Prints a comparison; returns its exit status. Arguments as in `compare`."""
+    report = judged(before, after, question)
     if answer is not None:
         terminal.tell(f"{answer(report)}\n\n")
     names = BEFORE_AFTER if answer is None else ("A", "B")
@@ -79,12 +75,13 @@ def tell_machines(reports: Sequence[Report], output: Path | None = None, force: 
     costs = [*{(cost.series, cost.folder): cost for report in reports for cost in report.machine_costs}.values()]
     if output is not None and not costs:
         raise entry.Refusal(f"--output={output} needs prices of the machines; give --machines=FILE (docs/machines.md)")
-    status = max(map(tell, reports))
+    for report in reports:
+        terminal.tell(f"{render_text(report)}\n")
     if costs and len(reports) > 1:
         terminal.tell(f"\nresult: {sentences(statements(costs))}\n")
     if output is not None:
         machine_costs.write(costs, output, force)
-    return status
+    return max(report.exit_status for report in reports)
 
 
 def render_text(report: Report, names: Sequence[str] = BEFORE_AFTER) -> str:

@@ -31,7 +31,9 @@ def render(summary: Summary) -> bytes:
     lines = [_line(summary, series, row, options, metrics) + _points(row, parts) for series, row in rows]
     for line, (_, row) in zip(lines, rows):
         if summary.is_certified:
-            line += zip(("certificate", "certificate_sentence"), certificates.words(row.row))
+            certificate = certificates.of_row(row.row)
+            words = (certificates.of_rows([row.row]), certificate.sentence if certificate else "")
+            line += zip(("certificate", "certificate_sentence"), words)
         if summary.learning:
             for name, value in zip(LEARNED, learning.by_row(summary.learning, row.row)):
                 line += _interval(name, value)

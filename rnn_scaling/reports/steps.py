@@ -36,11 +36,6 @@ def title(part: str) -> str:
     return TITLES.get(part, part)
 
 
-def drawn_title(part: str) -> str:
-    """A part's name beside a time line, where a row of its own shows when any exchange runs."""
-    return "exchange (a tower's: exposed)" if part == EXPOSED else title(part)
-
-
 def milliseconds(value: Spread | None, whole: float | None = None) -> str:
     """ "12.34 sd 0.12 (45.1 %)": mean, standard deviation between the steps, share of `whole` seconds."""
     if value is None:

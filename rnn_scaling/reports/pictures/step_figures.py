@@ -73,7 +73,8 @@ def picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
             _scale(axes, [label for label, _ in rows], 1000 * step.seconds, "ms from the start of the step")
         letters = {letter for _, step in titled for _, bar in _rows(step) for letter in bar}
         shown = [part for part in PARTS if _letter(part) in letters]
-        patches = [Patch(label=steps.drawn_title(part), **look(part, fixed=True)) for part in shown]
+        titles = {**steps.TITLES, EXPOSED: "exchange (a tower's: exposed)"}  # a row of its own shows any exchange
+        patches = [Patch(label=titles.get(part, part), **look(part, fixed=True)) for part in shown]
         figure.legend(handles=patches, loc="outside lower left", ncols=min(6, len(patches)), frameon=False)
         return figures.as_file(figure, kind)
 

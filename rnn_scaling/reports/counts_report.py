@@ -73,8 +73,13 @@ def _counts_data(configuration: StepCounts) -> dict[str, Any]:
 def sections(inspection: Inspection, is_full: bool = False) -> list[Section]:
     """The seed's two tables of each group, why encoders differ, growth, and whether runs agree; if full, all tables."""
     made = []
+    split = "{0.kernels:,} [{0.host:,} / {0.device:,}]".format
     for group in inspection.groups:
-        grids = [*seed_grids(group), *(_detailed_grids(group) if is_full else ())]
+        grids = [
+            _compared("Operators in the graph that runs", group, lambda c: c.operators, lambda c: f"{c.operators:,}"),
+            _compared("Kernels per step: total [CPU / GPU]", group, lambda c: c.kernels, split),
+            *(_detailed_grids(group) if is_full else ()),
+        ]
         made.append(Section(group.title, tuple(grids), tuple(reasons(group))))
     made += _growth(inspection.groups)
     return [*made, Section("Do the runs agree?", notes=tuple(counts.agreement(inspection)))]
@@ -91,14 +96,6 @@ def _detailed_grids(group: CountGroup) -> Iterator[Grid]:
     )
     fewest = group.device_counts[0]
     yield types_grid([column for column in columns if column.num_devices == fewest])
-
-
-def seed_grids(group: CountGroup) -> list[Grid]:
-    split = "{0.kernels:,} [{0.host:,} / {0.device:,}]".format
-    return [
-        _compared("Operators in the graph that runs", group, lambda c: c.operators, lambda c: f"{c.operators:,}"),
-        _compared("Kernels per step: total [CPU / GPU]", group, lambda c: c.kernels, split),
-    ]
 
 
 def _compared(

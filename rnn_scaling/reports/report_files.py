@@ -66,8 +66,12 @@ def report(
 
 def write(files: Mapping[str, Callable[[], bytes]], target: Path, force: bool, flag: str = "--output") -> None:
     """Writes files to a folder. Raises Refusal if one cannot be written, or would replace another program's file."""
-    if wrong := _unwritable(target):
-        raise _failed(f"{target}: {wrong}; {flag}=DIR writes elsewhere")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target):
+            pass
+    except OSError as e:
+        raise _failed(f"{target}: cannot be written ({e.strerror or e}); {flag}=DIR writes elsewhere") from None
     foreign = [path for path in (target / name for name in files) if path.exists() and not is_own(path)]
     if foreign and not force:
         remedy = f"--force overwrites it, {flag}=DIR writes elsewhere"
@@ -82,16 +86,6 @@ def write(files: Mapping[str, Callable[[], bytes]], target: Path, force: bool, f
 
 def _failed(*lines: str) -> entry.Refusal:
     return entry.Refusal(*lines, status=entry.EXIT_FAILED)
-
-
-def _unwritable(folder_: Path) -> str | None:
-    """Why no file can be made in this folder, which is made if it is not there; None if one can."""
-    try:
-        folder_.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder_):
-            return None
-    except OSError as e:
-        return f"cannot be written ({e.strerror or e})"
 
 
 def files_of(summary: Summary) -> dict[str, Render]:

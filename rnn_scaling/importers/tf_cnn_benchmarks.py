@@ -27,6 +27,11 @@ _PER_DEVICE = re.compile(r"\s*(\S+) per device\s*")
 MAX_COMMAND = 8000  # characters of a command line that are read
 _STEP = re.compile(r"(\d+)\s+images/sec: (\S+)(?: \+/- (\S+) \(jitter = (\S+)\))?(?:\s+(?!\+/-)\S.*)?\s*")
 _TOTAL = re.compile(r"total images/sec: (\S+)\s*")
+SEPARATE = (
+    "Runs of which the log tells no difference stand as rows of their own: repeats, processes that do not know of each "
+    "other (each with --num_gpus of its own), or options that neither header nor command names; their rates are not "
+    "added."
+)
 PROGRAM = "tf_cnn_benchmarks.py"
 _OPTION = re.compile(r"--?([A-Za-z]\w*)(?:=(.*))?", re.DOTALL)
 # What says how large a run is or where its files are; the rest of the header and of the command parts series.
@@ -86,7 +91,8 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     """Reads one row a run; a run without its total gives the rate of its last step line, and a problem."""
     reader = _Reader(source)
     groups = reader.read_all(lines)
-    notes = [*NOTES, *rank_totals.note(groups, UNIT), *_separate(groups)]
+    is_repeated = len({group[0].key for group in groups}) < len(groups)
+    notes = [*NOTES, *rank_totals.note(groups, UNIT), *([SEPARATE] if is_repeated else [])]
     return reader.log(groups, notes, "no images/sec in this file")
 
 
@@ -187,18 +193,6 @@ def _row(source: str, line: int, stream: _Stream, devices: int | None, rate: Pri
         rate_unit=UNIT,
         extra={name: cell for name, cell in cells.items() if cell is not None},
     )
-
-
-def _separate(groups: list[list[Total]]) -> list[str]:
-    """Says that runs of equal settings were not added up."""
-    keys = [group[0].key for group in groups]
-    if len(set(keys)) == len(keys):
-        return []
-    return [
-        "Runs of which the log tells no difference stand as rows of their own: repeats, processes that do not know of "
-        "each other (each with --num_gpus of its own), or options that neither header nor command names; their rates "
-        "are not added."
-    ]
 
 
 def _options_of(command: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ SCHEMA = "rnn_scaling.import/1"
 _MEASURED = ("source", "line", "series", "devices", "batch_size", "global_batch_size", "rate")
 Audited = list[tuple[list[Finding], int]] | None  # findings and comparisons by unit; None without --audit
 _FINDING_COLUMNS = ("Where", "Strength", "Row", "Number", "Printed", "Relation")
-_FIELDS = {
+_FIELDS = {  # of a row, under headers that the audit reads
     "batch_size": "batch size", "global_batch_size": "global batch size", "seconds": "seconds", "rate": "rate",
     "speedup": "speedup",
 }  # fmt: skip

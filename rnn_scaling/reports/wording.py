@@ -1,6 +1,7 @@
 """The sentence of each statement: one template per kind, filled in by one kit for lists, plurals and numbers.
 
-A template is a format string over the statement's values and `subject`:
+A template is a line of a file of `templates`, "kind: template": a format string over the statement's values and
+`subject`:
 
     {names:list}        "A", "A and B", "A, B and C"; after five names "A, B, C, D, E and 4 more"
     {names:List}        the same at the start of a sentence
@@ -15,16 +16,16 @@ A template is a format string over the statement's values and `subject`:
 
 import dataclasses
 import functools
-import importlib
 import math
-import pkgutil
 import string
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports import numbers, templates
+from rnn_scaling.reports import numbers
 
 MOST_NAMES = 5  # names of a list; the rest is counted
 
@@ -46,14 +47,13 @@ def sentences(statements: Iterable[Statement]) -> str:
 
 @functools.cache
 def all_templates() -> Mapping[str, str]:
-    """Template by kind, of every file of `templates`. Raises ValueError if two files have one of the same kind."""
-    found: dict[str, str] = {}
-    for module in pkgutil.iter_modules(templates.__path__):
-        topic = importlib.import_module(f"{templates.__name__}.{module.name}").TEMPLATES
-        if twice := found.keys() & topic.keys():
-            raise ValueError(f"templates/{module.name}.py: {', '.join(sorted(twice))}: the kind has a template already")
-        found |= topic
-    return found
+    """Template by kind, of every file of `templates`. Raises ValueError if a kind has several."""
+    files = sorted(Path(__file__).with_name("templates").glob("*.txt"))
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines() if not line.startswith("#")]
+    kinds = Counter(line.partition(": ")[0] for line in lines)
+    if twice := [kind for kind, count in kinds.items() if count > 1]:
+        raise ValueError(f"several templates of a kind: {', '.join(twice)}")
+    return dict(line.split(": ", 1) for line in lines)
 
 
 def listed(values: Sequence[str | int], most: int = MOST_NAMES) -> str:

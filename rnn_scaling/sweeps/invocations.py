@@ -7,7 +7,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import command_line
+from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import certificates, conduct, limit, ranks
@@ -35,7 +35,7 @@ def run(
         trainer = SuiteTrainer(program, ranks.launcher(launch))
     except ValueError as e:
         raise FlagErrors([f"launch={launch} must be {e}"]) from None
-    given, config = command_line.checked(_words(options))
+    given, config = conflicts.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
         record = conduct.run_job(job, limit.given(timeout_s), trainer)

@@ -7,6 +7,7 @@ that one call names them all.
 import dataclasses
 import difflib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flag_files, help_pages
+from rnn_scaling.settings import help_pages
 from rnn_scaling.settings.help_pages import kind_of
 
 ALIASES = {"num_gpus": "num_devices"}
 HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
 VERSION_WORDS = ("--version", "-version")
+FLAGFILE_WORDS = ("--flagfile", "-flagfile")
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")
 Options = Mapping[str, dataclasses.Field]
 
@@ -128,7 +130,7 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
     values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}}, lists)
     lines: list[str] = []
     try:
-        words = flag_files.expanded(argv)
+        words = expanded(argv)
     except ValueError as e:
         return {}, [str(e)]
     try:
@@ -153,6 +155,42 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
     lines += [_stray(word, [*named, *aliases]) for word in unknown]
     lines += _assign(plain, {name: field for name, field in options.items() if name not in named}, given)
     return given, lines
+
+
+def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
+    """The words with those of flag files in their places; a ValueError names one that is unreadable or names itself."""
+    result: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, _, path = word.partition("=")
+        if word == "--":
+            result.append(word)
+            break
+        if name not in FLAGFILE_WORDS:
+            result.append(word)
+            continue
+        path = path if "=" in word else next(rest, "")
+        if not path:
+            raise ValueError(f"{name} needs a value: {name}=...")
+        result += _read_flag_file(os.path.expanduser(path), within)
+    return [*result, *rest]
+
+
+def _read_flag_file(path: str, within: tuple[str, ...]) -> list[str]:
+    if os.path.realpath(path) in within:
+        raise ValueError(f"--flagfile={path} names itself, directly or by another; take it out of the file")
+    try:
+        # As the words of a command line are: what is no UTF-8 stays what it is.
+        text = input_files.read_bytes(path).decode("utf-8-sig", "surrogateescape")
+    except OSError as e:
+        raise ValueError(f"--flagfile={path}: {e.strerror or e}") from None
+    return expanded(_words_of(text), (*within, os.path.realpath(path)))
+
+
+def _words_of(text: str) -> list[str]:
+    """The lines of a flag file without blanks around them, empty ones and comments."""
+    lines = [line.strip() for line in text.split("\n")]
+    return [line for line in lines if line and not line.startswith(("#", "//"))]
 
 
 def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> None:

@@ -17,7 +17,7 @@ from rnn_scaling.importers import log_formats, printed_numbers
 from rnn_scaling.importers.log_formats import Terms
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flag_files, flags
+from rnn_scaling.settings import flags
 from rnn_scaling.settings.conditions import NOT_COMPARED_THEIRS
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.settings.spelling import spell
@@ -102,7 +102,7 @@ class CommandRun(AnyRun):
 def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """(values of each --axis:NAME, the other words of a command line, its flag files read)."""
     try:
-        words = flag_files.expanded(words)
+        words = flags.expanded(words)
     except ValueError as e:
         raise flags.FlagErrors([str(e)]) from None
     axes: dict[str, list[str]] = {}

@@ -9,8 +9,7 @@ from rnn_scaling import entry
 from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags, sweep_options
-from rnn_scaling.settings.config import OPTIONS
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import OPTIONS, pool_sizes
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
 from rnn_scaling.sweeps.plan import Run, is_read, plan
 from rnn_scaling.sweeps.ranks import TRAINER

@@ -12,7 +12,7 @@ from rnn_scaling.machine.gpus import free_gpu_memory_mib, uneven_towers, visible
 from rnn_scaling.models.config import option
 from rnn_scaling.registry import ALL_REDUCES
 from rnn_scaling.settings import all_reduce_spec, config, flags
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 
 MEMORY, COPIES, COMPUTE, ALL_REDUCE = PARTS = ("memory", "copies", "compute", "all_reduce")
 ALL = "all"

@@ -20,7 +20,7 @@ from rnn_scaling.links import measuring, picture, plan, processes
 from rnn_scaling.machine import peaks
 from rnn_scaling.processes import process
 from rnn_scaling.settings import config
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 from tests.links import fake_worker
 from tests.support import forked
 from tests.support.faults import jump

@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.links import plan
 from rnn_scaling.settings import config
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 
 
 def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():

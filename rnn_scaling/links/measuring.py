@@ -16,7 +16,7 @@ from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
-from rnn_scaling.machine import peaks, topology, topology_matrix
+from rnn_scaling.machine import peaks, topology
 
 SCHEMA = "rnn_scaling.links/1"
 
@@ -80,7 +80,7 @@ def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Meas
 def _topology() -> str:
     try:
         connections = topology.read()
-    except topology_matrix.TopologyError as e:
+    except topology.TopologyError as e:
         return f"`nvidia-smi topo -m` cannot be read: {e}\n"
     return "" if connections is None else topology.text(connections)
 

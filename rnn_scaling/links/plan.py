@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
-from rnn_scaling.machine import memory
+from rnn_scaling.machine import system
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import free_gpu_memory_mib, uneven_towers, visible_gpus
 from rnn_scaling.models.config import option
@@ -147,7 +147,7 @@ def _tasks(
     num_cores: int,
 ) -> tuple[list[LinkTask], list[str], list[int]]:
     """(what to run, what is left out and why, sizes of the all-reduce)."""
-    free, ranks, tasks = memory.available_bytes(), common["num_devices"], []
+    free, ranks, tasks = system.available_memory_bytes(), common["num_devices"], []
     if free is None:
         raise OSError("the system does not tell how much memory is free (no MemAvailable in /proc/meminfo)")
     left_out: list[str] = []

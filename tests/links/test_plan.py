@@ -22,7 +22,7 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
 def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
     monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
-    monkeypatch.setattr(plan.memory, "available_bytes", lambda: 2**37)
+    monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**37)
     monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())

@@ -23,10 +23,8 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import display, failure, folder, ranks
-from rnn_scaling.sweeps import limit as limits
-from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.estimate import LEAST_S, TIMES, Estimator, Limit, limit_of
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.limit import Limit
 from rnn_scaling.sweeps.plan import interleave
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 
@@ -39,8 +37,8 @@ class ConductOptions(flags.FileOptions):
 
     run_timeout: float | None = option(
         None,
-        f"time limit of a run in seconds; 0: none (default: {limits.TIMES:g} times the duration of finished runs or "
-        f"the estimate, at least {limits.LEAST_S:g})",
+        f"time limit of a run in seconds; 0: none (default: {TIMES:g} times the duration of finished runs or "
+        f"the estimate, at least {LEAST_S:g})",
         minimum=0.0,
     )
     retry_failed: bool = option(False, "repeat failed runs")
@@ -201,7 +199,7 @@ def _run_pending(
             shown.start(job.label, estimator.total_s(left))
             _require_whole(holds, jobs, records)
             following = next(iter(survey.pending[index + 1 :]), None)
-            limit = limits.for_run(job.run.identity, estimator, timeout_s)
+            limit = limit_of(job.run.identity, estimator, timeout_s)
             result = run_job(job, limit, trainer, shown.output, following)
             records[job.label] = result
             estimator.learn(job.run.identity, result)

@@ -10,7 +10,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import certificates, conduct, limit, ranks
+from rnn_scaling.sweeps import certificates, conduct, estimate, ranks
 from rnn_scaling.sweeps import sweep as sweeps
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
@@ -38,7 +38,7 @@ def run(
     given, config = conflicts.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
-        record = conduct.run_job(job, limit.given(timeout_s), trainer)
+        record = conduct.run_job(job, estimate.given_limit(timeout_s), trainer)
     if record.status != "ok":
         raise RunFailed(_reason("the run", record), [record])
     return record

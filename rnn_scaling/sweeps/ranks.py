@@ -18,7 +18,7 @@ from rnn_scaling.settings import conflicts, flags, naming
 from rnn_scaling.settings.config import OPTIONS, RunConfig
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import failure, template
-from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.estimate import Limit
 
 TRAINER = process.our_module("rnn_scaling.train")
 COMMAND = "local-cluster"

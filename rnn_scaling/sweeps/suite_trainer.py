@@ -13,8 +13,7 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
-from rnn_scaling.sweeps.estimate import Estimator
-from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.estimate import Estimator, Limit
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import TRAINER, Starter
 from rnn_scaling.sweeps.runs import Trainer

@@ -13,7 +13,8 @@ import pytest
 
 from rnn_scaling.processes import process
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.sweeps import failure, limit
+from rnn_scaling.sweeps import failure
+from rnn_scaling.sweeps.estimate import given_limit
 from tests.support.faults import alive, jump, wait_until
 from tests.support.paths import ROOT
 
@@ -188,7 +189,7 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
     ],
 )
 def test_reasons(returncode, timed_out, lines, kind, message):
-    assert failure.reason(returncode, timed_out, lines, limit.given(60.0)) == RunError(type=kind, message=message)
+    assert failure.reason(returncode, timed_out, lines, given_limit(60.0)) == RunError(type=kind, message=message)
 
 
 @pytest.mark.parametrize("name", ["models", "rnn_scaling", "numpy", "types", "runpy"])

@@ -17,9 +17,9 @@ from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps.conduct import Records, Seconds
 from rnn_scaling.sweeps.plan import Run, name_of
 from rnn_scaling.sweeps.ranks import Starter, spelled
-from rnn_scaling.sweeps.rounds import Records, Seconds
 
 FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}  # enough to see how much memory a batch needs
 

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import display, failure, folder, ranks
 from rnn_scaling.sweeps.estimate import LEAST_S, TIMES, Estimator, Limit, limit_of
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import interleave
+from rnn_scaling.sweeps.plan import Run, interleave, round_order
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 
 Made = tuple[Job, RunRecord]
+Records = Mapping[str, RunRecord]
+Seconds = Callable[[Run], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +120,38 @@ def conduct_sweep(
     outcome = conduct(jobs, out, options, again=again, trainer=trainer)
     outcome.records = {job.label: outcome.records[job.label] for job in jobs if job.label in outcome.records}
     return outcome
+
+
+def conduct_rounds(
+    choose: Callable[[Records, float, Seconds], Sequence[Run]],
+    out: Path,
+    how: ConductOptions,
+    minutes: float,
+    again: Sequence[str],
+    trainer: Trainer[Any],
+) -> SweepOutcome:
+    """Asks for runs and makes them, again and again; an interruption keeps what is measured.
+
+    `choose`: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
+    """
+    rounds, before, began, estimator = SweepOutcome(), list[Made](), time.monotonic(), trainer.estimator()
+
+    def seconds(run: Run) -> float:
+        is_there = (out / f"{run.label}.json").exists()
+        return 0.0 if is_there else estimator.seconds(run.identity)
+
+    while runs := choose(rounds.records, began + 60 * minutes - time.monotonic(), seconds):
+        jobs = [Job(run, out, run.label) for run in round_order(runs, runs[0].repeat)]
+        done = conduct(jobs, out, how, again=again, trainer=trainer, before=before)
+        rounds.records |= done.records
+        made = [(job, done.records[job.label]) for job in jobs if job.label in done.records]
+        for job, result in made:
+            estimator.learn(job.run.identity, result)
+        before += made
+        if done.exit_status is not None:
+            rounds.exit_status = done.exit_status
+            break
+    return rounds
 
 
 def _conduct(

@@ -268,6 +268,10 @@ class Child:
         return self._process.wait()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def stdin(self) -> IO[bytes]:
         """Writes to its stdin, if that is a pipe."""
         assert self._process.stdin is not None

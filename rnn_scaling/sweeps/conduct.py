@@ -231,14 +231,14 @@ def _run_pending(
     try:
         for index, job in enumerate(survey.pending):
             left = [later.run.identity for later in survey.pending[index:]]
-            shown.start(job.label, estimator.total_s(left))
+            shown.start(job.label, estimator.total_s(left, follow=index > 0))
             _require_whole(holds, jobs, records)
             following = next(iter(survey.pending[index + 1 :]), None)
             limit = limit_of(job.run.identity, estimator, timeout_s)
             result = run_job(job, limit, trainer, shown.output, following)
             records[job.label] = result
             estimator.learn(job.run.identity, result)
-            shown.end(job.label, result, estimator.total_s(left[1:]))
+            shown.end(job.label, result, estimator.total_s(left[1:], follow=True))
             _require_whole(holds, jobs, records)
     finally:
         trainer.close()

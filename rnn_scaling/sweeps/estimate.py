@@ -5,7 +5,8 @@ And their limits: a trainer that hangs must not cost an hour, and one that is on
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.machine.cores import available_cores
@@ -29,14 +30,22 @@ Identity = tuple[tuple[str, Any], ...]
 
 
 class Estimator:
-    def __init__(self, num_cores: int | None = None, workers_share: bool = True, is_reckoned: bool = True) -> None:
+    def __init__(
+        self,
+        num_cores: int | None = None,
+        workers_share: bool = True,
+        is_reckoned: bool = True,
+        starts_early: Callable[[Identity], bool] = lambda options: False,
+    ) -> None:
         """num_cores: that the runs share; those of this process when not given.
         workers_share: all workers of a run share these cores; else each worker has its own.
         is_reckoned: `rough_s` compares runs; else all runs count as equally long, which is unknown at first.
+        starts_early: whether a run with these options loads while the run before it goes on.
         """
         self._is_reckoned = is_reckoned
         self._num_cores = len(available_cores()) if num_cores is None else num_cores
         self._workers_share = workers_share
+        self._starts_early, self._loading_s = starts_early, list[float]()
         self._seconds: dict[Identity, list[float]] = {}
         # (measured, rough) seconds by number of towers, None: all. The ratio corrects the estimate of like runs.
         self._sums: dict[int | None, tuple[float, float]] = {}
@@ -52,6 +61,8 @@ class Estimator:
         """Learns from the record of a run with these options, if it ended well."""
         if result.status == "ok" and result.phases.total > 0:
             self.add(options, result.phases.total)
+            if self._starts_early(options):
+                self._loading_s.append(result.phases.start)
 
     def seconds(self, options: Identity) -> float:
         """Seconds that a run with these options will take; NaN: unknown."""
@@ -69,8 +80,14 @@ class Estimator:
         """Cores of all workers of a run together."""
         return self._num_cores * (1 if self._workers_share else options["num_workers"])
 
-    def total_s(self, options: Iterable[Identity]) -> float:
-        return sum(map(self.seconds, options))
+    def total_s(self, options: Iterable[Identity], follow: bool = False) -> float:
+        """Seconds of runs in turn, without loading that the run before hides; follow: the first one has such a run."""
+        options = list(options)
+        total = sum(map(self.seconds, options))
+        if not self._loading_s:
+            return total
+        hidden = sum(map(self._starts_early, options[0 if follow else 1 :]))
+        return total - hidden * statistics.fmean(self._loading_s)
 
     def basis(self, options: Identity) -> str:
         """Basis of a run's estimate: finished runs, the "same" or "scaled", none ("rough"), or "unknown"."""

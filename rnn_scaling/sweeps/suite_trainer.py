@@ -1,6 +1,7 @@
 """This suite's trainer in a sweep: `ranks.Starter` starts its processes, and it writes its own record."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,9 @@ from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.conditions import is_read
+from rnn_scaling.settings.config import from_flat
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
-from rnn_scaling.sweeps.estimate import TIMES, Estimator, Limit
+from rnn_scaling.sweeps.estimate import TIMES, Estimator, Identity, Limit
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import TRAINER, Starter
 from rnn_scaling.sweeps.runs import Trainer
@@ -72,7 +74,11 @@ class SuiteTrainer(Trainer[Run]):
         return ranks.reason(ended, run.config, limit)
 
     def estimator(self) -> Estimator:
-        return Estimator(workers_share=not self._starter.launch)
+        @functools.cache
+        def starts_early(options: Identity) -> bool:
+            return self._starter.early_command(from_flat(dict(options)), []) is not None
+
+        return Estimator(workers_share=not self._starter.launch, starts_early=starts_early)
 
     def warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
         if self._starter.launch:  # the runs are on other machines

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.links import gemm
-from rnn_scaling.links.fit import HOLDS_WITHIN, Fit
 from rnn_scaling.links.gemm import Gemm
-from rnn_scaling.links.series import ALL_REDUCE, Point, Series, size_text
+from rnn_scaling.links.series import ALL_REDUCE, HOLDS_WITHIN, Fit, Point, Series, size_text
 
 MISSING, NO_COPY = "n/a", "no copy"
 GIGA = 1e9

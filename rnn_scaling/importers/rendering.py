@@ -8,8 +8,8 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.files import csv_cells, input_files
-from rnn_scaling.files.markdown import Table, markdown_table
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import Table, csv_cell, markdown_table
 from rnn_scaling.importers import baselines, mlperf, mlperf_scores
 from rnn_scaling.importers.common import ImportedLog
 from rnn_scaling.importers.tables import Audited, by_unit, tables_of
@@ -47,8 +47,8 @@ def render_csv(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
     writer = csv.writer(out, lineterminator="\n")
     for table in tables_of(logs, audited):
         out.write(f"# {entry.printable(table.title)}\n")
-        writer.writerow(map(csv_cells.cell, table.columns))
-        writer.writerows(map(csv_cells.cell, row) for row in table.rows)
+        writer.writerow(map(csv_cell, table.columns))
+        writer.writerows(map(csv_cell, row) for row in table.rows)
         out.write("\n")
     return out.getvalue()
 

@@ -14,9 +14,9 @@ from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.settings.sweep_options import OF_ONE_RUN
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
+from rnn_scaling.sweeps.plan import OF_ONE_RUN
 
 USAGE = """\
 Does a mode train correctly? Trains in that mode and, batch by batch, serially on one device: the batches of all towers

@@ -17,7 +17,7 @@ from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 # These functions set them, or they are what the command does with a finished sweep.
-RESERVED = OUTPUTS - {"log_dir"} | {"history", "certify", "dry_run"}
+RESERVED = {*OUTPUTS} - {"log_dir"} | {"history", "certify", "dry_run"}
 
 
 class RunFailed(RuntimeError):

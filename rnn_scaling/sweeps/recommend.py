@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from rnn_scaling import entry
 from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags, sweep_options
+from rnn_scaling.settings import flags
 from rnn_scaling.sweeps.conduct import ConductOptions, SweepOutcome, conduct, conduct_rounds
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import Run
+from rnn_scaling.sweeps.plan import Run, split
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 if TYPE_CHECKING:  # these load numpy, and a wrong flag is reported sooner without it
@@ -43,7 +43,7 @@ GROUPS = (RecommendOptions, ConductOptions)
 
 def find(words: Sequence[str], trainer: Sequence[str]) -> tuple[RecommendOptions, "Advice | None", SweepOutcome]:
     """Searches what the command line asks for; no advice: the outcome's exit status is why. Raises FlagErrors."""
-    (options, how), lists = sweep_options.split(words, GROUPS)
+    (options, how), lists = split(words, GROUPS)
     if options.memory_gib and not options.largest_batch:
         raise flags.FlagErrors([f"--memory_gib={options.memory_gib:g} would be ignored; it needs --largest_batch"])
     search, first_runs, runner = _search(options, how, lists, trainer)

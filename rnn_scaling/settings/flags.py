@@ -100,11 +100,11 @@ def max_regression(help: str) -> Any:
 def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
     """Text -> value; a ValueError names the flag, the text and the rule."""
     kind, parse = kind_of(field), field.metadata["parse"]
-    parser, rule = _PARSERS[kind]
     if kind == "Path" and not text and not parse:
         raise ValueError(f"--{name}= must not be empty")
+    parser, rule = (parse, "") if parse else _PARSERS[kind]
     try:
-        return (parse or parser)(text)
+        return parser(text)
     except ValueError as e:
         raise ValueError(f"--{name}={text} must be {e if parse else rule}") from None
 

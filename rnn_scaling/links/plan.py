@@ -17,7 +17,7 @@ from rnn_scaling.settings.config import pool_sizes
 MEMORY, COPIES, COMPUTE, ALL_REDUCE = PARTS = ("memory", "copies", "compute", "all_reduce")
 ALL = "all"
 FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is as good as it has points
-SMALLEST_MEMORY = 1024
+SMALLEST_MEMORY = 1024  # below, one sees the call from Python alone
 MEMORY_BUFFERS = 4  # of the largest size: source and target, of one core and of all
 MOST_DEVICES = 1024
 # Of the largest size, in addition to the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.

@@ -49,9 +49,7 @@ class BatchSearch:
         if wrong:
             raise flags.FlagErrors(wrong)
         self.start = self.config.training.batch_size
-        self.limit_bytes, self.trainer = (
-            (None, list(trainer)) if on_gpus else self._limited(memory_gib, memory_share, trainer)
-        )
+        self.limit_bytes, self.trainer = self._limited(memory_gib, 0.0 if on_gpus else memory_share, trainer)
 
     def _limited(self, memory_gib: float, memory_share: float, trainer: Sequence[str]) -> tuple[int | None, list[str]]:
         """(bytes that each process may use, the trainer with that limit); all processes count as on this machine."""

@@ -90,7 +90,8 @@ def conduct(
     input_files.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
-            holds = [] if options.dry_run else _held_folders([out, *(job.folder for job in jobs)], locks)
+            folders = [] if options.dry_run else dict.fromkeys([out, *(job.folder for job in jobs)])
+            holds = [locks.enter_context(folder.lock(place)) for place in folders]
             outcome.exit_status = _conduct(jobs, options, trainer, outcome.records, holds, before)
     except BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
@@ -182,15 +183,6 @@ def _conduct(
         print(f"nothing left to run: all {len(jobs)} runs are finished; another --out starts anew", file=sys.stderr)
     _run_pending(jobs, survey, options.run_timeout, trainer, records, holds, before or ())
     return None
-
-
-def _held_folders(folders: Sequence[Path], locks: contextlib.ExitStack) -> list[Hold]:
-    """Makes missing folders, and holds each until the locks are released."""
-    holds = []
-    for place in dict.fromkeys(folders):
-        place.mkdir(parents=True, exist_ok=True)
-        holds.append(locks.enter_context(folder.lock(place)))
-    return holds
 
 
 def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -> str:

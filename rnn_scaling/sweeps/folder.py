@@ -50,6 +50,8 @@ class Survey:
 
 
 def lock(folder: Path) -> AbstractContextManager[Hold]:
+    """Holds a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
     return hold(folder, LOCK_NAME, "sweep", "choose another --out")
 
 

@@ -136,16 +136,13 @@ def _make_rounds(
         if rounds in (options.repeats, MOST) or (precision := _precision(records.values())) <= ENOUGH:
             break
         # What failed will fail again.
-        runs = [run for run in runs if all(records[label].status == "ok" for label in _labels(run, rounds))]
+        failed = {run.name for run in interleave(runs, rounds) if records[run.label].status != "ok"}
+        runs = [run for run in runs if run.name not in failed]
         if not runs:
             break
         so_far = f"±{precision:.0f} %" if precision < 100 else "unknown"
         print(f"round {rounds + 1} of at most {MOST}: precision {so_far}, goal ±{ENOUGH} %", file=sys.stderr)
     made.outcome.records, made.rounds = records, rounds
-
-
-def _labels(run: AnyRun, rounds: int) -> list[str]:
-    return [dataclasses.replace(run, repeat=repeat).label for repeat in range(1, rounds + 1)]
 
 
 def _begun(runs: Sequence[AnyRun], out: Path) -> int:

@@ -10,7 +10,7 @@ from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_bytes, write_text
 from rnn_scaling.files.terminal import Board
-from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, series, table
+from rnn_scaling.links import gemm, picture, plan, processes, series, table
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import WorkerOutcome
@@ -120,7 +120,7 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
         "links.md": table.render(measured, every_size=True).encode,
     }
     if any(all_reduce.points for all_reduce in measured.all_reduces):
-        makers["all_reduce.txt"] = nccl_text.render(measured.all_reduces, platform.node(), names).encode
+        makers["all_reduce.txt"] = table.nccl_tests(measured.all_reduces, platform.node(), names).encode
     if picture.has_any(measured):
         makers["links.png"] = lambda: picture.render(measured, "png")
         makers["links.svg"] = lambda: picture.render(measured, "svg")

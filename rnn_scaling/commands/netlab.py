@@ -11,7 +11,7 @@ from rnn_scaling.models.config import option
 from rnn_scaling.processes import process
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import early_checks, ranks
-from rnn_scaling.sweeps.netlab import calibrate, network
+from rnn_scaling.sweeps.netlab import network
 from rnn_scaling.sweeps.netlab.network import NetworkLink, NetworkNode
 
 USAGE = """\
@@ -121,9 +121,9 @@ def environment(nodes: Sequence[NetworkNode], rank: int, described: str) -> dict
 def _measured(link: NetworkLink, nodes: Sequence[NetworkNode]) -> str:
     """The network in words: what was requested and what it carries."""
     if len(nodes) == 1:
-        return f"{calibrate.megabits(link.bits_per_s)} asked, one node"
-    measured = calibrate.measure(nodes)
-    described = calibrate.description(link, measured)
+        return f"{network.megabits(link.bits_per_s)} asked, one node"
+    measured = network.measure(nodes)
+    described = network.description(link, measured)
     print(f"link: {described}", flush=True)
-    entry.warn(*calibrate.warnings(link, measured))
+    entry.warn(*network.warnings(link, measured))
     return described

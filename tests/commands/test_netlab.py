@@ -56,9 +56,9 @@ import sys
 from rnn_scaling import entry
 from rnn_scaling.commands import netlab
 from rnn_scaling.processes import process
-from rnn_scaling.sweeps.netlab import calibrate, network
+from rnn_scaling.sweeps.netlab import network
 network.PACKAGES = {"ip": "iproute2"}
-calibrate.measure = lambda nodes: calibrate.Calibration((1.9e8,) * len(nodes), 0.0001)
+network.measure = lambda nodes: network.Calibration((1.9e8,) * len(nodes), 0.0001)
 fake = [[sys.executable, "-c", sys.argv[1]]] if sys.argv[1] else []
 if fake:
     process.SEVERAL_GRACE_S = 0.2  # these let nobody go

@@ -15,7 +15,7 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import refuse_link, write_text
+from rnn_scaling.files.output_files import write_text
 from rnn_scaling.models.config import option
 from rnn_scaling.processes import alive
 from rnn_scaling.records import record
@@ -269,13 +269,10 @@ def run_job(
     record.write(unfinished, job.path)
     ended = trainer.run(job.run, job.path, limit, on_line, (following.run, following.path) if following else None)
     folder.remove_leftovers([job])
-    written: RunRecord | None = None
-    try:
-        refuse_link(job.path)  # through which nothing could be written below
-        written = record.read(job.path)
-    except (OSError, record.RecordError):  # also what is no file, as a folder
-        if os.path.lexists(job.path):
-            folder.set_aside(job.path)
+    # Through a link nothing could be written below.
+    written = None if job.path.is_symlink() else record.find(job.path)
+    if written is None and os.path.lexists(job.path):  # also what is no file, as a folder
+        folder.set_aside(job.path)
     result = trainer.result(job.run, job.path, written, ended)
     if result is None:
         lost = failure.unwritten(ended.lines)

@@ -152,13 +152,8 @@ class _Others:
     def _read(self, folder: Path, like: AnyRun) -> dict[Identity, list[RunRecord]]:
         records: dict[Identity, list[RunRecord]] = {}
         for path in sorted(folder.glob("*.json")):
-            if path in self._paths:
-                continue
-            try:
-                run = record.read(path)
-            except (OSError, record.RecordError):
-                continue  # in the place of no job; the report names it
-            if is_result(run):
+            # The report names what is no record, which is in the place of no job.
+            if path not in self._paths and is_result(run := record.find(path)):
                 records.setdefault(like.identity_of(run.config), []).append(run)
         return records
 

@@ -69,13 +69,12 @@ class LinkTask:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What will be measured; `sizes`: bytes of a rank in the all-reduce, `left_out`: what is not measured and why."""
+    """What will be measured; `left_out`: what is not measured and why."""
 
     options: LinkOptions
     device: str
     num_devices: int
     devices: str
-    sizes: tuple[int, ...]
     tasks: tuple[LinkTask, ...]
     left_out: tuple[str, ...]
 
@@ -99,10 +98,10 @@ def make(words: Sequence[str]) -> Plan:
     (options,) = flags.build([LinkOptions], given, lines + wrong)
     common = {"device": device, "num_devices": ranks, "rounds": options.rounds}
     common["inter_op_threads"], common["intra_op_threads"] = threads(device, ranks, len(cores))
-    tasks, more_left_out, sizes = _tasks(parts, common, names, bounds, options, num_gpus, len(cores))
+    tasks, more_left_out = _tasks(parts, common, names, bounds, options, num_gpus, len(cores))
     left_out = [*(left_out if ALL_REDUCE in parts and ranks > 1 else []), *more_left_out]
     in_words = _in_words(device, ranks, num_gpus if device == "gpu" else len(cores))
-    return Plan(options, device, ranks, in_words, tuple(sizes), tuple(tasks), tuple(left_out))
+    return Plan(options, device, ranks, in_words, tuple(tasks), tuple(left_out))
 
 
 def _problems(given: Mapping[str, Any], parts: Sequence[str], device: str, num_gpus: int, num_cores: int) -> list[str]:
@@ -145,8 +144,8 @@ def _tasks(
     options: LinkOptions,
     num_gpus: int,
     num_cores: int,
-) -> tuple[list[LinkTask], list[str], list[int]]:
-    """(what to run, what is left out and why, sizes of the all-reduce)."""
+) -> tuple[list[LinkTask], list[str]]:
+    """(what to run, what is left out and why)."""
     free, ranks, tasks = system.available_memory_bytes(), common["num_devices"], []
     if free is None:
         raise OSError("the system does not tell how much memory is free (no MemAvailable in /proc/meminfo)")
@@ -165,7 +164,6 @@ def _tasks(
         tasks += made if sizes else []
     if COMPUTE in parts:
         tasks += computes(common, options, num_gpus, num_cores)
-    sizes = []
     if ALL_REDUCE in parts and ranks < 2:
         left_out.append("all-reduce: needs two devices; --num_devices=2 divides the GPU into two logical ones")
     elif ALL_REDUCE in parts:
@@ -178,7 +176,7 @@ def _tasks(
             needed = needed_bytes(fit_host, of_one)
             left_out += _too_large("all-reduce", fit_host, sizes, needed, free, "of a GPU's memory")
         tasks += all_reduces(common, names, sizes, options.passes) if sizes else []
-    return tasks, left_out, sizes
+    return tasks, left_out
 
 
 def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) -> list[LinkTask]:

@@ -59,7 +59,7 @@ def checked(
     num_gpus = visible_gpus()
     config = resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
     if wrong := [*lines, *wrong, *problems(config, given, num_gpus=num_gpus)]:
-        raise flags.FlagErrors(wrong, given)
+        raise flags.FlagErrors(wrong)
     return given, config
 
 

@@ -41,9 +41,8 @@ class FileOptions:
 class FlagErrors(entry.Refusal):
     """Everything that is wrong with a command line; one line each in `lines`."""
 
-    def __init__(self, lines: Sequence[str], given: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, lines: Sequence[str]) -> None:
         super().__init__(*lines)
-        self.given = dict(given or {})
 
 
 def positional(help: str, shown: str, several: bool = False, default: Any = dataclasses.MISSING) -> Any:
@@ -113,7 +112,7 @@ def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[st
     """The values of `parsed`; a FlagErrors names everything that is wrong."""
     given, lines = parsed(argv, options, lists)
     if lines:
-        raise FlagErrors(lines, given)
+        raise FlagErrors(lines)
     return given
 
 
@@ -240,7 +239,7 @@ def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str]
         elif name in options and value == "" and options[name].default:
             lines.append(f"--{name}= must not be empty")
     if lines:
-        raise FlagErrors(lines, given)
+        raise FlagErrors(lines)
     by_field = {options[name].name: value for name, value in given.items() if name in options}
     return [
         group(**{f.name: by_field[f.name] for f in dataclasses.fields(group) if f.name in by_field}) for group in groups

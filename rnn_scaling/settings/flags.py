@@ -52,13 +52,6 @@ def positional(help: str, shown: str, several: bool = False, default: Any = data
     return dataclasses.field(default=default, metadata=rules)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Malformed:
-    """Stands for a value that its flag could not parse."""
-
-    line: str
-
-
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
     """Every option of the groups by flag; the underscore of from_ only keeps it from being a keyword of Python."""
     return {field.name.rstrip("_"): field for group in groups for field in dataclasses.fields(group)}
@@ -108,6 +101,13 @@ def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
         raise ValueError(f"--{name}={text} must be {e if parse else rule}") from None
 
 
+def _parse_values(name: str, field: dataclasses.Field, text: str, lists: bool) -> Any:
+    """Text -> value or, with `lists`, values separated by commas; errors as in `_parse_option`."""
+    if not lists:
+        return _parse_option(name, field, text)
+    return [_parse_option(name, field, part) for part in ([text] if field.metadata["whole"] else text.split(","))]
+
+
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
     """The values of `parsed`; a FlagErrors names everything that is wrong."""
     given, lines = parsed(argv, options, lists)
@@ -126,7 +126,7 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
 
     named = {name: field for name, field in options.items() if not field.metadata.get("positional")}
     aliases = {alias: target for alias, target in ALIASES.items() if target in named}
-    values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}}, lists)
+    values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}})
     lines: list[str] = []
     try:
         words = expanded(argv)
@@ -143,10 +143,13 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
     for name in [*named, *aliases]:
         if not values[name].present:
             continue
-        value, target = values[name].value, aliases.get(name, name)
-        if isinstance(value, _Malformed):
-            lines.append(value.line)
-        elif target in given and given[target] != value:
+        target = aliases.get(name, name)
+        try:
+            value = _parse_values(name, named[target], values[name].value, lists)
+        except ValueError as e:
+            lines.append(str(e))
+            continue
+        if target in given and given[target] != value:
             lines.append(f"--{name}={value} and --{target}={given[target]} name the same option; give one of them")
         else:
             given[target] = value
@@ -262,27 +265,13 @@ def broken_rule(field: dataclasses.Field, value: Any) -> str:
     return ""
 
 
-def _define(options: Options, lists: bool) -> Any:
-    """absl's flags of these options; a value that cannot be parsed becomes _Malformed: all are read."""
+def _define(options: Options) -> Any:
+    """absl's flags of these options, each with its text: all of them are read before any is judged."""
     from absl import flags as absl_flags
-
-    class Parser(absl_flags.ArgumentParser):
-        def __init__(self, name: str, field: dataclasses.Field) -> None:
-            self._name, self._field = name, field
-
-        def parse(self, argument: Any) -> Any:
-            if not isinstance(argument, str):
-                return argument
-            try:
-                texts = argument.split(",") if lists and not self._field.metadata["whole"] else [argument]
-                parsed = [_parse_option(self._name, self._field, text) for text in texts]
-            except ValueError as e:
-                return _Malformed(str(e))
-            return parsed if lists else parsed[0]
 
     values = absl_flags.FlagValues()
     for name, field in options.items():
-        flag = absl_flags.Flag(Parser(name, field), None, name, None, field.metadata["help"])
+        flag: Any = absl_flags.Flag(absl_flags.ArgumentParser(), None, name, None, field.metadata["help"])
         # Without a value such a flag is "true".
         flag.boolean = kind_of(field) == "bool" or field.metadata["bare"]
         absl_flags.DEFINE_flag(flag, flag_values=values)

@@ -83,18 +83,15 @@ def make(words: Sequence[str]) -> Plan:
     """What the command line asks for on this machine. Raises FlagErrors naming everything that is wrong."""
     num_gpus, cores = visible_gpus(), available_cores()
     given, lines = flags.parsed(words, flags.fields([LinkOptions]))
-    parts = given.get("measure", ",".join(PARTS)).split(",")
-    device = given.get("device", "auto")
-    device = device if device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
-    ranks = given.get("num_devices") or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
-    lines += _problems(given, parts, device, num_gpus, len(cores))
-    bounds = _size(given, "min_bytes", "4", lines), _size(given, "max_bytes", "256M", lines)
+    asked = LinkOptions(**given)
+    parts = asked.measure.split(",")
+    device = asked.device if asked.device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
+    ranks = asked.num_devices or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
+    lines += _problems(asked, parts, device, num_gpus, len(cores))
+    bounds = _size("min_bytes", asked.min_bytes, lines), _size("max_bytes", asked.max_bytes, lines)
     if bounds[0] > bounds[1] > 0:
-        lines.append(
-            f"--min_bytes={given.get('min_bytes', 4)} is more than --max_bytes={given.get('max_bytes', '256M')}"
-        )
-    wanted = given.get("algorithms", ALL)
-    names, left_out, wrong = algorithms(wanted, device, ranks, num_gpus if device == "gpu" else 1)
+        lines.append(f"--min_bytes={asked.min_bytes} is more than --max_bytes={asked.max_bytes}")
+    names, left_out, wrong = algorithms(asked.algorithms, device, ranks, num_gpus if device == "gpu" else 1)
     (options,) = flags.build([LinkOptions], given, lines + wrong)
     common = {"device": device, "num_devices": ranks, "rounds": options.rounds}
     common["inter_op_threads"], common["intra_op_threads"] = threads(device, ranks, len(cores))
@@ -104,12 +101,12 @@ def make(words: Sequence[str]) -> Plan:
     return Plan(options, device, ranks, in_words, tuple(tasks), tuple(left_out))
 
 
-def _problems(given: Mapping[str, Any], parts: Sequence[str], device: str, num_gpus: int, num_cores: int) -> list[str]:
-    ranks, cores = given.get("num_devices", 0), given.get("cpu_cores_per_device", 1)
+def _problems(asked: LinkOptions, parts: Sequence[str], device: str, num_gpus: int, num_cores: int) -> list[str]:
+    ranks, cores = asked.num_devices, asked.cpu_cores_per_device
     reads_cores = device == "cpu" and COMPUTE in parts
     problems = {
         f"--measure={','.join(parts)} must be some of {', '.join(PARTS)}, separated by commas": set(parts) - set(PARTS),
-        "--device=gpu needs a GPU, none is visible; use --device=cpu": given.get("device") == "gpu" and not num_gpus,
+        "--device=gpu needs a GPU, none is visible; use --device=cpu": asked.device == "gpu" and not num_gpus,
         f"--num_devices={ranks} must be at most {MOST_DEVICES}": ranks > MOST_DEVICES,
         "--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute": (
             ranks == 1 and ALL_REDUCE in parts
@@ -125,9 +122,8 @@ def _problems(given: Mapping[str, Any], parts: Sequence[str], device: str, num_g
     return [line for line, applies in problems.items() if applies] + ([uneven] if uneven else [])
 
 
-def _size(given: Mapping[str, Any], name: str, default: str, lines: list[str]) -> int:
+def _size(name: str, text: str, lines: list[str]) -> int:
     """Bytes that a flag says, or 0 after adding what is wrong with it."""
-    text = given.get(name, default)
     match = re.fullmatch(r"([0-9]{1,12})([kKMG]?)", text)
     size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
     if size < FLOAT32_BYTES or size % FLOAT32_BYTES or size > 2**36:

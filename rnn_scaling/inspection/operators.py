@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.events import COPY, DEVICE, TracedStep
-from rnn_scaling.records.step_names import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, UPDATE
+from rnn_scaling.records.step_parts import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, UPDATE
 
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")

@@ -14,7 +14,7 @@ import numpy as np
 
 from rnn_scaling.inspection.events import COPY, WAIT, KernelEvent, TracedStep
 from rnn_scaling.inspection.operators import RECEIVES
-from rnn_scaling.records import step_names as names
+from rnn_scaling.records import step_parts as names
 
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
 

@@ -11,8 +11,7 @@ from rnn_scaling.records import common_window
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
-from rnn_scaling.records.step_names import LETTERS, OWN, PARTS, TIMELINE_BINS
-from rnn_scaling.records.step_parts import Graph, TimedStep, Trace
+from rnn_scaling.records.step_parts import LETTERS, OWN, PARTS, TIMELINE_BINS, Graph, TimedStep, Trace
 from rnn_scaling.records.workers import COORDINATOR, ROLES, Rank, Workers
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.counts import StepCounts
-from rnn_scaling.records.step_names import CONTROL_FLOW
+from rnn_scaling.records.step_parts import CONTROL_FLOW
 
 FAMILIES: Mapping[str, Callable[[str], bool]] = {
     "control": lambda kind: kind in CONTROL_FLOW,

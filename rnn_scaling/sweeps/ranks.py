@@ -58,8 +58,8 @@ class Starter:
         `is_alive` says whether a line of output restarts the time limit; without it, none does.
         """
         if self.launch or config.num_processes == 1:
-            command = [*self._launcher(config), *self.trainer, *words]
-            return process.run(command, timeout_s, on_line, is_alive)
+            task = Task([*self._launcher(config), *self.trainer, *words])
+            return process.run_together([task], timeout_s, on_line, is_alive)
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # these load numpy, and a wrong flag is reported sooner witho
     from rnn_scaling.sweeps.mode_search import ModeSearch
 
 MEMORY_SHARE = 0.8  # of the free memory, for all processes of a run: the machine needs some, too
-FORMATS = ("text", "markdown", "json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class RecommendOptions:
 
     out: str = option("results/recommend", "folder of the records, recommend.md and recommend.json")
     minutes: float = option(10.0, "time limit; a run that has started finishes", minimum=0.1, maximum=10_000.0)
-    format: str = option("text", "what is printed", choices=FORMATS)
+    format: str = option("text", "what is printed", choices=("text", "markdown", "json"))
     largest_batch: bool = option(False, "search the largest batch that fits in memory instead", bare=True)
     memory_gib: float = option(
         0.0,

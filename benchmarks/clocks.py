@@ -14,13 +14,13 @@ import statistics
 import sys
 import time
 
-from rnn_scaling.machine import clock_sampler, clock_sources
-from rnn_scaling.machine.clock_sources import ClockSource, Sample
+from rnn_scaling.machine import clock_sampler
+from rnn_scaling.machine.clock_sampler import ClockSource, Sample
 from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import gpu_ids, visible_gpus
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 
 
 class _Moving:
@@ -62,8 +62,8 @@ def main() -> None:
 
     def open_source() -> ClockSource | None:
         if engine.device_type == "GPU":
-            return clock_sources.of_gpus(gpu_ids()[:count])
-        source = clock_sources.of_cpus(cores)
+            return clock_sampler.of_gpus(gpu_ids()[:count])
+        source = clock_sampler.of_cpus(cores)
         return source and _Moving(source)
 
     def batches_s(sampled: bool) -> float:

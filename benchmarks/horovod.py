@@ -34,7 +34,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.processes import tether
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("modes", ["collective_all_reduce", "horovod"], "update modes; the last is the base of the ratios")

@@ -17,7 +17,7 @@ from rnn_scaling.machine.cores import available_cores, bind_to_cores
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 
 
 def main() -> None:

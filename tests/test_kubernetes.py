@@ -10,7 +10,7 @@ import re
 import pytest
 
 from rnn_scaling.cluster import launch
-from rnn_scaling.settings import command_line
+from rnn_scaling.settings import conflicts
 from tests.support.paths import ROOT
 
 MANIFESTS = sorted((ROOT / "docs" / "kubernetes").glob("*.yaml"))
@@ -35,7 +35,7 @@ def test_numbers_and_names_agree(path, tmp_path):
     told = launch.of(environment, host_name=f"{service}-1")
     assert (told.rank, told.size, told.meeting) == (1, int(size), f"{service}-0.{service}:{launch.KUBERNETES_PORT}")
     (servers,) = [flag.removeprefix("--num_ps=") for flag in flags if flag.startswith("--num_ps=")] or ["0"]
-    _, config = command_line.checked([*flags, f"--num_workers={int(size) - int(servers)}"])
+    _, config = conflicts.checked([*flags, f"--num_workers={int(size) - int(servers)}"])
     assert config.num_processes == int(size)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.machine.memory import GIB
+from rnn_scaling.machine.system import GIB
 from rnn_scaling.processes.tether import KILLED
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.config import OPTIONS

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rnn_scaling import entry
+from rnn_scaling.files import terminal
+from rnn_scaling.machine import commits
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import flags
 
@@ -87,7 +89,6 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
     """Adds the runs of these folders to a history; returns the exit status."""
     from rnn_scaling.analysis.history import entries
     from rnn_scaling.analysis.statements import Statement
-    from rnn_scaling.machine import commits
     from rnn_scaling.records import folder as folders
     from rnn_scaling.records import history
     from rnn_scaling.reports.wording import sentence
@@ -120,8 +121,6 @@ def add(results: Sequence[Path], folder: Path, label: str = "", commit: str = ""
 
 
 def _show(options: ShowOptions) -> int:
-    from rnn_scaling.files import terminal
-    from rnn_scaling.machine import commits
     from rnn_scaling.reports import history as report
     from rnn_scaling.reports import report_files
     from rnn_scaling.reports.page import history as page
@@ -142,7 +141,6 @@ def _show(options: ShowOptions) -> int:
 
 def _check(options: CheckOptions) -> int:
     from rnn_scaling.analysis.history import curves
-    from rnn_scaling.files import terminal
     from rnn_scaling.reports import comparison
 
     report = curves.check(str(options.folder), _timeline(options.folder), options.max_regression)

@@ -9,10 +9,10 @@ from rnn_scaling import entry
 from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models import kernels
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags, sweep_options
+from rnn_scaling.settings import flags
 from rnn_scaling.settings.config import OPTIONS
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
-from rnn_scaling.sweeps.plan import plan
+from rnn_scaling.sweeps.plan import plan, split
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
@@ -54,7 +54,7 @@ class InspectOptions:
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     groups = [InspectOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "inspect")
-    (options, how), lists = sweep_options.split(words, groups)
+    (options, how), lists = split(words, groups)
     runs = plan({**DEFAULTS, **lists}, **machine_size())
     out, runner = Path(options.out), SuiteTrainer(trainer, how.launch)
     done = conduct_sweep(runs, options.repeats, out, how, again=["inspect", *words], trainer=runner)

@@ -28,19 +28,14 @@ def device_counts(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _checked(text: str) -> str:
-    device_counts(text)
-    return text
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
     """Prediction."""
 
-    num_devices: str = option(
-        "",
+    num_devices: tuple[int, ...] = option(
+        (),
         "numbers of devices (default: for predict 2, 4 and 8 times the largest measured one, for whatif that one)",
-        parse=_checked,
+        parse=device_counts,
         shown="N,...",
     )
     series: str = option("", "only series whose names contain this text (default: all)")
@@ -56,11 +51,6 @@ class PredictionOptions:
     )
     output: Path | None = option(None, "folder for the files (default: no files)", shown="DIR")
     format: str = option("text", "what is printed", choices=("text", "json"))
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        """The numbers of devices in rising order; empty if the flag is not given."""
-        return device_counts(self.num_devices) if self.num_devices else ()
 
     @property
     def stated_link(self) -> Link | None:

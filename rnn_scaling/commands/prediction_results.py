@@ -40,7 +40,7 @@ def predict(source: Path, options: PredictOptions) -> PredictionReport:
 
     def answer(series: MeasuredSeries) -> tuple[MeasuredSeries, Prediction, Sizes]:
         default = tuple(factor * series.curve.points[-1].devices for factor in DEFAULT_FACTORS)
-        found = series.predict(options.devices or default)
+        found = series.predict(options.num_devices or default)
         priced = listed.match(series.rows[-1].good[0]) if series.rows else listed.chosen
         stated = (options.items, priced, options.devices_per_machine, options.max_global_batch)
         return series, found, sizing.sizes(found, series.rows, rows, *stated)
@@ -91,7 +91,7 @@ def whatif(options: WhatifOptions) -> list[Sensitivity]:
 
     def answer(series: MeasuredSeries) -> list[Sensitivity]:
         curve = series.curve
-        devices = options.devices or (curve.points[-1].devices,)
+        devices = options.num_devices or (curve.points[-1].devices,)
         prediction = series.predict(devices)
         share = sizing.fixed_share(series.rows[-1], rows) if series.rows else None
         compared = changes.compared(curve, asked)

@@ -78,7 +78,7 @@ class SimulateOptions(PredictionOptions):
 def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, SimulateOptions, "simulate")
     wrong = []
-    if not options.devices:
+    if not options.num_devices:
         wrong.append("--num_devices is missing; name the numbers of devices to simulate, as --num_devices=8,64")
     if (options.folder is None) == (options.step_ms is None):
         wrong.append("name either a folder of run records or --step_ms=...; see simulate --help")
@@ -93,7 +93,7 @@ def main(words: Sequence[str]) -> int:
     from rnn_scaling.commands import prediction_results
     from rnn_scaling.reports.prediction import PredictionReport
 
-    arguments = (_disturbances(options), options.devices, options.steps, options.seed)
+    arguments = (_disturbances(options), options.num_devices, options.steps, options.seed)
     made, refused = prediction_results.answered(_curves(options), lambda curve: simulated(curve, *arguments))
     source, sizes = str(options.folder or "stated values"), (Sizes(),) * len(made)
     report = PredictionReport(source, tuple(made), refused, sizes=sizes)

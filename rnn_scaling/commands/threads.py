@@ -8,11 +8,10 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flags, sweep_options
-from rnn_scaling.settings.config import OPTIONS
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings import flags
+from rnn_scaling.settings.config import OPTIONS, pool_sizes
 from rnn_scaling.sweeps.conduct import ConductOptions, conduct_sweep
-from rnn_scaling.sweeps.plan import Run, is_read, plan
+from rnn_scaling.sweeps.plan import Run, is_read, plan, split
 from rnn_scaling.sweeps.ranks import TRAINER
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
@@ -57,7 +56,7 @@ class ThreadsOptions:
 def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     groups = [ThreadsOptions, ConductOptions]
     flags.answer(words, USAGE, groups, "threads")
-    (options, how), lists = sweep_options.split(words, groups)
+    (options, how), lists = split(words, groups)
     runs, defaults = plan_threads(lists)
     out, runner = Path(options.out), SuiteTrainer(trainer, how.launch)
     done = conduct_sweep(runs, options.repeats, out, how, again=["threads", *words], trainer=runner)

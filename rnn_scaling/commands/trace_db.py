@@ -36,18 +36,12 @@ def main(words: Sequence[str]) -> int:
     options = flags.read(words, USAGE, TraceDbOptions, "trace-db")
     try:
         text, problems = look(options)
-    except WindowError as e:
-        return entry.fail(str(e), status=entry.EXIT_USAGE)
     except TraceDbError as e:
         return entry.fail(str(e))
     except OSError as e:
         return entry.fail(f"{e.filename or options.file}: {e.strerror or e}")
     print(text, end="", flush=True)
     return entry.fail(*(f"{options.file}: {problem}" for problem in problems)) if problems else 0
-
-
-class WindowError(TraceDbError):
-    """An end of the window before its start."""
 
 
 def time_ns(text: str, first: int) -> int:
@@ -103,7 +97,7 @@ def _window(options: TraceDbOptions, span: tuple[int, int]) -> tuple[int, int]:
     wanted = f"--from={options.from_ or 0} --to={options.to or 'its end'}"
     length = f"the trace is {(span[1] - span[0]) / 1e9:.6f} s long, {span[0]}ns to {span[1]}ns"
     if end <= start:
-        raise WindowError(options.file, f"{wanted}: the end is not after the start; {length}")
+        raise entry.Refusal(f"{options.file}: {wanted}: the end is not after the start; {length}")
     if start > span[1] or end <= span[0]:
         raise TraceDbError(options.file, f"{wanted}: outside of the trace; {length}")
     return max(start, span[0]), min(end, span[1])

@@ -11,12 +11,12 @@ from rnn_scaling import entry
 from rnn_scaling.cluster import launch as launches
 from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import command_line, flags
 from rnn_scaling.settings import config as configs
+from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.settings.sweep_options import OF_ONE_RUN
 from rnn_scaling.sweeps import ranks
 from rnn_scaling.sweeps.certificates import TIMING, VERIFIER, defaults_of
+from rnn_scaling.sweeps.plan import OF_ONE_RUN
 
 USAGE = """\
 Does a mode train correctly? Trains in that mode and, batch by batch, serially on one device: the batches of all towers
@@ -63,7 +63,7 @@ def main(words: Sequence[str], verifier: Sequence[str] = VERIFIER) -> int:
         launch = launches.of(os.environ, given.get("coordinator_address", ""), socket.gethostname())
         defaults = defaults_of(given, has_launcher=launch is not None)
         if launch is None:
-            given, config = command_line.checked(words, wrong, defaults)
+            given, config = conflicts.checked(words, wrong, defaults)
             if options.machine and config.num_processes > 1:
                 raise entry.Refusal(f"--machine checks the devices of one process, got {config.num_processes}")
             if config.num_processes > 1:

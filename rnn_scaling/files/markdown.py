@@ -1,4 +1,4 @@
-"""Tables as data, and as Markdown."""
+"""Tables as data, and their cells in Markdown and in CSV."""
 
 import dataclasses
 import re
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from rnn_scaling import entry
 
 Value = str | int | float | None
+# What a spreadsheet takes for the beginning of a formula (OWASP, "CSV Injection"); the full-width signs as well.
+_FORMULA = re.compile(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,3 +49,18 @@ def shown(value: Value) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e16 else f"{value:.6g}"
     return escaped(entry.printable(str(value))).replace("|", "\\|")
+
+
+def csv_cell(value: object) -> object:
+    """A value as a cell: nothing for None, numbers as they are, texts without control characters and formulas.
+
+    >>> csv_cell("=1+1"), csv_cell("-3.5e2"), csv_cell(None)
+    ("'=1+1", '-3.5e2', '')
+    """
+    if value is None or value == "":
+        return ""
+    if isinstance(value, (int, float)):
+        return value
+    text = str(value)
+    is_formula = bool(_FORMULA.match(text)) and not _NUMBER.fullmatch(text)
+    return ("'" if is_formula else "") + entry.printable(text)

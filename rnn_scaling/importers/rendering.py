@@ -11,8 +11,8 @@ from rnn_scaling.audit import auditing
 from rnn_scaling.audit import tables as audit_tables
 from rnn_scaling.audit.finding import Finding
 from rnn_scaling.audit.numbers import Printed
-from rnn_scaling.files import csv_cells, input_files
-from rnn_scaling.files.markdown import Table, Value, markdown_table
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import Table, Value, csv_cell, markdown_table
 from rnn_scaling.importers import baselines, mlperf
 from rnn_scaling.importers.common import ImportedLog, ScalingRow
 
@@ -55,8 +55,8 @@ def render_csv(logs: Sequence[ImportedLog], audited: Audited = None) -> str:
     writer = csv.writer(out, lineterminator="\n")
     for table in tables_of(logs, audited):
         out.write(f"# {entry.printable(table.title)}\n")
-        writer.writerow(map(csv_cells.cell, table.columns))
-        writer.writerows(map(csv_cells.cell, row) for row in table.rows)
+        writer.writerow(map(csv_cell, table.columns))
+        writer.writerows(map(csv_cell, row) for row in table.rows)
         out.write("\n")
     return out.getvalue()
 

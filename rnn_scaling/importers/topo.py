@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from rnn_scaling.files.markdown import Table
 from rnn_scaling.importers.common import ImportedLog, Problems, by_rank, finish
-from rnn_scaling.machine import topology_matrix
+from rnn_scaling.machine import topology
 
 FORMAT = "nvidia_smi_topo"
 _DETECT = re.compile(r"^[^\n]*\bGPU0\b[^\n]*\n[^\n]*\bGPU0\s+X\b", re.MULTILINE)
@@ -19,8 +19,8 @@ _LEGEND = re.compile(r"\s*(X|NV#|[A-Z]{2,5}|NIC\d+)\s*[=:]\s*(\S.*)")
 @dataclasses.dataclass
 class _TopologyMatrix:
     line: int
-    header: topology_matrix.Header
-    rows: dict[str, topology_matrix.MatrixRow] = dataclasses.field(default_factory=dict)
+    header: topology.Header
+    rows: dict[str, topology.MatrixRow] = dataclasses.field(default_factory=dict)
 
 
 def detect(head: str) -> bool:
@@ -35,14 +35,14 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     legend: dict[str, str] = {}
     in_legend = False
     for number, _, text in by_rank(lines, longest=20_000):
-        if (header := topology_matrix.read_header(text)) is not None:
+        if (header := topology.read_header(text)) is not None:
             matrices.append(_TopologyMatrix(number, header))
             in_legend = False
         elif text.strip().endswith("Legend:"):
             in_legend = True
         elif in_legend and (match := _LEGEND.fullmatch(text)):
             legend[match[1]] = match[2].strip()
-        elif matrices and (row := topology_matrix.read_row(text, matrices[-1].header)) is not None:
+        elif matrices and (row := topology.read_row(text, matrices[-1].header)) is not None:
             _add_row(matrices[-1], row, number, problems)
     tables: list[Table] = []
     for matrix in matrices:
@@ -55,13 +55,13 @@ def parse(lines: Iterable[str], source: str) -> ImportedLog:
     return finish(FORMAT, source, (), tables, _notes(matrices), problems, "no row of a topology matrix in this file")
 
 
-def _add_row(matrix: _TopologyMatrix, row: topology_matrix.MatrixRow, number: int, problems: Problems) -> None:
+def _add_row(matrix: _TopologyMatrix, row: topology.MatrixRow, number: int, problems: Problems) -> None:
     name, size = row.name, len(matrix.header.devices)
     if len(row.links) < size:
         problems.add(number, f"row {name} has {len(row.links)} of {size} cells; left out", "short row")
     elif name in matrix.rows:
         problems.add(number, f"row {name} stands here twice; the first counts", "row twice")
-    elif bad := [cell for cell in row.links if not topology_matrix.RELATION.fullmatch(cell)]:
+    elif bad := [cell for cell in row.links if not topology.RELATION.fullmatch(cell)]:
         problems.add(number, f"row {name}: expected X, NV#, PIX, PXB, PHB, NODE or SYS, got {bad[0]!r}", "bad relation")
     else:
         matrix.rows[name] = row
@@ -71,13 +71,13 @@ def _check(matrix: _TopologyMatrix, legend: Mapping[str, str], problems: Problem
     missing = [name for name in matrix.header.devices if name not in matrix.rows]
     if missing:
         problems.add(matrix.line, f"the matrix lacks the row of {', '.join(missing)}: the file is cut short")
-    known = {*topology_matrix.LEVELS, *legend, "X", "N/A"}
+    known = {*topology.LEVELS, *legend, "X", "N/A"}
     for i, first in enumerate(matrix.header.devices):
         for j, second in enumerate(matrix.header.devices):
             if first not in matrix.rows:
                 continue
             relation = matrix.rows[first].links[j]
-            if topology_matrix.level_of(relation) not in known:
+            if topology.level_of(relation) not in known:
                 problems.add(matrix.line, f"{first}-{second}: {relation!r} is not in the legend", "unknown relation")
             if (relation == "X") != (i == j):
                 problems.add(matrix.line, f"{first}-{second}: {relation!r}, but X stands for a device with itself", "X")
@@ -90,8 +90,8 @@ def _groups_table(matrix: _TopologyMatrix) -> Table:
     gpus = [name for name in matrix.header.devices if name.startswith("GPU") and name in matrix.rows]
     links = [[matrix.rows[name].links[matrix.header.devices.index(peer)] for peer in gpus] for name in gpus]
     rows = []
-    for level in topology_matrix.levels(links):
-        groups = topology_matrix.connected(links, level)
+    for level in topology.levels(links):
+        groups = topology.connected(links, level)
         rows.append((level, " ".join("{" + ", ".join(gpus[i][3:] for i in group) + "}" for group in groups)))
     return Table("GPUs connected by this kind of link or a nearer one", ("Link", "Groups of GPUs"), tuple(rows))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rnn_scaling.inspection import phases
 from rnn_scaling.inspection.operators import COPY, WAIT, KernelEvent, TracedStep
-from rnn_scaling.records.step_names import EXPOSED, SHARED_OWN, STARVED, WAITS
+from rnn_scaling.records.step_parts import EXPOSED, SHARED_OWN, STARVED, WAITS
 
 APART = 10_000  # between the numbers of processes; their tracks are numbered between them: no number occurs twice
 TITLES = {

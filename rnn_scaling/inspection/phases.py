@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.inspection.operators import COPY, RECEIVES, WAIT, KernelEvent, TracedStep
-from rnn_scaling.records import step_names as names
+from rnn_scaling.records import step_parts as names
 
 _STARVED_PHASE = "waits"  # how waiting for input is filed among the phases
 

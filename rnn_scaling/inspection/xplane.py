@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, KernelEvent, Node, Owner, TracedStep, owner
-from rnn_scaling.records.step_names import CONTROL_FLOW, EXCHANGE, OTHER
+from rnn_scaling.records.step_parts import CONTROL_FLOW, EXCHANGE, OTHER
 
 STEP_MARK = "rnn_scaling.step"  # the name under which tracing.py brackets a step
 HOST_PLANE, GPU_PLANE = "/host:CPU", re.compile(r"/device:GPU:\d+")

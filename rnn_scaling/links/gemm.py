@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from rnn_scaling.links.fit import quantile
-from rnn_scaling.links.series import counted
+from rnn_scaling.links.series import counted, quantile
 
 Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 

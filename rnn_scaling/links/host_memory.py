@@ -17,7 +17,6 @@ import numpy as np
 from rnn_scaling.links import rounds
 from rnn_scaling.links.series import MEMORY, Series, counted
 
-SMALLEST = 1024  # below, one sees the call from Python alone
 SMALLEST_SHARED = 2**20  # threads that start and meet take longer than less
 TRAFFIC = {"copy": 2, "read": 1, "write": 1}
 FILL, ABSENT = 1, 2

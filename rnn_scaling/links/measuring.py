@@ -9,16 +9,18 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.files.output_files import write_bytes, write_text
-from rnn_scaling.links import gemm, nccl_text, picture, plan, processes, series, table
-from rnn_scaling.links.display import NOTHING, LinksDisplay, outcome_lines
+from rnn_scaling.files.terminal import Board
+from rnn_scaling.links import gemm, picture, plan, processes, series, table
 from rnn_scaling.links.gemm import Gemm
 from rnn_scaling.links.plan import Plan
 from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import Series
 from rnn_scaling.links.table import Measurements
-from rnn_scaling.machine import peaks, topology, topology_matrix
+from rnn_scaling.machine import peaks, topology
 
 SCHEMA = "rnn_scaling.links/1"
+NOTHING = "nothing"  # the series of the call in which nothing is exchanged
+LAYOUT = "{desc} |{bar}| {percentage:.0f} %, {elapsed} so far, {remaining} left"
 
 
 def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
@@ -26,27 +28,52 @@ def measure(wanted: Plan, worker: Sequence[str]) -> Measurements:
 
     Ctrl-C or SIGTERM ends the process that is measuring and all that would follow.
     """
-    display = LinksDisplay(wanted.options.progress, len(wanted.tasks))
-    outcomes: list[tuple[str, WorkerOutcome]] = []
+    total, outcomes = len(wanted.tasks), list[tuple[str, WorkerOutcome]]()
+    board = Board(total, LAYOUT, enabled=wanted.options.progress, leave=False)
+
+    def tell(done: int, rounds: int, what: str) -> None:
+        board.move(len(outcomes) + done / max(rounds, 1), what)
+
     interrupted = ""
     try:
         for task in wanted.tasks:
             if any(name == _name(task) and outcome.timed_out for name, outcome in outcomes):
                 continue
-            display.start(task.what)
+            tell(0, 1, task.what)
+            if not board.has_bar:
+                board.line(f"{len(outcomes) + 1}/{total}: {task.what}")
             try:
-                outcome = processes.run(task.request, wanted.options.timeout, display.rounds, worker)
+                outcome = processes.run(task.request, wanted.options.timeout, tell, worker)
             except OSError as e:  # no room for its files: what was measured before is not lost
                 outcome = WorkerOutcome(error=f"{e.filename or 'its process'}: {e.strerror or e}")
             outcomes.append((_name(task), outcome))
-            display.rows(outcome_lines(outcome, task.what))
+            for line in _outcome_lines(outcome, task.what):
+                board.line(f"  {line}")
     except KeyboardInterrupt:
         if not outcomes:
             raise
-        interrupted = f"interrupted: {len(outcomes)} of {len(wanted.tasks)} measurements were made"
+        interrupted = f"interrupted: {len(outcomes)} of {total} measurements were made"
     finally:
-        display.close()
+        board.close()
     return dataclasses.replace(collect(outcomes, wanted), interrupted=interrupted)
+
+
+def _outcome_lines(outcome: WorkerOutcome, what: str) -> list[str]:
+    """A line for each series and product of a measurement, and for its failure."""
+    lines = [_line(measured) for measured in outcome.series if measured.points]
+    for product in outcome.products:
+        lines.append(f"{product.dtype}, {product.devices}: {product.best.median / table.GIGA:.3g} GFLOP/s at best")
+    if outcome.error:
+        lines.append(f"{what}: failed: {outcome.error}")
+    return lines
+
+
+def _line(measured: Series) -> str:
+    first, last = measured.points[0], measured.points[-1]
+    unit = "GB/s busbw" if measured.kind == series.ALL_REDUCE else "GB/s"
+    has_rate = measured.traffic and measured.name != NOTHING
+    rate = f"{measured.gb_per_s(last):.3g} {unit} at {series.size_text(last.num_bytes)}, " if has_rate else ""
+    return f"{measured.name}: {rate}{1e6 * first.median_s:.3g} us at {series.size_text(first.num_bytes)}"
 
 
 def _name(task: plan.LinkTask) -> str:
@@ -80,7 +107,7 @@ def collect(outcomes: Sequence[tuple[str, WorkerOutcome]], wanted: Plan) -> Meas
 def _topology() -> str:
     try:
         connections = topology.read()
-    except topology_matrix.TopologyError as e:
+    except topology.TopologyError as e:
         return f"`nvidia-smi topo -m` cannot be read: {e}\n"
     return "" if connections is None else topology.text(connections)
 
@@ -93,7 +120,7 @@ def write(out: Path, measured: Measurements, wanted: Plan, environment: dict[str
         "links.md": table.render(measured, every_size=True).encode,
     }
     if any(all_reduce.points for all_reduce in measured.all_reduces):
-        makers["all_reduce.txt"] = nccl_text.render(measured.all_reduces, platform.node(), names).encode
+        makers["all_reduce.txt"] = table.nccl_tests(measured.all_reduces, platform.node(), names).encode
     if picture.has_any(measured):
         makers["links.png"] = lambda: picture.render(measured, "png")
         makers["links.svg"] = lambda: picture.render(measured, "svg")

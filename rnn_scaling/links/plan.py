@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.links.series import FLOAT32_BYTES, size_text, sizes_between
-from rnn_scaling.machine import memory
+from rnn_scaling.machine import system
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.machine.gpus import free_gpu_memory_mib, uneven_towers, visible_gpus
 from rnn_scaling.models.config import option
 from rnn_scaling.registry import ALL_REDUCES
 from rnn_scaling.settings import all_reduce_spec, config, flags
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 
 MEMORY, COPIES, COMPUTE, ALL_REDUCE = PARTS = ("memory", "copies", "compute", "all_reduce")
 ALL = "all"
 FINE_STEP = 2  # between sizes of memory and copies, which cost little: a fit is as good as it has points
-SMALLEST_MEMORY = 1024
+SMALLEST_MEMORY = 1024  # below, one sees the call from Python alone
 MEMORY_BUFFERS = 4  # of the largest size: source and target, of one core and of all
 MOST_DEVICES = 1024
 # Of the largest size, in addition to the inputs: results, and pieces in flight. benchmarks: xring and rechd hold most.
@@ -69,13 +69,12 @@ class LinkTask:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What will be measured; `sizes`: bytes of a rank in the all-reduce, `left_out`: what is not measured and why."""
+    """What will be measured; `left_out`: what is not measured and why."""
 
     options: LinkOptions
     device: str
     num_devices: int
     devices: str
-    sizes: tuple[int, ...]
     tasks: tuple[LinkTask, ...]
     left_out: tuple[str, ...]
 
@@ -84,33 +83,30 @@ def make(words: Sequence[str]) -> Plan:
     """What the command line asks for on this machine. Raises FlagErrors naming everything that is wrong."""
     num_gpus, cores = visible_gpus(), available_cores()
     given, lines = flags.parsed(words, flags.fields([LinkOptions]))
-    parts = given.get("measure", ",".join(PARTS)).split(",")
-    device = given.get("device", "auto")
-    device = device if device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
-    ranks = given.get("num_devices") or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
-    lines += _problems(given, parts, device, num_gpus, len(cores))
-    bounds = _size(given, "min_bytes", "4", lines), _size(given, "max_bytes", "256M", lines)
+    asked = LinkOptions(**given)
+    parts = asked.measure.split(",")
+    device = asked.device if asked.device in ("cpu", "gpu") else "gpu" if num_gpus else "cpu"
+    ranks = asked.num_devices or (num_gpus if device == "gpu" else min(4, max(2, len(cores))))
+    lines += _problems(asked, parts, device, num_gpus, len(cores))
+    bounds = _size("min_bytes", asked.min_bytes, lines), _size("max_bytes", asked.max_bytes, lines)
     if bounds[0] > bounds[1] > 0:
-        lines.append(
-            f"--min_bytes={given.get('min_bytes', 4)} is more than --max_bytes={given.get('max_bytes', '256M')}"
-        )
-    wanted = given.get("algorithms", ALL)
-    names, left_out, wrong = algorithms(wanted, device, ranks, num_gpus if device == "gpu" else 1)
+        lines.append(f"--min_bytes={asked.min_bytes} is more than --max_bytes={asked.max_bytes}")
+    names, left_out, wrong = algorithms(asked.algorithms, device, ranks, num_gpus if device == "gpu" else 1)
     (options,) = flags.build([LinkOptions], given, lines + wrong)
     common = {"device": device, "num_devices": ranks, "rounds": options.rounds}
     common["inter_op_threads"], common["intra_op_threads"] = threads(device, ranks, len(cores))
-    tasks, more_left_out, sizes = _tasks(parts, common, names, bounds, options, num_gpus, len(cores))
+    tasks, more_left_out = _tasks(parts, common, names, bounds, options, num_gpus, len(cores))
     left_out = [*(left_out if ALL_REDUCE in parts and ranks > 1 else []), *more_left_out]
     in_words = _in_words(device, ranks, num_gpus if device == "gpu" else len(cores))
-    return Plan(options, device, ranks, in_words, tuple(sizes), tuple(tasks), tuple(left_out))
+    return Plan(options, device, ranks, in_words, tuple(tasks), tuple(left_out))
 
 
-def _problems(given: Mapping[str, Any], parts: Sequence[str], device: str, num_gpus: int, num_cores: int) -> list[str]:
-    ranks, cores = given.get("num_devices", 0), given.get("cpu_cores_per_device", 1)
+def _problems(asked: LinkOptions, parts: Sequence[str], device: str, num_gpus: int, num_cores: int) -> list[str]:
+    ranks, cores = asked.num_devices, asked.cpu_cores_per_device
     reads_cores = device == "cpu" and COMPUTE in parts
     problems = {
         f"--measure={','.join(parts)} must be some of {', '.join(PARTS)}, separated by commas": set(parts) - set(PARTS),
-        "--device=gpu needs a GPU, none is visible; use --device=cpu": given.get("device") == "gpu" and not num_gpus,
+        "--device=gpu needs a GPU, none is visible; use --device=cpu": asked.device == "gpu" and not num_gpus,
         f"--num_devices={ranks} must be at most {MOST_DEVICES}": ranks > MOST_DEVICES,
         "--num_devices=1 leaves an all-reduce nothing to do; use 2 or more, or --measure=memory,copies,compute": (
             ranks == 1 and ALL_REDUCE in parts
@@ -126,9 +122,8 @@ def _problems(given: Mapping[str, Any], parts: Sequence[str], device: str, num_g
     return [line for line, applies in problems.items() if applies] + ([uneven] if uneven else [])
 
 
-def _size(given: Mapping[str, Any], name: str, default: str, lines: list[str]) -> int:
+def _size(name: str, text: str, lines: list[str]) -> int:
     """Bytes that a flag says, or 0 after adding what is wrong with it."""
-    text = given.get(name, default)
     match = re.fullmatch(r"([0-9]{1,12})([kKMG]?)", text)
     size = int(match[1]) * _UNITS[match[2].replace("K", "k")] if match else 0
     if size < FLOAT32_BYTES or size % FLOAT32_BYTES or size > 2**36:
@@ -145,9 +140,9 @@ def _tasks(
     options: LinkOptions,
     num_gpus: int,
     num_cores: int,
-) -> tuple[list[LinkTask], list[str], list[int]]:
-    """(what to run, what is left out and why, sizes of the all-reduce)."""
-    free, ranks, tasks = memory.available_bytes(), common["num_devices"], []
+) -> tuple[list[LinkTask], list[str]]:
+    """(what to run, what is left out and why)."""
+    free, ranks, tasks = system.available_memory_bytes(), common["num_devices"], []
     if free is None:
         raise OSError("the system does not tell how much memory is free (no MemAvailable in /proc/meminfo)")
     left_out: list[str] = []
@@ -165,7 +160,6 @@ def _tasks(
         tasks += made if sizes else []
     if COMPUTE in parts:
         tasks += computes(common, options, num_gpus, num_cores)
-    sizes = []
     if ALL_REDUCE in parts and ranks < 2:
         left_out.append("all-reduce: needs two devices; --num_devices=2 divides the GPU into two logical ones")
     elif ALL_REDUCE in parts:
@@ -178,7 +172,7 @@ def _tasks(
             needed = needed_bytes(fit_host, of_one)
             left_out += _too_large("all-reduce", fit_host, sizes, needed, free, "of a GPU's memory")
         tasks += all_reduces(common, names, sizes, options.passes) if sizes else []
-    return tasks, left_out, sizes
+    return tasks, left_out
 
 
 def _gpu_copies(common: Mapping[str, Any], sizes: Sequence[int], num_gpus: int) -> list[LinkTask]:

@@ -42,7 +42,7 @@ def run(request: Mapping[str, Any], timeout_s: float, tell: Tell, worker: Sequen
     with tempfile.TemporaryDirectory(prefix="links_") as folder:
         asked, answer = Path(folder, "request.json"), Path(folder, "result")
         asked.write_text(json.dumps(dict(request)))
-        ended = process.run([*worker, str(asked), str(answer)], timeout_s, on_line)
+        ended = process.run_together([process.Task([*worker, str(asked), str(answer)])], timeout_s, on_line)
         outcome = pickle.loads(answer.read_bytes()) if answer.exists() else WorkerOutcome()
     error = ""
     if ended.timed_out:

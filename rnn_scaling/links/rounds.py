@@ -38,15 +38,12 @@ class RoundJob:
 
 def prepared(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
     """Warms the call up and finds how many in a row make a repeat of TARGET_S; 1 for one that takes long itself."""
-    shortest = 0.0
-    for turn in range(WARM_CALLS):
+    times: list[float] = []
+    while len(times) < WARM_CALLS and not (len(times) > 1 and times[-1] > LONG_S):
         start = clock()
         call()
-        took = clock() - start
-        shortest = took if turn == 0 else min(shortest, took)
-        if took > LONG_S and turn:
-            break
-    return RoundJob(call, max(1, min(MOST_CALLS, int(TARGET_S / max(shortest, 1e-9)))))
+        times.append(clock() - start)
+    return RoundJob(call, max(1, min(MOST_CALLS, int(TARGET_S / max(min(times), 1e-9)))))
 
 
 def measured_points(
@@ -61,8 +58,9 @@ def measured_points(
     every_job = [job for sized in jobs.values() for _, job in sized]
     work = [job.seconds for job in every_job]
     times = iter(in_rounds(work, repeats, budget_s, after_round=lambda done, _: tell(done, repeats, what)))
-    made = {key: [Point(size, tuple(next(times)), job.calls) for size, job in sized] for key, sized in jobs.items()}
-    return {key: tuple(points) for key, points in made.items()}
+    return {
+        key: tuple(Point(size, tuple(next(times)), job.calls) for size, job in sized) for key, sized in jobs.items()
+    }
 
 
 def in_rounds(

@@ -47,9 +47,9 @@ def _host_memory(request: dict[str, Any], write: Write) -> None:
 
 
 def _gpu_copies(request: dict[str, Any], write: Write) -> None:
-    from rnn_scaling.links import cuda, gpu_copies
+    from rnn_scaling.links import gpu_copies
 
-    runtime = cuda.Cuda(cuda.find_library())
+    runtime = gpu_copies.Cuda(gpu_copies.find_library())
     devices, origin = request["devices"], request["origin"]
     measured = gpu_copies.measure(runtime, devices, request["sizes"], request["rounds"], _tell, origin)
     write(WorkerOutcome(tuple(measured)))

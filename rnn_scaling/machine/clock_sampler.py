@@ -3,19 +3,68 @@
 docs/topology.md lists the fields of a record's `environment.clocks`.
 """
 
+import dataclasses
+import functools
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from rnn_scaling.machine import clock_sources
-from rnn_scaling.machine.clock_sources import ClockSource, Sample
+from rnn_scaling.machine import nvml
 from rnn_scaling.machine.gpus import gpu_ids
 
 INTERVAL_S = 0.5
 THINNED = 200  # samples of a record
 CELLS = 3200  # samples x devices of a record
 CONSTANT = 20  # equal samples of CPU clocks after which the system is taken to tell no real clock
+Sample = list[dict[str, Any]]  # one mapping a device
+_CORE = re.compile(r"^processor\s*: *(\d+) *$.*?^cpu MHz\s*: *([\d.]+) *$", re.MULTILINE | re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClockSource:
+    name: str
+    devices: Sample  # what does not change, one mapping a device
+    poll: Callable[[], Sample | None]  # what changes, in their order; None: nothing new
+    close: Callable[[], object] = lambda: None
+
+
+def of_gpus(ids: Sequence[str], start: Callable[[], Any | None] = nvml.start) -> ClockSource | None:
+    """Clocks of the GPUs with `gpus.gpu_ids`'s names from NVML; None: it does not answer."""
+    api = start()
+    if api is None:
+        return None
+    gpus = nvml.visible(api, ids)
+    if not gpus:
+        api.nvmlShutdown()
+        return None
+    limits, end = [nvml.limits(api, gpu) for gpu in gpus], lambda: nvml.ask(api, "nvmlShutdown")
+    return ClockSource("NVML", limits, lambda: [nvml.sample(api, gpu) for gpu in gpus], end)
+
+
+def of_cpus(cores: Sequence[int], root: str = "/") -> ClockSource | None:
+    """Clocks of these CPU cores; None: the system does not tell."""
+    files = [Path(root, f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq") for core in cores]
+
+    def cpufreq() -> list[float]:
+        return [int(file.read_text()) / 1000 for file in files]  # kHz
+
+    def cpuinfo() -> list[float]:
+        clocks = dict(_CORE.findall(Path(root, "proc/cpuinfo").read_text(errors="replace")))
+        return [float(clocks[str(core)]) for core in cores]
+
+    def poll(read_mhz: Callable[[], list[float]]) -> Sample | None:
+        try:
+            return [{"mhz": mhz} for mhz in read_mhz()]
+        except (OSError, ValueError, KeyError):
+            return None
+
+    for name, read_mhz in (("cpufreq", cpufreq), ("/proc/cpuinfo", cpuinfo)):
+        if cores and poll(read_mhz) is not None:
+            return ClockSource(name, [{"core": core} for core in cores], functools.partial(poll, read_mhz))
+    return None
 
 
 class ClockSampler:
@@ -89,9 +138,9 @@ class ClockSampler:
 def start(resolved: Mapping[str, Any], interval_s: float = INTERVAL_S) -> ClockSampler:
     if resolved.get("device_type") == "GPU":
         ids = gpu_ids()[: len(resolved.get("devices", []))]
-        return ClockSampler(lambda: clock_sources.of_gpus(ids), interval_s)
+        return ClockSampler(lambda: of_gpus(ids), interval_s)
     cores = resolved.get("cpu_affinity", [])
-    return ClockSampler(lambda: clock_sources.of_cpus(cores), interval_s)
+    return ClockSampler(lambda: of_cpus(cores), interval_s)
 
 
 def thin(samples: Sequence[Any], most: int) -> list[Any]:

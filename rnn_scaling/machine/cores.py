@@ -29,7 +29,7 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
 
     Physical cores come first: two hyper-threads of one core are no two devices' cores.
     """
-    ordered = sorted(available_cores(), key=lambda core: (_rank_among_siblings(core), core))
+    ordered = sorted(available_cores(), key=lambda core: (sum(other < core for other in _siblings(core)), core))
     first = local_rank * count % len(ordered)
     return sorted([*ordered[first:], *ordered[:first]][:count])
 
@@ -42,11 +42,6 @@ def most_of_ideal(num_devices: int, cores: int, busy_each: int = 1) -> float:
 def share_a_core(cores: Sequence[int]) -> bool:
     """True if two of the cores are hyper-threads of one physical core."""
     return any(set(_siblings(core)) & set(cores) - {core} for core in cores)
-
-
-def _rank_among_siblings(core: int) -> int:
-    siblings = _siblings(core)
-    return siblings.index(core) if core in siblings else 0
 
 
 def _siblings(core: int) -> list[int]:

@@ -23,7 +23,7 @@ class EarlyProcess:
 
     def __init__(self, command: Sequence[str], before: int | None = None) -> None:
         """before: the descriptor that writes to the process before it. Raises OSError if it cannot be started."""
-        passed = [] if before is None else [before]
+        self._before, passed = before, [] if before is None else [before]
         self.child = Child(Task(command, {VARIABLE: "".join(map(str, passed))}), subprocess.PIPE, passed)
 
     def begin(self, following: Sequence[str] | None) -> "EarlyProcess | None":
@@ -32,6 +32,10 @@ class EarlyProcess:
             os.write(stdin.fileno(), b"\n")
             return EarlyProcess(following, stdin.fileno()) if following else None
         return None
+
+    def is_loading(self) -> bool:
+        """Whether the process before it would still wait for this one: it holds the writing end (Linux, else False)."""
+        return os.path.lexists(f"/proc/{self.child.pid}/fd/{self._before}")
 
     def close(self) -> None:
         """Ends a process whose turn has not begun."""

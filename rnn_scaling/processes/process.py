@@ -64,13 +64,6 @@ def our_module(name: str, python: str = sys.executable) -> tuple[str, ...]:
     return python, str(START), entry.program(), name
 
 
-def run(
-    command: Sequence[str], timeout_s: float, on_line: OnLine = lambda line: None, is_alive: IsAlive | None = None
-) -> Ended:
-    """Runs a command in a process group of its own; result, errors and other arguments as in `run_together`."""
-    return run_together([Task(command)], timeout_s, on_line, is_alive)
-
-
 def run_together(
     tasks: Sequence["Task | Child"],
     timeout_s: float,
@@ -266,6 +259,10 @@ class Child:
 
     def reap(self) -> int:
         return self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def stdin(self) -> IO[bytes]:

@@ -72,12 +72,9 @@ def _worst(checks: Iterable[Check]) -> tuple[Check, ...]:
     """Of each name the check that failed, or else the one with the largest difference."""
     worst: dict[str, Check] = {}
     for check in checks:
-        worst[check.name] = min(worst.get(check.name, check), check, key=_standing)
+        both = worst.get(check.name, check), check
+        worst[check.name] = min(both, key=lambda check: (check.holds is not False, -(check.difference or 0.0)))
     return tuple(worst.values())
-
-
-def _standing(check: Check) -> tuple[bool, float]:
-    return check.holds is not False, -(check.difference or 0.0)
 
 
 def _largest(numbers: Iterable[float | None]) -> float | None:

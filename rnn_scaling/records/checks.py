@@ -7,13 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.models.workloads import WORKLOADS, unit_of
-from rnn_scaling.records import common_window
 from rnn_scaling.records.decoding import spelled
 from rnn_scaling.records.environment import Clocks
 from rnn_scaling.records.parts import Batches, Phases, Throughput
-from rnn_scaling.records.step_names import LETTERS, OWN, PARTS, TIMELINE_BINS
-from rnn_scaling.records.step_parts import Graph, TimedStep, Trace
-from rnn_scaling.records.workers import COORDINATOR, ROLES, Rank, Workers
+from rnn_scaling.records.step_parts import LETTERS, OWN, PARTS, TIMELINE_BINS, Graph, TimedStep, Trace
+from rnn_scaling.records.workers import COORDINATOR, ROLES, Rank, Workers, batch_seconds, tower_counts
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import flags
 from rnn_scaling.settings.naming import THEIRS, TRAINER
@@ -275,9 +273,9 @@ def _missing_entries(path: str, rank: Rank, count: int) -> Iterator[str]:
 def _sum_faults(timed: Sequence[Rank], batches: Batches, noun: str) -> Iterator[str]:
     """Where the cluster's batches are not those of its ranks."""
     count, rounding = len(batches.seconds), ROUNDING * math.fsum(batches.seconds)
-    lists: dict[str, Sequence] = {"seconds": common_window.seconds(timed, batches.warmup, count)}
+    lists: dict[str, Sequence] = {"seconds": batch_seconds(timed, batches.warmup, count)}
     lists["items"] = [sum(shares) for shares in zip(*(rank.items for rank in timed))]
-    lists |= {name: common_window.towers(timed, name, count) for name in ("tower_items", "tower_positions")}
+    lists |= {name: tower_counts(timed, name, count) for name in ("tower_items", "tower_positions")}
     for name, expected in lists.items():
         for k, (stands, made) in enumerate(zip(getattr(batches, name), expected)):
             if stands != made and not (name == "seconds" and abs(stands - made) <= rounding):

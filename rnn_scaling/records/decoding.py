@@ -247,7 +247,8 @@ def _part(kind: type[Part], expected: str) -> Decode:
     for field in fields:
         key, older = field.metadata.get("key", field.name), field.metadata.get("older")
         plan.append((field.name, key, older, _decoder(hints[field.name])))
-    required = {field.name: _words(hints[field.name]) for field in fields if _is_required(field)}
+    without_default = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    required = {name: _words(hints[name]) for name in without_default}
     names = frozenset(key for _, key, _, _ in plan)
     known = names | {older for _, _, older, _ in plan if older}
     tells_missing = "missing" in hints
@@ -275,7 +276,3 @@ def _part(kind: type[Part], expected: str) -> Decode:
         return kind(**fields)
 
     return decode_part
-
-
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -134,6 +134,14 @@ def read(path: str | os.PathLike[str], *, derived: bool = True, kept: dict[Any, 
     return from_json(text, str(path), derived=derived, kept=kept)
 
 
+def find(path: str | os.PathLike[str]) -> RunRecord | None:
+    """The record of a file; None: there is no file that can be read as one."""
+    try:
+        return read(path)
+    except (OSError, RecordError):
+        return None
+
+
 def write(record: RunRecord, path: str | os.PathLike[str]) -> None:
     """Writes a record whole or not at all; after an OSError what was at `path` is still there."""
     write_text(record.to_json(), path)

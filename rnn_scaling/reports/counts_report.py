@@ -14,7 +14,7 @@ from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
 from rnn_scaling.files import input_files
 from rnn_scaling.files.terminal import tell
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.step_names import PHASES
+from rnn_scaling.records.step_parts import PHASES
 from rnn_scaling.reports import placement_table, report_files
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of, markdown
 from rnn_scaling.reports.summary import Summary

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.confidence import POOLED, Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.analysis.rows import Row, shown
-from rnn_scaling.files import csv_cells
+from rnn_scaling.files.markdown import csv_cell
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports import certificates, learning
 from rnn_scaling.reports.numbers import rounded
@@ -40,7 +40,7 @@ def render(summary: Summary) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow([name for name, _ in lines[0]] if lines else WHOSE)
-    writer.writerows([[csv_cells.cell(value) for _, value in line] for line in lines])
+    writer.writerows([[csv_cell(value) for _, value in line] for line in lines])
     return text.getvalue().encode()
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from rnn_scaling.analysis.history.curves import Curve, Point, Step, Timeline
 from rnn_scaling.analysis.metrics import METRICS, RATE, common_unit
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.files import csv_cells, input_files
-from rnn_scaling.files.markdown import escaped
+from rnn_scaling.files import input_files
+from rnn_scaling.files.markdown import csv_cell, escaped
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.numbers import interval_data, plus_minus, rounded
 from rnn_scaling.reports.pictures import figures
@@ -150,7 +150,7 @@ def to_csv(shown: Timeline) -> bytes:
     lines, stream = [{"schema": REPORT_SCHEMA, **line} for line in points(shown)], io.StringIO()
     writer = csv.DictWriter(stream, list(dict.fromkeys(name for line in lines for name in line)))
     writer.writeheader()
-    writer.writerows({name: csv_cells.cell(value) for name, value in line.items()} for line in lines)
+    writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
     return stream.getvalue().encode()
 
 

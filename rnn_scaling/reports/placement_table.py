@@ -9,8 +9,7 @@ from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.step_names import COLLECTIVES
-from rnn_scaling.records.step_parts import Gradient, Graph, PlacedVariable, Slot
+from rnn_scaling.records.step_parts import COLLECTIVES, Gradient, Graph, PlacedVariable, Slot
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 LARGEST = 3  # tensors of each direction that are named

@@ -3,8 +3,7 @@
 from typing import Any
 
 from rnn_scaling.analysis.steps.parts import Spread, StepParts, statements
-from rnn_scaling.records.step_names import EXPOSED, IDLE, PARTS, PHASES, SHARED_OWN, STARVED, WAITS
-from rnn_scaling.records.step_parts import Trace
+from rnn_scaling.records.step_parts import EXPOSED, IDLE, PARTS, PHASES, SHARED_OWN, STARVED, WAITS, Trace
 from rnn_scaling.reports.sections import Columns, Grid, Section, grid_of
 
 TITLES = {

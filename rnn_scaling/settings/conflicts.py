@@ -2,12 +2,13 @@
 
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling.files import input_files
-from rnn_scaling.machine.gpus import uneven_towers
+from rnn_scaling.machine.cores import available_cores
+from rnn_scaling.machine.gpus import uneven_towers, visible_gpus
 from rnn_scaling.machine.system import cpuinfo_values, read_text
 from rnn_scaling.models import kernels
 from rnn_scaling.models.config import ModelConfig
@@ -15,10 +16,9 @@ from rnn_scaling.models.extension import switch
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.processes import other_python
 from rnn_scaling.registry import ALL_REDUCES, DATA_SOURCES, FRAMEWORKS, TEXT_FILES, VARIABLE_UPDATES, either
-from rnn_scaling.settings import all_reduce_spec, conflict_rules
+from rnn_scaling.settings import all_reduce_spec, conflict_rules, flags
 from rnn_scaling.settings.conditions import is_read, remedy, unread
-from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat
-from rnn_scaling.settings.flags import broken_rule
+from rnn_scaling.settings.config import GROUP_OF, OPTIONS, RunConfig, from_flat, resolve
 from rnn_scaling.settings.naming import OURS
 from rnn_scaling.settings.spelling import spell
 
@@ -48,6 +48,19 @@ _ALLOWED_ELSEWHERE = {
     "log_dir": ("",),
     "checkpoint_dir": ("",),
 }
+
+
+def checked(
+    words: Sequence[str], lines: Sequence[str] = (), defaults: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], RunConfig]:
+    """The options that a command line gives, and what runs with them; a FlagErrors names everything that is wrong."""
+    given, wrong = flags.parsed(words, OPTIONS)
+    given = {**(defaults or {}), **given}
+    num_gpus = visible_gpus()
+    config = resolve(given, num_gpus=num_gpus, num_cores=len(available_cores()))
+    if wrong := [*lines, *wrong, *problems(config, given, num_gpus=num_gpus)]:
+        raise flags.FlagErrors(wrong)
+    return given, config
 
 
 def problems(config: RunConfig, given: Mapping[str, Any], *, num_gpus: int) -> list[str]:
@@ -81,7 +94,7 @@ def _out_of_range(config: RunConfig) -> Iterator[tuple[str, str]]:
         value = getattr(getattr(config, GROUP_OF[name]), name)
         if name == "decoder_type" and value == config.model.encoder_type:
             continue  # said of the encoder
-        if rule := broken_rule(field, value):
+        if rule := flags.broken_rule(field, value):
             yield name, f"{spell(name, value)} must be {rule}"
 
 
@@ -99,8 +112,8 @@ def _kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
 def _operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """A value of the environment variable for our own operators that this machine cannot follow."""
     if value := os.environ.get(switch.SWITCH):
-        flags = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
-        yield from filter(None, [switch.problem(value, flags.split())])
+        units = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
+        yield from filter(None, [switch.problem(value, units.split())])
 
 
 def _installation(config: RunConfig, num_gpus: int) -> Iterator[str]:

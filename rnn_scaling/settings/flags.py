@@ -7,6 +7,7 @@ that one call names them all.
 import dataclasses
 import difflib
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
 from rnn_scaling.models.config import option
-from rnn_scaling.settings import flag_files, help_pages
+from rnn_scaling.settings import help_pages
 from rnn_scaling.settings.help_pages import kind_of
 
 ALIASES = {"num_gpus": "num_devices"}
 HELP_WORDS = ("--help", "-h", "-?", "-help", "--helpshort")
 VERSION_WORDS = ("--version", "-version")
+FLAGFILE_WORDS = ("--flagfile", "-flagfile")
 TRUE_WORDS, FALSE_WORDS = ("true", "t", "1"), ("false", "f", "0")
 Options = Mapping[str, dataclasses.Field]
 
@@ -39,9 +41,8 @@ class FileOptions:
 class FlagErrors(entry.Refusal):
     """Everything that is wrong with a command line; one line each in `lines`."""
 
-    def __init__(self, lines: Sequence[str], given: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, lines: Sequence[str]) -> None:
         super().__init__(*lines)
-        self.given = dict(given or {})
 
 
 def positional(help: str, shown: str, several: bool = False, default: Any = dataclasses.MISSING) -> Any:
@@ -49,13 +50,6 @@ def positional(help: str, shown: str, several: bool = False, default: Any = data
     rules: dict[str, Any] = {"choices": (), "minimum": None, "maximum": None, "parse": None}
     rules |= {"help": help, "shown": shown, "positional": True, "several": several}
     return dataclasses.field(default=default, metadata=rules)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Malformed:
-    """Stands for a value that its flag could not parse."""
-
-    line: str
 
 
 def fields(groups: Sequence[type]) -> dict[str, dataclasses.Field]:
@@ -98,20 +92,27 @@ def max_regression(help: str) -> Any:
 def _parse_option(name: str, field: dataclasses.Field, text: str) -> Any:
     """Text -> value; a ValueError names the flag, the text and the rule."""
     kind, parse = kind_of(field), field.metadata["parse"]
-    parser, rule = _PARSERS[kind]
     if kind == "Path" and not text and not parse:
         raise ValueError(f"--{name}= must not be empty")
+    parser, rule = (parse, "") if parse else _PARSERS[kind]
     try:
-        return (parse or parser)(text)
+        return parser(text)
     except ValueError as e:
         raise ValueError(f"--{name}={text} must be {e if parse else rule}") from None
+
+
+def _parse_values(name: str, field: dataclasses.Field, text: str, lists: bool) -> Any:
+    """Text -> value or, with `lists`, values separated by commas; errors as in `_parse_option`."""
+    if not lists:
+        return _parse_option(name, field, text)
+    return [_parse_option(name, field, part) for part in ([text] if field.metadata["whole"] else text.split(","))]
 
 
 def parse(argv: Sequence[str], options: Options, lists: bool = False) -> dict[str, Any]:
     """The values of `parsed`; a FlagErrors names everything that is wrong."""
     given, lines = parsed(argv, options, lists)
     if lines:
-        raise FlagErrors(lines, given)
+        raise FlagErrors(lines)
     return given
 
 
@@ -125,10 +126,10 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
 
     named = {name: field for name, field in options.items() if not field.metadata.get("positional")}
     aliases = {alias: target for alias, target in ALIASES.items() if target in named}
-    values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}}, lists)
+    values = _define({**named, **{alias: named[target] for alias, target in aliases.items()}})
     lines: list[str] = []
     try:
-        words = flag_files.expanded(argv)
+        words = expanded(argv)
     except ValueError as e:
         return {}, [str(e)]
     try:
@@ -142,10 +143,13 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
     for name in [*named, *aliases]:
         if not values[name].present:
             continue
-        value, target = values[name].value, aliases.get(name, name)
-        if isinstance(value, _Malformed):
-            lines.append(value.line)
-        elif target in given and given[target] != value:
+        target = aliases.get(name, name)
+        try:
+            value = _parse_values(name, named[target], values[name].value, lists)
+        except ValueError as e:
+            lines.append(str(e))
+            continue
+        if target in given and given[target] != value:
             lines.append(f"--{name}={value} and --{target}={given[target]} name the same option; give one of them")
         else:
             given[target] = value
@@ -153,6 +157,42 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
     lines += [_stray(word, [*named, *aliases]) for word in unknown]
     lines += _assign(plain, {name: field for name, field in options.items() if name not in named}, given)
     return given, lines
+
+
+def expanded(words: Sequence[str], within: tuple[str, ...] = ()) -> list[str]:
+    """The words with those of flag files in their places; a ValueError names one that is unreadable or names itself."""
+    result: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, _, path = word.partition("=")
+        if word == "--":
+            result.append(word)
+            break
+        if name not in FLAGFILE_WORDS:
+            result.append(word)
+            continue
+        path = path if "=" in word else next(rest, "")
+        if not path:
+            raise ValueError(f"{name} needs a value: {name}=...")
+        result += _read_flag_file(os.path.expanduser(path), within)
+    return [*result, *rest]
+
+
+def _read_flag_file(path: str, within: tuple[str, ...]) -> list[str]:
+    if os.path.realpath(path) in within:
+        raise ValueError(f"--flagfile={path} names itself, directly or by another; take it out of the file")
+    try:
+        # As the words of a command line are: what is no UTF-8 stays what it is.
+        text = input_files.read_bytes(path).decode("utf-8-sig", "surrogateescape")
+    except OSError as e:
+        raise ValueError(f"--flagfile={path}: {e.strerror or e}") from None
+    return expanded(_words_of(text), (*within, os.path.realpath(path)))
+
+
+def _words_of(text: str) -> list[str]:
+    """The lines of a flag file without blanks around them, empty ones and comments."""
+    lines = [line.strip() for line in text.split("\n")]
+    return [line for line in lines if line and not line.startswith(("#", "//"))]
 
 
 def answer(argv: Sequence[str], usage: str, groups: Sequence[type] | Mapping[str, type], command: str) -> None:
@@ -202,7 +242,7 @@ def build(groups: Sequence[type], given: Mapping[str, Any], lines: Sequence[str]
         elif name in options and value == "" and options[name].default:
             lines.append(f"--{name}= must not be empty")
     if lines:
-        raise FlagErrors(lines, given)
+        raise FlagErrors(lines)
     by_field = {options[name].name: value for name, value in given.items() if name in options}
     return [
         group(**{f.name: by_field[f.name] for f in dataclasses.fields(group) if f.name in by_field}) for group in groups
@@ -225,27 +265,13 @@ def broken_rule(field: dataclasses.Field, value: Any) -> str:
     return ""
 
 
-def _define(options: Options, lists: bool) -> Any:
-    """absl's flags of these options; a value that cannot be parsed becomes _Malformed: all are read."""
+def _define(options: Options) -> Any:
+    """absl's flags of these options, each with its text: all of them are read before any is judged."""
     from absl import flags as absl_flags
-
-    class Parser(absl_flags.ArgumentParser):
-        def __init__(self, name: str, field: dataclasses.Field) -> None:
-            self._name, self._field = name, field
-
-        def parse(self, argument: Any) -> Any:
-            if not isinstance(argument, str):
-                return argument
-            try:
-                texts = argument.split(",") if lists and not self._field.metadata["whole"] else [argument]
-                parsed = [_parse_option(self._name, self._field, text) for text in texts]
-            except ValueError as e:
-                return _Malformed(str(e))
-            return parsed if lists else parsed[0]
 
     values = absl_flags.FlagValues()
     for name, field in options.items():
-        flag = absl_flags.Flag(Parser(name, field), None, name, None, field.metadata["help"])
+        flag: Any = absl_flags.Flag(absl_flags.ArgumentParser(), None, name, None, field.metadata["help"])
         # Without a value such a flag is "true".
         flag.boolean = kind_of(field) == "bool" or field.metadata["bare"]
         absl_flags.DEFINE_flag(flag, flag_values=values)

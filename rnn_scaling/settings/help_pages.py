@@ -39,7 +39,8 @@ class Page:
         """The help on a topic: "" is the first screen, else "all", a group or a flag; a Refusal names the nearest."""
         flags = {field.name.rstrip("_"): field for group in self.groups.values() for field in dataclasses.fields(group)}
         if topic == "all" or (not topic and len(self.groups) < FEW_GROUPS):
-            return "\n".join([*self._head(), *self._all(), *self.notes])
+            every_group = [line for name in self.groups for line in (*self._group(name), "")]
+            return "\n".join([*self._head(), *every_group, *self.notes])
         if not topic:
             return "\n".join([*self._head(), *self._first_screen()])
         if topic in self.groups:
@@ -67,9 +68,6 @@ class Page:
             about = title(group).partition(": ")[2] or title(group)
             lines.append(f"  {name:{max(width, 19)}}{about.rstrip('.')}")
         return [*lines, "", "--help=all prints every flag, --help=FLAG explains one."]
-
-    def _all(self) -> list[str]:
-        return [line for name in self.groups for line in (*self._group(name), "")]
 
     def _group(self, name: str) -> list[str]:
         group = self.groups[name]

@@ -8,7 +8,7 @@ from typing import Any
 from rnn_scaling.analysis import largest_batch
 from rnn_scaling.analysis.largest_batch import Try
 from rnn_scaling.analysis.statements import Advice
-from rnn_scaling.machine import memory
+from rnn_scaling.machine import system
 from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.processes import tether
@@ -17,9 +17,9 @@ from rnn_scaling.settings import conflicts, flags
 from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps.conduct import Records, Seconds
 from rnn_scaling.sweeps.plan import Run, name_of
 from rnn_scaling.sweeps.ranks import Starter, spelled
-from rnn_scaling.sweeps.rounds import Records, Seconds
 
 FEW_BATCHES = {"num_warmup_batches": 1, "num_batches": 3}  # enough to see how much memory a batch needs
 
@@ -49,18 +49,16 @@ class BatchSearch:
         if wrong:
             raise flags.FlagErrors(wrong)
         self.start = self.config.training.batch_size
-        self.limit_bytes, self.trainer = (
-            (None, list(trainer)) if on_gpus else self._limited(memory_gib, memory_share, trainer)
-        )
+        self.limit_bytes, self.trainer = self._limited(memory_gib, 0.0 if on_gpus else memory_share, trainer)
 
     def _limited(self, memory_gib: float, memory_share: float, trainer: Sequence[str]) -> tuple[int | None, list[str]]:
         """(bytes that each process may use, the trainer with that limit); all processes count as on this machine."""
-        free, count = memory.available_bytes(), self.config.num_processes
-        if memory_gib and free and memory_gib * memory.GIB > free:
+        free, count = system.available_memory_bytes(), self.config.num_processes
+        if memory_gib and free and memory_gib * system.GIB > free:
             raise flags.FlagErrors(
-                [f"--memory_gib={memory_gib:g} must be at most the free memory, {free / memory.GIB:.3g} GiB"]
+                [f"--memory_gib={memory_gib:g} must be at most the free memory, {free / system.GIB:.3g} GiB"]
             )
-        limit_bytes = int((memory_gib * memory.GIB or memory_share * (free or 0)) / count)
+        limit_bytes = int((memory_gib * system.GIB or memory_share * (free or 0)) / count)
         if not limit_bytes:
             return None, list(trainer)
         return limit_bytes, [sys.executable, "-I", tether.__file__, "0", f"{tether.BYTES}{limit_bytes}", *trainer]
@@ -68,7 +66,7 @@ class BatchSearch:
     @property
     def limit_words(self) -> str:
         """ "17.9 GiB"."""
-        return f"{self.limit_bytes / memory.GIB:.3g} GiB" if self.limit_bytes else "the memory of its devices"
+        return f"{self.limit_bytes / system.GIB:.3g} GiB" if self.limit_bytes else "the memory of its devices"
 
     def run(self, batch_size: int) -> Run:
         given = {**self._flags, "batch_size": batch_size}
@@ -101,7 +99,7 @@ class BatchSearch:
                 [
                     attempt.batch_size,
                     attempt.outcome,
-                    None if attempt.peak_bytes is None else attempt.peak_bytes / memory.GIB,
+                    None if attempt.peak_bytes is None else attempt.peak_bytes / system.GIB,
                     attempt.rate,
                 ]
                 for attempt in tries

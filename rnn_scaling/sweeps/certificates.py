@@ -106,11 +106,8 @@ def attach(runs: Sequence[AnyRun], out: Path, certified: Mapping[str, RunRecord]
         certificate = certified[run.name].certificate if run.name in certified else None
         for repeat in range(1, repeats + 1):
             path = out / f"{dataclasses.replace(run, repeat=repeat).label}.json"
-            try:
-                timed = record.read(path)
-            except (OSError, record.RecordError):
-                continue  # this round was not made
-            if certificate is not None and timed.certificate != certificate:
+            timed = record.find(path)  # None: this round was not made
+            if timed and certificate is not None and timed.certificate != certificate:
                 record.write(dataclasses.replace(timed, certificate=certificate), path)
 
 

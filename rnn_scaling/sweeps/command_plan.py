@@ -17,7 +17,7 @@ from rnn_scaling.importers import log_formats, printed_numbers
 from rnn_scaling.importers.log_formats import Terms
 from rnn_scaling.models.config import option
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import flag_files, flags
+from rnn_scaling.settings import flags
 from rnn_scaling.settings.conditions import NOT_COMPARED_THEIRS
 from rnn_scaling.settings.naming import HOW_RUN, THEIRS, TRAINER
 from rnn_scaling.settings.spelling import spell
@@ -102,7 +102,7 @@ class CommandRun(AnyRun):
 def split_axes(words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """(values of each --axis:NAME, the other words of a command line, its flag files read)."""
     try:
-        words = flag_files.expanded(words)
+        words = flags.expanded(words)
     except ValueError as e:
         raise flags.FlagErrors([str(e)]) from None
     axes: dict[str, list[str]] = {}
@@ -271,15 +271,12 @@ def _run(
     options: TrainerOptions, values: Mapping[str, Any], varied: Sequence[str], axes: Collection[str]
 ) -> CommandRun:
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
-    how_run = {
-        field.name: getattr(options, field.name) for field in dataclasses.fields(options) if field.name in HOW_RUN
-    }
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    how_run = [field for field in dataclasses.fields(options) if field.name in HOW_RUN]
     config = {
         TRAINER: options.trainer_name or template.program(options.trainer),
         **{name: _value(name, value) if name in axes else value for name, value in values.items()},
         "trainer_command": options.trainer,
-        **{name: value for name, value in how_run.items() if value != defaults[name]},
+        **{field.name: value for field in how_run if (value := getattr(options, field.name)) != field.default},
     }
     words = [word(config[TRAINER], "num_devices"), str(values["num_devices"]), *(word(values[n], n) for n in varied)]
     step, whole = (template.product(text, texts) if text else None for text in (options.items_per_step, options.items))

@@ -29,8 +29,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.naming import HOW_RUN, TRAINER
 from rnn_scaling.sweeps import early_checks, failure, folder, template
 from rnn_scaling.sweeps.command_plan import REPEAT, RESULT_FILE, CommandRun, number
-from rnn_scaling.sweeps.estimate import Estimator
-from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.estimate import Estimator, Limit
 from rnn_scaling.sweeps.runs import Trainer
 
 RESULT_VARIABLE, DEVICES_VARIABLE, REPEAT_VARIABLE = (

@@ -8,13 +8,14 @@ import dataclasses
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.files import input_files
-from rnn_scaling.files.output_files import refuse_link, write_text
+from rnn_scaling.files.output_files import write_text
 from rnn_scaling.models.config import option
 from rnn_scaling.processes import alive
 from rnn_scaling.records import record
@@ -23,14 +24,14 @@ from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import display, failure, folder, ranks
-from rnn_scaling.sweeps import limit as limits
-from rnn_scaling.sweeps.estimate import Estimator
+from rnn_scaling.sweeps.estimate import LEAST_S, TIMES, Estimator, Limit, limit_of
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.limit import Limit
-from rnn_scaling.sweeps.plan import interleave
+from rnn_scaling.sweeps.plan import Run, interleave, round_order
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 
 Made = tuple[Job, RunRecord]
+Records = Mapping[str, RunRecord]
+Seconds = Callable[[Run], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +40,8 @@ class ConductOptions(flags.FileOptions):
 
     run_timeout: float | None = option(
         None,
-        f"time limit of a run in seconds; 0: none (default: {limits.TIMES:g} times the duration of finished runs or "
-        f"the estimate, at least {limits.LEAST_S:g})",
+        f"time limit of a run in seconds; 0: none (default: {TIMES:g} times the duration of finished runs or "
+        f"the estimate, at least {LEAST_S:g})",
         minimum=0.0,
     )
     retry_failed: bool = option(False, "repeat failed runs")
@@ -89,7 +90,8 @@ def conduct(
     input_files.allow(options.max_file_mb)
     try:
         with contextlib.ExitStack() as locks:
-            holds = [] if options.dry_run else _held_folders([out, *(job.folder for job in jobs)], locks)
+            folders = [] if options.dry_run else dict.fromkeys([out, *(job.folder for job in jobs)])
+            holds = [locks.enter_context(folder.lock(place)) for place in folders]
             outcome.exit_status = _conduct(jobs, options, trainer, outcome.records, holds, before)
     except BusyError as e:
         outcome.exit_status = entry.fail(str(e), status=entry.EXIT_USAGE)
@@ -121,6 +123,38 @@ def conduct_sweep(
     return outcome
 
 
+def conduct_rounds(
+    choose: Callable[[Records, float, Seconds], Sequence[Run]],
+    out: Path,
+    how: ConductOptions,
+    minutes: float,
+    again: Sequence[str],
+    trainer: Trainer[Any],
+) -> SweepOutcome:
+    """Asks for runs and makes them, again and again; an interruption keeps what is measured.
+
+    `choose`: records so far, seconds that are left, and what a run takes -> the runs of the next round, or none.
+    """
+    rounds, before, began, estimator = SweepOutcome(), list[Made](), time.monotonic(), trainer.estimator()
+
+    def seconds(run: Run) -> float:
+        is_there = (out / f"{run.label}.json").exists()
+        return 0.0 if is_there else estimator.seconds(run.identity)
+
+    while runs := choose(rounds.records, began + 60 * minutes - time.monotonic(), seconds):
+        jobs = [Job(run, out, run.label) for run in round_order(runs, runs[0].repeat)]
+        done = conduct(jobs, out, how, again=again, trainer=trainer, before=before)
+        rounds.records |= done.records
+        made = [(job, done.records[job.label]) for job in jobs if job.label in done.records]
+        for job, result in made:
+            estimator.learn(job.run.identity, result)
+        before += made
+        if done.exit_status is not None:
+            rounds.exit_status = done.exit_status
+            break
+    return rounds
+
+
 def _conduct(
     jobs: Sequence[Job],
     options: ConductOptions,
@@ -149,15 +183,6 @@ def _conduct(
         print(f"nothing left to run: all {len(jobs)} runs are finished; another --out starts anew", file=sys.stderr)
     _run_pending(jobs, survey, options.run_timeout, trainer, records, holds, before or ())
     return None
-
-
-def _held_folders(folders: Sequence[Path], locks: contextlib.ExitStack) -> list[Hold]:
-    """Makes missing folders, and holds each until the locks are released."""
-    holds = []
-    for place in dict.fromkeys(folders):
-        place.mkdir(parents=True, exist_ok=True)
-        holds.append(locks.enter_context(folder.lock(place)))
-    return holds
 
 
 def listing(jobs: Sequence[Job], survey: folder.Survey, trainer: Trainer[Any]) -> str:
@@ -198,14 +223,14 @@ def _run_pending(
     try:
         for index, job in enumerate(survey.pending):
             left = [later.run.identity for later in survey.pending[index:]]
-            shown.start(job.label, estimator.total_s(left))
+            shown.start(job.label, estimator.total_s(left, follow=index > 0))
             _require_whole(holds, jobs, records)
             following = next(iter(survey.pending[index + 1 :]), None)
-            limit = limits.for_run(job.run.identity, estimator, timeout_s)
+            limit = limit_of(job.run.identity, estimator, timeout_s)
             result = run_job(job, limit, trainer, shown.output, following)
             records[job.label] = result
             estimator.learn(job.run.identity, result)
-            shown.end(job.label, result, estimator.total_s(left[1:]))
+            shown.end(job.label, result, estimator.total_s(left[1:], follow=True))
             _require_whole(holds, jobs, records)
     finally:
         trainer.close()
@@ -244,13 +269,10 @@ def run_job(
     record.write(unfinished, job.path)
     ended = trainer.run(job.run, job.path, limit, on_line, (following.run, following.path) if following else None)
     folder.remove_leftovers([job])
-    written: RunRecord | None = None
-    try:
-        refuse_link(job.path)  # through which nothing could be written below
-        written = record.read(job.path)
-    except (OSError, record.RecordError):  # also what is no file, as a folder
-        if os.path.lexists(job.path):
-            folder.set_aside(job.path)
+    # Through a link nothing could be written below.
+    written = None if job.path.is_symlink() else record.find(job.path)
+    if written is None and os.path.lexists(job.path):  # also what is no file, as a folder
+        folder.set_aside(job.path)
     result = trainer.result(job.run, job.path, written, ended)
     if result is None:
         lost = failure.unwritten(ended.lines)

@@ -1,7 +1,12 @@
-"""How long runs will take: from finished runs of the same options, else scaled by a rough count of operations."""
+"""How long runs will take: from finished runs of the same options, else scaled by a rough count of operations.
 
+And their limits: a trainer that hangs must not cost an hour, and one that is only slow must not be killed.
+"""
+
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rnn_scaling.machine.cores import available_cores
@@ -13,18 +18,34 @@ from rnn_scaling.settings.config import from_flat
 # traced batch of a tower is read.
 START_S, TOWER_S, TRACED_S = 3.0, 1.0, 0.8
 CPU_FLOP_PER_S, GPU_FLOP_PER_S = 150e9, 5e12  # of a core, of a GPU; orders of magnitude, good until a run has ended
+TIMES = 10.0  # of the expected duration
+LEAST_S = 300.0  # a machine may be busy, and the first run of a day reads TensorFlow from a cold disk
+SILENT_S = 1800.0  # without output, for runs whose duration is unknown
+EXPECTED = {  # by basis of the estimate
+    "same": "the duration of runs of the same flags",
+    "scaled": "the duration that finished runs suggest",
+    "rough": "a rough estimate, without a new batch",
+}
 Identity = tuple[tuple[str, Any], ...]
 
 
 class Estimator:
-    def __init__(self, num_cores: int | None = None, workers_share: bool = True, is_reckoned: bool = True) -> None:
+    def __init__(
+        self,
+        num_cores: int | None = None,
+        workers_share: bool = True,
+        is_reckoned: bool = True,
+        starts_early: Callable[[Identity], bool] = lambda options: False,
+    ) -> None:
         """num_cores: that the runs share; those of this process when not given.
         workers_share: all workers of a run share these cores; else each worker has its own.
         is_reckoned: `rough_s` compares runs; else all runs count as equally long, which is unknown at first.
+        starts_early: whether a run with these options loads while the run before it goes on.
         """
         self._is_reckoned = is_reckoned
         self._num_cores = len(available_cores()) if num_cores is None else num_cores
         self._workers_share = workers_share
+        self._starts_early, self._loading_s = starts_early, list[float]()
         self._seconds: dict[Identity, list[float]] = {}
         # (measured, rough) seconds by number of towers, None: all. The ratio corrects the estimate of like runs.
         self._sums: dict[int | None, tuple[float, float]] = {}
@@ -40,6 +61,8 @@ class Estimator:
         """Learns from the record of a run with these options, if it ended well."""
         if result.status == "ok" and result.phases.total > 0:
             self.add(options, result.phases.total)
+            if self._starts_early(options):
+                self._loading_s.append(result.phases.start)
 
     def seconds(self, options: Identity) -> float:
         """Seconds that a run with these options will take; NaN: unknown."""
@@ -57,8 +80,14 @@ class Estimator:
         """Cores of all workers of a run together."""
         return self._num_cores * (1 if self._workers_share else options["num_workers"])
 
-    def total_s(self, options: Iterable[Identity]) -> float:
-        return sum(map(self.seconds, options))
+    def total_s(self, options: Iterable[Identity], follow: bool = False) -> float:
+        """Seconds of runs in turn, without loading that the run before hides; follow: the first one has such a run."""
+        options = list(options)
+        total = sum(map(self.seconds, options))
+        if not self._loading_s:
+            return total
+        hidden = sum(map(self._starts_early, options[0 if follow else 1 :]))
+        return total - hidden * statistics.fmean(self._loading_s)
 
     def basis(self, options: Identity) -> str:
         """Basis of a run's estimate: finished runs, the "same" or "scaled", none ("rough"), or "unknown"."""
@@ -122,3 +151,29 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    seconds: float  # 0: none
+    words: str  # the message when it is reached
+    # The limit has no finished run as its basis, so that it starts anew with each sign of progress.
+    is_rough: bool = False
+
+
+def given_limit(seconds: float) -> Limit:
+    return Limit(seconds, f"killed after {seconds:g} s, the limit of --run_timeout")
+
+
+def limit_of(options: Identity, estimator: Estimator, timeout_s: float | None) -> Limit:
+    """The limit of a run; `timeout_s`: that the user set; None: not set."""
+    if timeout_s is not None:
+        return given_limit(timeout_s)
+    expected, basis = estimator.seconds(options), estimator.basis(options)
+    remedy = "--run_timeout=SECONDS sets another limit"
+    if basis == "unknown":
+        return Limit(SILENT_S, f"killed after {SILENT_S:g} s without output; {remedy}", is_rough=True)
+    seconds = max(LEAST_S, round(TIMES * expected))
+    times = f"{TIMES:g} times" if seconds > LEAST_S else f"more than {TIMES:g} times"
+    words = f"killed after {seconds:g} s, {times} {EXPECTED[basis]} ({duration(expected)}); {remedy}"
+    return Limit(seconds, words, basis == "rough")

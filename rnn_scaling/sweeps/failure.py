@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rnn_scaling.importers.log_formats import Seen
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.estimate import Limit
 
 PLACEHOLDER = "Killed"  # error type of the record that is there while a run is in progress
 REMEDIES = {

@@ -50,6 +50,8 @@ class Survey:
 
 
 def lock(folder: Path) -> AbstractContextManager[Hold]:
+    """Holds a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
     return hold(folder, LOCK_NAME, "sweep", "choose another --out")
 
 
@@ -150,13 +152,8 @@ class _Others:
     def _read(self, folder: Path, like: AnyRun) -> dict[Identity, list[RunRecord]]:
         records: dict[Identity, list[RunRecord]] = {}
         for path in sorted(folder.glob("*.json")):
-            if path in self._paths:
-                continue
-            try:
-                run = record.read(path)
-            except (OSError, record.RecordError):
-                continue  # in the place of no job; the report names it
-            if is_result(run):
+            # The report names what is no record, which is in the place of no job.
+            if path not in self._paths and is_result(run := record.find(path)):
                 records.setdefault(like.identity_of(run.config), []).append(run)
         return records
 

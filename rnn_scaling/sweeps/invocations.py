@@ -7,17 +7,17 @@ from typing import Any
 
 from rnn_scaling import entry
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import command_line
+from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.flags import FlagErrors
 from rnn_scaling.settings.spelling import spell
-from rnn_scaling.sweeps import certificates, conduct, limit, ranks
+from rnn_scaling.sweeps import certificates, conduct, estimate, ranks
 from rnn_scaling.sweeps import sweep as sweeps
 from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
 # These functions set them, or they are what the command does with a finished sweep.
-RESERVED = OUTPUTS - {"log_dir"} | {"history", "certify", "dry_run"}
+RESERVED = {*OUTPUTS} - {"log_dir"} | {"history", "certify", "dry_run"}
 
 
 class RunFailed(RuntimeError):
@@ -35,10 +35,10 @@ def run(
         trainer = SuiteTrainer(program, ranks.launcher(launch))
     except ValueError as e:
         raise FlagErrors([f"launch={launch} must be {e}"]) from None
-    given, config = command_line.checked(_words(options))
+    given, config = conflicts.checked(_words(options))
     with tempfile.TemporaryDirectory(prefix="rnn_scaling.") as place:
         job = Job(Run("run", given, config), Path(place), "run")
-        record = conduct.run_job(job, limit.given(timeout_s), trainer)
+        record = conduct.run_job(job, estimate.given_limit(timeout_s), trainer)
     if record.status != "ok":
         raise RunFailed(_reason("the run", record), [record])
     return record

@@ -18,9 +18,9 @@ from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.settings.naming import NAMED
 from rnn_scaling.settings.spelling import spell
+from rnn_scaling.sweeps.conduct import Records, Seconds
 from rnn_scaling.sweeps.plan import Run, combinations, identity, name_of, with_distinct_names
 from rnn_scaling.sweeps.ranks import Starter, spelled
-from rnn_scaling.sweeps.rounds import Records, Seconds
 
 FEWEST, MOST = 2, 3  # rounds
 HIERARCHICAL_FROM = 4  # devices from which on a sum in two levels differs from a sum in one

@@ -16,10 +16,8 @@ from rnn_scaling.sweeps import command_plan
 from rnn_scaling.sweeps.command_plan import AXIS, CommandRun, TrainerOptions
 from rnn_scaling.sweeps.conduct import ConductOptions
 from rnn_scaling.sweeps.folder import Job
-from rnn_scaling.sweeps.plan import Run
+from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.runs import AnyRun
-
-RESERVED = ("result_file", "log_dir", "progress")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +75,7 @@ def split_sides(words: Sequence[str]) -> tuple[AbOptions, ConductOptions, list[S
             lines += [f"--{side}: {line}" for line in e.lines]
             continue
         sides.append(Setting(both, theirs, {**common_axes, **axes}))
-    reserved = [name for name in RESERVED if any(name in side.flags for side in sides)]
+    reserved = [name for name in OUTPUTS if any(name in side.flags for side in sides)]
     lines += [f"--{name} is set by ab; leave it out" for name in reserved]
     options, how = flags.build(GROUPS[:2], single, lines)
     return options, how, sides

@@ -21,7 +21,9 @@ from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps.estimate import Identity
 from rnn_scaling.sweeps.runs import AnyRun
 
-OUTPUTS = frozenset({"result_file", "log_dir", "progress"})  # these do not change the work of a run
+OUTPUTS = ("result_file", "log_dir", "progress")  # these do not change the work of a run, and a sweep sets them
+OF_ONE_RUN = ("checkpoint_dir", "save_every", "mlperf_log")
+TRACE = "trace_batches"
 MAX_NAME_BYTES = 180  # file systems allow 255, and suffixes such as ".r10.json" follow
 R = TypeVar("R", bound=AnyRun)
 
@@ -55,6 +57,33 @@ def identity(config: Mapping[str, Any]) -> Identity:
     if TRAINER in config:
         return ((TRAINER, config[TRAINER]),)
     return tuple((n, config.get(n, field.default)) for n, field in configs.OPTIONS.items() if n not in OUTPUTS)
+
+
+def split(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], dict[str, list[Any]]]:
+    """Command line -> (an instance of each option group, values of each trainer flag that was given or has to be).
+
+    Where one of the command's groups has the field `trace_batches`, every run is traced. A FlagErrors names every
+    unknown flag, malformed value and contradiction.
+    """
+    own_fields = flags.fields(groups)
+    given, lines = flags.parsed(words, {**configs.OPTIONS, **own_fields}, lists=True)
+    lines += [f"--{name} is set by this command; leave it out" for name in OUTPUTS if name in given]
+    # Runs that only read a checkpoint may share one.
+    only_reads = any(all(given.get(name, [False])) for name in ("decode", "forward_only"))
+    lines += [
+        f"--{name} applies to one run, but this command makes several; leave it out"
+        for name in OF_ONE_RUN
+        if name in given and not (name == "checkpoint_dir" and only_reads)
+    ]
+    single = {}
+    for name in own_fields.keys() & given.keys():
+        values = given.pop(name)
+        single[name] = values[0]
+        if len(values) > 1:
+            lines.append(f"--{name}={','.join(map(str, values))} must be one value")
+    built = flags.build(groups, single, lines)
+    traced = [getattr(group, TRACE) for group in built if hasattr(group, TRACE)]
+    return built, {**given, **({TRACE: traced} if traced else {})}
 
 
 def plan(lists: Mapping[str, Sequence[Any]], *, num_gpus: int, num_cores: int) -> list[Run]:

@@ -14,11 +14,11 @@ from rnn_scaling.models.config import option
 from rnn_scaling.processes import process
 from rnn_scaling.processes.process import Ended, IsAlive, OnLine, Task
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.settings import command_line, conflicts, flags, naming
+from rnn_scaling.settings import conflicts, flags, naming
 from rnn_scaling.settings.config import OPTIONS, RunConfig
 from rnn_scaling.settings.spelling import spell
 from rnn_scaling.sweeps import failure, template
-from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.estimate import Limit
 
 TRAINER = process.our_module("rnn_scaling.train")
 COMMAND = "local-cluster"
@@ -58,8 +58,8 @@ class Starter:
         `is_alive` says whether a line of output restarts the time limit; without it, none does.
         """
         if self.launch or config.num_processes == 1:
-            command = [*self._launcher(config), *self.trainer, *words]
-            return process.run(command, timeout_s, on_line, is_alive)
+            task = Task([*self._launcher(config), *self.trainer, *words])
+            return process.run_together([task], timeout_s, on_line, is_alive)
         with fenced(config, self.tasks(config, words)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_alive)
 
@@ -249,7 +249,7 @@ def checked(
     `counts` are the command's --workers and --ps, if given. Raises FlagErrors for `lines` and every mistake.
     """
     wrong = list(lines)
-    given, _ = flags.parsed(words, OPTIONS)  # `command_line.checked` reports what is wrong
+    given, _ = flags.parsed(words, OPTIONS)  # `conflicts.checked` reports what is wrong
     mode = given.get("variable_update", DEFAULT_MODE)
     defaults: dict[str, Any] = {"variable_update": mode}
     if mode in registry.VARIABLE_UPDATES and not registry.is_distributed(mode):
@@ -262,5 +262,5 @@ def checked(
                 flag = spell(name.removeprefix("num_"), value)
                 wrong.append(f"{flag} and {spell(name, given[name])} contradict each other; leave one out")
         defaults |= {"num_workers": DEFAULT_WORKERS, **set_counts}
-    given, config = command_line.checked(words, wrong, defaults)
+    given, config = conflicts.checked(words, wrong, defaults)
     return spelled(given), config

@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeVar
 from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.sweeps.estimate import Estimator, Identity
-from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.estimate import Estimator, Identity, Limit
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """This suite's trainer in a sweep: `ranks.Starter` starts its processes, and it writes its own record."""
 
 import dataclasses
+import functools
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,12 +14,14 @@ from rnn_scaling.processes.process import Ended, OnLine
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.settings.conditions import is_read
+from rnn_scaling.settings.config import from_flat
 from rnn_scaling.sweeps import early_checks, failure, folder, ranks
-from rnn_scaling.sweeps.estimate import Estimator
-from rnn_scaling.sweeps.limit import Limit
+from rnn_scaling.sweeps.estimate import TIMES, Estimator, Identity, Limit
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import TRAINER, Starter
 from rnn_scaling.sweeps.runs import Trainer
+
+MOST_LOADING_S = 60.0  # that a process which starts early may load before it is ended, and started in its turn
 
 
 class SuiteTrainer(Trainer[Run]):
@@ -37,7 +41,14 @@ class SuiteTrainer(Trainer[Run]):
         if present is None:
             return self._starter.run(run.config, run.arguments(result_file), limit.seconds, on_line, is_alive)
         self._next = present.begin(next_command)
-        return process.run_together([present.child], limit.seconds, on_line, is_alive)
+        latest = time.monotonic() + min(MOST_LOADING_S, limit.seconds / TIMES or MOST_LOADING_S)
+
+        def watch(line: str | None) -> None:
+            if self._next is not None and time.monotonic() > latest and self._next.is_loading():
+                self.close()  # it hangs, and this run would wait for it
+            on_line(line)
+
+        return process.run_together([present.child], limit.seconds, watch, is_alive)
 
     def _command(self, run: Run, result_file: Path) -> list[str] | None:
         return self._starter.early_command(run.config, run.arguments(result_file))
@@ -63,7 +74,11 @@ class SuiteTrainer(Trainer[Run]):
         return ranks.reason(ended, run.config, limit)
 
     def estimator(self) -> Estimator:
-        return Estimator(workers_share=not self._starter.launch)
+        @functools.cache
+        def starts_early(options: Identity) -> bool:
+            return self._starter.early_command(from_flat(dict(options)), []) is not None
+
+        return Estimator(workers_share=not self._starter.launch, starts_early=starts_early)
 
     def warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
         if self._starter.launch:  # the runs are on other machines

@@ -12,12 +12,12 @@ from rnn_scaling.machine.gpus import machine_size
 from rnn_scaling.models.config import option
 from rnn_scaling.records.lock import BusyError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.settings import flags, sweep_options
+from rnn_scaling.settings import flags
 from rnn_scaling.sweeps import certificates, command_plan, folder
 from rnn_scaling.sweeps.command_plan import TrainerOptions
 from rnn_scaling.sweeps.command_trainer import CommandTrainer
 from rnn_scaling.sweeps.conduct import ConductOptions, SweepOutcome, conduct, conduct_sweep
-from rnn_scaling.sweeps.plan import Run, interleave, plan
+from rnn_scaling.sweeps.plan import Run, interleave, plan, split
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 
@@ -78,7 +78,7 @@ class Made:
 def make(words: Sequence[str], program: Sequence[str], verifier: Sequence[str]) -> Made:
     """Makes the runs of a command line. Raises FlagErrors naming everything that is wrong."""
     axes, other_words = command_plan.split_axes(words)
-    (options, how, command_options), lists = sweep_options.split(other_words, GROUPS)
+    (options, how, command_options), lists = split(other_words, GROUPS)
     made = Made(Path(options.out), SweepOutcome(), options.history)
     runs: Sequence[AnyRun]
     trainer: Trainer[Any]
@@ -136,16 +136,13 @@ def _make_rounds(
         if rounds in (options.repeats, MOST) or (precision := _precision(records.values())) <= ENOUGH:
             break
         # What failed will fail again.
-        runs = [run for run in runs if all(records[label].status == "ok" for label in _labels(run, rounds))]
+        failed = {run.name for run in interleave(runs, rounds) if records[run.label].status != "ok"}
+        runs = [run for run in runs if run.name not in failed]
         if not runs:
             break
         so_far = f"±{precision:.0f} %" if precision < 100 else "unknown"
         print(f"round {rounds + 1} of at most {MOST}: precision {so_far}, goal ±{ENOUGH} %", file=sys.stderr)
     made.outcome.records, made.rounds = records, rounds
-
-
-def _labels(run: AnyRun, rounds: int) -> list[str]:
-    return [dataclasses.replace(run, repeat=repeat).label for repeat in range(1, rounds + 1)]
 
 
 def _begun(runs: Sequence[AnyRun], out: Path) -> int:

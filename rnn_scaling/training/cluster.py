@@ -16,9 +16,8 @@ from rnn_scaling.cluster.launch import NETWORK, ClusterError, Launch
 from rnn_scaling.cluster.member import Member
 from rnn_scaling.cluster.peers import Hello, Peer, ranks_text
 from rnn_scaling.machine.environment import package_versions
-from rnn_scaling.records import common_window
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.workers import Rank, Workers, users_of_cores, without_each_other
+from rnn_scaling.records.workers import WINDOW, Rank, Workers, users_of_cores, without_each_other
 from rnn_scaling.settings.config import GROUP_OF, RunConfig
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class Cluster(Alone):
         mode = registry.VARIABLE_UPDATES[config.update.variable_update]
         survives = ("worker",) if mode.has_coordinator else ()
         self._member = Member(launch, hello, self._timeout_s, self._heartbeat_s, survives)
-        self._window = ONE_CLOCK if "ps" in roles else common_window.WINDOW
+        self._window = ONE_CLOCK if "ps" in roles else WINDOW
         self._peers: Sequence[Peer] = ()
         self._has_joined, self._refusal = threading.Event(), ""
         self._passed: dict[str, float] = {}

@@ -14,8 +14,7 @@ from rnn_scaling.machine.cores import available_cores, bind_to_cores, share_a_co
 from rnn_scaling.machine.gpus import prepare_cuda_order, visible_gpus
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.reports.wording import counted
-from rnn_scaling.settings.config import RunConfig
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import RunConfig, pool_sizes
 from rnn_scaling.training.state import RunState
 
 API = "tensorflow._api.v2."  # the modules that only give names to what others define: tf.data, tf.lite, ...

@@ -18,12 +18,12 @@ from rnn_scaling.cluster.launch import ClusterError
 from rnn_scaling.files.terminal import PROGRESS
 from rnn_scaling.machine import load
 from rnn_scaling.machine.cores import available_cores
-from rnn_scaling.records import common_window, record
+from rnn_scaling.records import record
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.workers import Workers, sharing_a_core, without_each_other
+from rnn_scaling.records.workers import WINDOW, Workers, sharing_a_core, without_each_other
 from rnn_scaling.settings.naming import TRAINER
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
@@ -250,7 +250,7 @@ class Recorder:
             taken = f"rank {differing[0].rank} took {len(differing[0].seconds)} steps, and rank 0 {len(self.step_s)}"
             failure = f"{taken}: give every rank the same number"
         error = error or (ClusterError(failure) if failure else None)
-        workers = Workers(launcher=self._launcher or None, window=common_window.WINDOW, ranks=ranks)
+        workers = Workers(launcher=self._launcher or None, window=WINDOW, ranks=ranks)
         if 0 in sharing_a_core(workers):
             self.recording.load = None  # it took the other ranks for load
         return without_each_other(workers), error

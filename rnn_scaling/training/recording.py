@@ -17,13 +17,12 @@ from rnn_scaling.machine.gpus import gpu_ids, query_gpus
 from rnn_scaling.machine.load import NOTICEABLE, Load, LoadMeter, Sample, of_one_device
 from rnn_scaling.machine.system import peak_process_bytes
 from rnn_scaling.processes import alive
-from rnn_scaling.records import common_window
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.environment import Clocks, Environment, Resolved
 from rnn_scaling.records.environment import Load as RecordedLoad
 from rnn_scaling.records.parts import Batches, Energy, Memory, Parameters, Phases, RunError
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.workers import WORKER, Workers
+from rnn_scaling.records.workers import WORKER, Workers, join_batches
 from rnn_scaling.training.clock import StepTimer, steady_state, throughput
 
 MOST_DEVICES = 4096  # that are watched
@@ -158,7 +157,7 @@ class Recording:
     def _batches(self, workers: Workers | None) -> Batches:
         """Those of all ranks that run the step, or of this process if it runs the step for all."""
         if workers is not None and self.clients > 1:
-            return common_window.join([r for r in workers.ranks if r.role == WORKER], self.timer.warmup_steps)
+            return join_batches([r for r in workers.ranks if r.role == WORKER], self.timer.warmup_steps)
         timer, warmup = self.timer, self.timer.warmup_steps
         steps = min(len(timer.step_s), len(timer.step_items), len(timer.step_loss))  # a step may be ending right now
         lists: dict[str, Any] = {name: tuple(values) for name, values in self._timed(0, steps).items()}

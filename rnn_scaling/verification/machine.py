@@ -11,7 +11,7 @@ from rnn_scaling.inspection import observe, operators, tracing, xplane
 from rnn_scaling.inspection.operators import COPY, TracedStep
 from rnn_scaling.machine.cores import available_cores
 from rnn_scaling.records.certificate import Certificate, Check
-from rnn_scaling.records.step_names import BACKWARD, FORWARD
+from rnn_scaling.records.step_parts import BACKWARD, FORWARD
 from rnn_scaling.reports.wording import sentence
 from rnn_scaling.training.towers import TrainStep
 from rnn_scaling.verification import kernel_checks

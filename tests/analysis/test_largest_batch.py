@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.analysis import largest_batch
 from rnn_scaling.analysis.largest_batch import FAILED, FITS, TOO_LARGE, Try, bounds, next_batch
-from rnn_scaling.machine import memory
+from rnn_scaling.machine import system
 from rnn_scaling.settings.config import OPTIONS
 from tests.support.records import make_record
 
@@ -92,23 +92,23 @@ def test_a_run_that_took_more_than_it_may_does_not_fit_and_a_failure_ends_the_se
 
 def test_free_memory_is_what_the_system_or_the_control_group_has_left(tmp_path):
     root = f"{tmp_path}/"
-    assert memory.available_bytes(root) is None
+    assert system.available_memory_bytes(root) is None
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:    8000 kB\n")
-    assert memory.available_bytes(root) == 8000 * 1024
+    assert system.available_memory_bytes(root) == 8000 * 1024
     (tmp_path / "proc/self/cgroup").write_text("4:memory:/job\n0::/a/b\n")
-    assert memory.available_bytes(root) == 8000 * 1024  # no group has a limit
+    assert system.available_memory_bytes(root) == 8000 * 1024  # no group has a limit
     second = tmp_path / "sys/fs/cgroup/a"
     (second / "b").mkdir(parents=True)
     for name, text in (("memory.max", "6000000\n"), ("memory.current", "2000000\n"), ("memory.stat", "anon 5\n")):
         (second / name).write_text(text)
     (second / "b/memory.max").write_text("max\n")
     (second / "b/memory.current").write_text("1000\n")
-    assert memory.available_bytes(root) == 4_000_000
+    assert system.available_memory_bytes(root) == 4_000_000
     (second / "memory.stat").write_text("anon 5\ninactive_file 500000\n")
-    assert memory.available_bytes(root) == 4_500_000
+    assert system.available_memory_bytes(root) == 4_500_000
     first = tmp_path / "sys/fs/cgroup/memory/job"
     first.mkdir(parents=True)
     (first / "memory.limit_in_bytes").write_text("3000000\n")
     (first / "memory.usage_in_bytes").write_text("2000000\n")
-    assert memory.available_bytes(root) == 1_000_000
+    assert system.available_memory_bytes(root) == 1_000_000

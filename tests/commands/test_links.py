@@ -20,7 +20,7 @@ from rnn_scaling.links import measuring, picture, plan, processes
 from rnn_scaling.machine import peaks
 from rnn_scaling.processes import process
 from rnn_scaling.settings import config
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 from tests.links import fake_worker
 from tests.support import forked
 from tests.support.faults import jump
@@ -229,7 +229,7 @@ def test_conflicts(call, words, expected):
 
 
 def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(call, monkeypatch, tmp_path):
-    monkeypatch.setattr(plan.memory, "available_bytes", lambda: 2**30)
+    monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**30)
     status, out, _ = call("--measure=all_reduce", "--algorithms=pscpu", "--max_bytes=256M")
     assert status == 0
     assert "16 MiB, 64 MiB, 256" in out

@@ -13,7 +13,7 @@ import pytest
 from rnn_scaling.commands import netlab
 from rnn_scaling.records import record
 from rnn_scaling.sweeps import ranks
-from rnn_scaling.sweeps.netlab import network, run
+from rnn_scaling.sweeps.netlab import network
 from tests.support.faults import wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
@@ -56,9 +56,9 @@ import sys
 from rnn_scaling import entry
 from rnn_scaling.commands import netlab
 from rnn_scaling.processes import process
-from rnn_scaling.sweeps.netlab import calibrate, network
+from rnn_scaling.sweeps.netlab import network
 network.PACKAGES = {"ip": "iproute2"}
-calibrate.measure = lambda nodes: calibrate.Calibration((1.9e8,) * len(nodes), 0.0001)
+network.measure = lambda nodes: network.Calibration((1.9e8,) * len(nodes), 0.0001)
 fake = [[sys.executable, "-c", sys.argv[1]]] if sys.argv[1] else []
 if fake:
     process.SEVERAL_GRACE_S = 0.2  # these let nobody go
@@ -99,7 +99,8 @@ def test_a_mode_of_one_process_needs_no_network(capsys):
 
 
 def test_flags_of_the_run_are_those_of_every_rank():
-    (_, options), words, config = ranks.read(["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], run.GROUPS)
+    groups = (ranks.ProcessCounts, netlab.NetlabOptions)
+    (_, options), words, config = ranks.read(["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], groups)
     assert {MODE, "--seed=4", "--num_workers=3"} <= set(words)
     assert (options.rate, config.num_processes) == (5e7, 3)
 

@@ -112,11 +112,11 @@ def test_the_limit_is_ten_times_what_runs_take_and_says_so(tmp_path, monkeypatch
     """Of the default limit; one that is given stays as it is."""
     asked = []
 
-    def hung(command, timeout_s, on_line, is_alive):
+    def hung(tasks, timeout_s, on_line, is_alive):
         asked.append((timeout_s, is_alive is not None))
         return process.Ended(-9, True, [])
 
-    monkeypatch.setattr(process, "run", hung)
+    monkeypatch.setattr(process, "run_together", hung)
     assert go(tmp_path, *SMALL, "--num_devices=1") == 1
     assert asked == [(300.0, True)]
     err = capsys.readouterr().err

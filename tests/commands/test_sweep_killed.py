@@ -173,12 +173,12 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
 
 
 def test_with_the_real_trainer_a_run_that_takes_too_long_is_ended(tmp_path, monkeypatch, capsys):
-    run, heard = processes.run, []
+    run, heard = processes.run_together, []
 
-    def overheard(command, timeout_s, on_line, is_alive):
-        return run(command, timeout_s, lambda line: (heard.append(line or ""), on_line(line)), is_alive)
+    def overheard(tasks, timeout_s, on_line, is_alive):
+        return run(tasks, timeout_s, lambda line: (heard.append(line or ""), on_line(line)), is_alive)
 
-    monkeypatch.setattr(processes, "run", overheard)
+    monkeypatch.setattr(processes, "run_together", overheard)
     jump(monkeypatch, lambda: any(line.startswith("cudnn_lstm is ") for line in heard))  # its batches begin
     words = [f"--out={tmp_path}", *SMALL, "--num_devices=1", *TINY[:-1], "--num_batches=100000000"]
     assert sweep.main(once([*words, "--run_timeout=3600"])) == 1

@@ -10,7 +10,7 @@ import sys
 
 from rnn_scaling.files.markdown import markdown_table
 from rnn_scaling.files.terminal import Board, tell, three_digits
-from rnn_scaling.links.display import LinksDisplay
+from rnn_scaling.links import measuring, plan, processes
 from rnn_scaling.records.parts import RunError, Throughput
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import display
@@ -91,20 +91,27 @@ def test_without_a_terminal_tqdm_is_not_loaded():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
-def test_links_show_rounds_as_parts_of_a_measurement():
+def test_links_show_rounds_as_parts_of_a_measurement(monkeypatch):
+    tasks = tuple(plan.LinkTask(what, {"what": what}) for what in ("memory", "copies"))
+    wanted = plan.Plan(plan.LinkOptions(), "cpu", 2, "2 CPUs", tasks, ())
+
+    def run(request, timeout_s, tell, worker):
+        tell(int(request["what"] == "memory"), 2, request["what"])
+        return processes.WorkerOutcome()
+
+    monkeypatch.setattr(processes, "run", run)
     bar, lines = Terminal(), io.StringIO()
     for stream in (bar, lines):
-        shown = LinksDisplay(True, 2, stream)
-        shown.start("memory")
-        shown.rounds(1, 2, "memory")
-        shown.start("copies")
-        shown.close()
+        monkeypatch.setattr(sys, "stderr", stream)
+        measuring.measure(wanted, [])
     assert lines.getvalue() == "1/2: memory\n2/2: copies\n"
     parts = [text.partition("%")[0].split("|")[::2] for text in drawn(bar) if "%" in text]
-    assert [words for words in parts if words[0].strip()] == [
-        ["memory ", " 0 "],
-        ["memory ", " 25 "],
-        ["copies ", " 50 "],
+    shown = [[words.strip() for words in part] for part in parts]
+    assert [part for part in shown if part[0]] == [
+        ["memory", "0"],
+        ["memory", "25"],
+        ["copies", "50"],
+        ["copies", "50"],
     ]
 
 

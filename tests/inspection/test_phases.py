@@ -11,7 +11,7 @@ from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.inspection import chrome, phases
 from rnn_scaling.inspection.operators import COPY, DEVICE, HOST, WAIT, KernelEvent, TracedStep
 from rnn_scaling.records.decoding import build
-from rnn_scaling.records.step_names import (
+from rnn_scaling.records.step_parts import (
     BACKWARD,
     EXCHANGE,
     FORWARD,
@@ -21,8 +21,8 @@ from rnn_scaling.records.step_names import (
     PHASES,
     TIMELINE_BINS,
     UPDATE,
+    TimedStep,
 )
-from rnn_scaling.records.step_parts import TimedStep
 
 MS = 1_000_000
 COMPUTE = (FORWARD, BACKWARD, UPDATE, INPUT, OTHER)

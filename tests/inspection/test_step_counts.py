@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from rnn_scaling.records.step_names import CONTROL_FLOW, OTHER
+from rnn_scaling.records.step_parts import CONTROL_FLOW, OTHER
 from tests.support import forked
 from tests.support.gpu_graph import trace
 from tests.support.step_probe import ONE_CELL, TINY, Probe, by_type, every, of_two_towers

@@ -7,7 +7,7 @@ import ctypes
 
 import pytest
 
-from rnn_scaling.links import cuda, gpu_copies
+from rnn_scaling.links import gpu_copies
 from rnn_scaling.machine.gpus import DeviceError
 from tests.links.fake_cuda import ALPHA_MS, BYTES_PER_MS, FakeCudart
 
@@ -18,7 +18,7 @@ BOTH = [(0, 1), (1, 0)]
 def measure(library, sizes=SIZES, devices=(0, 1)):
     found = []
     for origin in (None, *devices[:-1]):
-        found += gpu_copies.measure(cuda.Cuda(library), list(devices), sizes, 3, lambda *what: None, origin)
+        found += gpu_copies.measure(gpu_copies.Cuda(library), list(devices), sizes, 3, lambda *what: None, origin)
     return {each.name: each for each in found}
 
 
@@ -68,7 +68,7 @@ def test_says_whether_peers_reach_each_other():
 
 def test_peer_access_that_is_on_already_is_no_error():
     library = FakeCudart(peers=BOTH)
-    runtime = cuda.Cuda(library)
+    runtime = gpu_copies.Cuda(library)
     assert runtime.enable_peer_access(0, 1) and runtime.enable_peer_access(0, 1)
     assert library.calls[-1] == "cudaGetLastError"
 
@@ -109,7 +109,7 @@ def test_an_error_is_in_cuda_s_words_and_frees_everything(function, at):
 
 def test_an_error_while_freeing_does_not_hide_the_first():
     library = FakeCudart(fail="cudaFree")
-    with pytest.raises(KeyError, match="first"), cuda.Cuda(library).device_memory(0, 8):
+    with pytest.raises(KeyError, match="first"), gpu_copies.Cuda(library).device_memory(0, 8):
         raise KeyError("first")
 
 
@@ -122,17 +122,17 @@ def test_no_library_is_an_error_that_says_what_was_tried(monkeypatch):
     def missing(path):
         raise OSError("no such file")
 
-    monkeypatch.setattr(cuda.ctypes, "CDLL", missing)
+    monkeypatch.setattr(gpu_copies.ctypes, "CDLL", missing)
     with pytest.raises(DeviceError, match=r"libcudart\.so\.13 \(no such file\).*tensorflow\[and-cuda\]"):
-        cuda.find_library()
+        gpu_copies.find_library()
 
 
 def test_the_library_s_functions_get_their_types(monkeypatch):
     library = type("Library", (), {})()
-    for name in (*cuda._ARGUMENTS, "cudaGetErrorString"):
+    for name in (*gpu_copies._ARGUMENTS, "cudaGetErrorString"):
         setattr(library, name, type("Function", (), {})())
-    monkeypatch.setattr(cuda.ctypes, "CDLL", lambda path: library)
-    found = cuda.find_library()
+    monkeypatch.setattr(gpu_copies.ctypes, "CDLL", lambda path: library)
+    found = gpu_copies.find_library()
     # Without them ctypes would pass a size or an address as a C int, and cut it.
     assert found.cudaMemcpyAsync.argtypes[2] is ctypes.c_size_t and found.cudaFree.argtypes == (ctypes.c_void_p,)
     assert found.cudaGetErrorString.restype is ctypes.c_char_p
@@ -140,7 +140,7 @@ def test_the_library_s_functions_get_their_types(monkeypatch):
 
 def test_no_direction_starts_before_the_clock_or_ends_after_it():
     library = FakeCudart(peers=BOTH)
-    runtime = cuda.Cuda(library)
+    runtime = gpu_copies.Cuda(library)
     with contextlib.ExitStack() as stack:
         buffers = gpu_copies.Buffers(runtime, [0, 1], 64, stack)
         link = next(each for each in gpu_copies.links(buffers, [0, 1], 0) if each.name == "GPU 0 and GPU 1, both ways")

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rnn_scaling.links import fit, rounds, table
+from rnn_scaling.links import rounds, series, table
 from rnn_scaling.links.series import ALL_REDUCE, COPY, MEMORY, Point, Series, busbw_gb_per_s, joined, sizes_between
 
 SIZES = sizes_between(4, 2**28, 4)
@@ -23,7 +23,7 @@ def test_sizes_end_at_the_largest():
 
 
 def test_a_line_is_found_exactly():
-    found = fit.fit(SIZES, line(12.5, 7.25))
+    found = series.fit(SIZES, line(12.5, 7.25))
     assert found.alpha_us == pytest.approx(12.5) and found.beta_gb_per_s == pytest.approx(7.25)
     assert found.alpha_error_us < 1e-6 and found.beta_error_gb_per_s < 1e-6 and found.largest_residual < 1e-9
     assert found.seconds(1e9) == pytest.approx(12.5e-6 + 1 / 7.25)
@@ -33,7 +33,7 @@ def test_the_standard_error_covers_the_truth_as_often_as_it_should():
     rng, inside = np.random.default_rng(5), 0
     for _ in range(300):
         times = np.array(line(30, 8)) * (1 + 0.05 * rng.standard_normal(len(SIZES)))
-        found = fit.fit(SIZES, times.tolist())
+        found = series.fit(SIZES, times.tolist())
         inside += abs(found.alpha_us - 30) <= found.alpha_error_us
     assert 0.58 < inside / 300 < 0.76  # 68 % of a normal, 66 % of Student's t with 12 degrees of freedom
 
@@ -47,7 +47,7 @@ def test_bytes_that_are_counted_twice_take_the_same_time():
 
 def test_a_time_that_does_not_grow_has_no_bandwidth():
     times = [1e-6 * t for t in itertools.islice(itertools.cycle([100, 101, 99]), len(SIZES))]
-    found = fit.best(SIZES, times)
+    found = series.best_fit(SIZES, times)
     assert found.beta_gb_per_s is None and found.alpha_us == pytest.approx(100, rel=0.02)
     assert found.seconds(2**28) == pytest.approx(1e-4, rel=0.02)
 
@@ -56,7 +56,7 @@ def test_where_the_line_holds_is_computed():
     times = line(50, 10)
     for index in range(5):
         times[index] /= 2  # another, faster way for small ones
-    found = fit.best(SIZES, times)
+    found = series.best_fit(SIZES, times)
     assert found.holds and found.from_bytes == SIZES[5] and found.beta_gb_per_s == pytest.approx(10)
 
 
@@ -64,22 +64,22 @@ def test_two_bandwidths_are_no_line():
     """A cache, then memory: every window has a break in it or too few points."""
     sizes = SIZES[-5:]
     times = [n / 100e9 for n in sizes[:3]] + [n / 10e9 for n in sizes[3:]]
-    found = fit.best(sizes, times)
+    found = series.best_fit(sizes, times)
     assert not found.holds and found.num_points == 5
 
 
 def test_a_negative_alpha_does_not_hold():
     times = [n / 10e9 * (1 - 3e4 / (n + 1e5)) for n in SIZES[7:]]
-    found = fit.fit(SIZES[7:], times)
-    assert found.alpha_us < -2 * found.alpha_error_us or found.largest_residual > fit.HOLDS_WITHIN
+    found = series.fit(SIZES[7:], times)
+    assert found.alpha_us < -2 * found.alpha_error_us or found.largest_residual > series.HOLDS_WITHIN
     assert not found.holds
 
 
 def test_what_cannot_be_fitted():
-    assert fit.best(SIZES[:3], line(1, 1, SIZES[:3])) is None
+    assert series.best_fit(SIZES[:3], line(1, 1, SIZES[:3])) is None
     for sizes, times in (([4, 8], [1, 2]), ([4, 4, 4], [1, 1, 1]), ([4, 8, 16], [1, 0, 1])):
         with pytest.raises(ValueError, match="expected"):
-            fit.fit(sizes, times)
+            series.fit(sizes, times)
 
 
 def test_bus_bandwidth_is_nccl_s():

@@ -6,7 +6,7 @@ import pytest
 
 from rnn_scaling.links import plan
 from rnn_scaling.settings import config
-from rnn_scaling.settings.thread_pools import pool_sizes
+from rnn_scaling.settings.config import pool_sizes
 
 
 def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
@@ -22,7 +22,7 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
 def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan, "visible_gpus", lambda: 4)
     monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
-    monkeypatch.setattr(plan.memory, "available_bytes", lambda: 2**37)
+    monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**37)
     monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert (made.device, made.num_devices, made.devices, made.left_out) == ("gpu", 4, "4 GPUs", ())
@@ -41,7 +41,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
         (1, 0, "float16"),
         (4, 0, "float16"),
     ]
-    assert made.tasks[8].request["algorithm"] == "nccl" and made.sizes[-1] == 2**28
+    assert made.tasks[8].request["algorithm"] == "nccl" and made.tasks[-1].request["sizes"][-1] == 2**28
     trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)
     assert (copies["inter_op_threads"], copies["intra_op_threads"]) == pool_sizes(trainer, 16)
     # Two ranks on each GPU share its memory, and NCCL cannot be used.
@@ -49,7 +49,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     assert made.devices == "8 logical GPUs" and [line[:4] for line in made.left_out] == ["nccl"]
     monkeypatch.setattr(plan, "free_gpu_bytes", lambda gpus: 2**30)
     made = plan.make(["--passes=1"])
-    assert made.sizes[-1] == 2**24
+    assert made.tasks[-1].request["sizes"][-1] == 2**24
     (line,) = made.left_out
     assert line.startswith("all-reduce of 64 MiB, 256 MiB: ") and "2.02 GiB" in line and "--max_bytes" in line
     with pytest.raises(plan.flags.FlagErrors, match="multiple"):

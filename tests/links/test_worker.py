@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from rnn_scaling.links import cuda, worker
+from rnn_scaling.links import gpu_copies, worker
 from rnn_scaling.machine.gpus import DeviceError
 from rnn_scaling.machine.load import Load
 from tests.links.fake_cuda import FakeCudart
@@ -50,7 +50,7 @@ def test_the_worker_s_errors_are_one_line(tmp_path, monkeypatch, capsys, error, 
 
 
 def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(devices=2))
+    monkeypatch.setattr(gpu_copies, "find_library", lambda: FakeCudart(devices=2))
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "")  # so that it is put back
     del os.environ["CUDA_DEVICE_ORDER"]
     (tmp_path / "request").write_text(
@@ -59,6 +59,6 @@ def test_no_gpu_library_fails_the_copies_with_a_line(tmp_path, capsys, monkeypat
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 0
     assert len(pickle.loads((tmp_path / "result").read_bytes()).series) == 2 * 7
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"  # GPU 0 is nvidia-smi's, as in the topology
-    monkeypatch.setattr(cuda, "find_library", lambda: FakeCudart(fail="cudaMalloc"))
+    monkeypatch.setattr(gpu_copies, "find_library", lambda: FakeCudart(fail="cudaMalloc"))
     assert worker.main([str(tmp_path / "request"), str(tmp_path / "result")]) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: cudaMalloc: ")

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from rnn_scaling.machine import clock_sampler, clock_sources, nvml, throttling
+from rnn_scaling.machine import clock_sampler, nvml, throttling
 from rnn_scaling.machine.clock_sampler import ClockSampler
 from rnn_scaling.machine.gpus import visible_gpus
 from rnn_scaling.settings import config as configs
@@ -77,7 +77,7 @@ def test_nvml_in_megahertz_watts_and_words():
 def test_a_run_on_gpus_is_sampled_through_nvml():
     api = FakeNvml([{"name": "G", "uuid": f"GPU-{i}", "sm": 1000 + i, "memory": 4000, "reasons": 0} for i in range(3)])
     ticks = iter(range(10**6))
-    sampler = ClockSampler(lambda: clock_sources.of_gpus(["2", "GPU-0"], lambda: api), 0.0, lambda: next(ticks))
+    sampler = ClockSampler(lambda: clock_sampler.of_gpus(["2", "GPU-0"], lambda: api), 0.0, lambda: next(ticks))
     wait_until(lambda: len((sampler.read() or {"samples": []})["samples"]) >= 3)
     sampler.stop()
     found = json.loads(json.dumps(sampler.read()))
@@ -152,31 +152,31 @@ def test_what_fails_in_the_sampler_is_in_the_record():
 
 
 def test_cpu_clocks_of_the_bound_cores(tmp_path):
-    assert clock_sources.of_cpus([0, 2], str(tmp_path)) is None and clock_sources.of_cpus([]) is None
+    assert clock_sampler.of_cpus([0, 2], str(tmp_path)) is None and clock_sampler.of_cpus([]) is None
     (tmp_path / "proc").mkdir()
     cpuinfo = tmp_path / "proc/cpuinfo"
     cpuinfo.write_text("".join(f"processor\t: {i}\nflags\t: fpu\ncpu MHz\t\t: {2000 + i}.5\n\n" for i in range(4)))
-    source = clock_sources.of_cpus([0, 2], str(tmp_path))
+    source = clock_sampler.of_cpus([0, 2], str(tmp_path))
     assert (source.name, source.poll()) == ("/proc/cpuinfo", [{"mhz": 2000.5}, {"mhz": 2002.5}])
     cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
-    assert clock_sources.of_cpus([0], str(tmp_path)) is None
+    assert clock_sampler.of_cpus([0], str(tmp_path)) is None
     for core in (0, 2):
         folder = tmp_path / f"sys/devices/system/cpu/cpu{core}/cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_cur_freq").write_text(f"{3100000 + core}\n")
-    source = clock_sources.of_cpus([2, 0], str(tmp_path))
+    source = clock_sampler.of_cpus([2, 0], str(tmp_path))
     assert (source.name, source.devices) == ("cpufreq", [{"core": 2}, {"core": 0}])
     assert source.poll() == [{"mhz": 3100.002}, {"mhz": 3100.0}]
 
 
 def test_a_gpu_that_nvml_does_not_know():
     api = FakeNvml([{"name": "G", "uuid": "GPU-0"}])
-    assert clock_sources.of_gpus(["MIG-1"], lambda: api) is None and api.down == 1
-    assert clock_sources.of_gpus(["0"], lambda: None) is None
+    assert clock_sampler.of_gpus(["MIG-1"], lambda: api) is None and api.down == 1
+    assert clock_sampler.of_gpus(["0"], lambda: None) is None
 
 
 def state_of(monkeypatch, source):
-    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids: source)
+    monkeypatch.setattr(clock_sampler, "of_gpus", lambda ids: source)
     monkeypatch.setattr(clock_sampler, "gpu_ids", lambda: ["0", "1", "2"])
     monkeypatch.setattr(recording, "read_environment", lambda _: {"gpus": []})
     state = RunState(configs.resolve({}, num_gpus=0, num_cores=1))
@@ -213,8 +213,8 @@ def test_a_run_warns_at_its_end_and_keeps_the_samples(monkeypatch, capsys):
 def test_only_the_gpus_of_the_run_are_sampled(monkeypatch):
     asked = []
     state = state_of(monkeypatch, None)
-    monkeypatch.setattr(clock_sources, "of_gpus", lambda ids: asked.append(list(ids)))
-    monkeypatch.setattr(clock_sources, "of_cpus", lambda cores: asked.append(list(cores)))
+    monkeypatch.setattr(clock_sampler, "of_gpus", lambda ids: asked.append(list(ids)))
+    monkeypatch.setattr(clock_sampler, "of_cpus", lambda cores: asked.append(list(cores)))
     clock_sampler.start(state.resolved).stop()
     clock_sampler.start({"device_type": "CPU", "cpu_affinity": [3, 1]}).stop()
     clock_sampler.start({}).stop()

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
-from rnn_scaling.machine import gpus, topology, topology_matrix
-from rnn_scaling.machine.topology_matrix import Topology
+from rnn_scaling.machine import gpus, topology
+from rnn_scaling.machine.topology import Topology
 from rnn_scaling.reports import environment
 from tests.support.paths import GOLDEN
 from tests.support.records import make_record
@@ -140,7 +140,7 @@ def test_affinity_columns_with_gaps_and_underlining():
 def test_a_matrix_that_is_not_whole_is_refused(old, new, reason):
     text = (EXPECTED / "7gforce.txt").read_text()
     assert old in text
-    with pytest.raises(topology_matrix.TopologyError, match=reason):
+    with pytest.raises(topology.TopologyError, match=reason):
         topology.parse(text.replace(old, new, 1))
 
 
@@ -168,7 +168,7 @@ def test_read_parses_what_nvidia_smi_prints(four_gpus):
     four_gpus.write_text(FOUR)
     assert topology.read() == topology.parse(FOUR)
     four_gpus.write_text("NVIDIA-SMI has failed\n")
-    with pytest.raises(topology_matrix.TopologyError):
+    with pytest.raises(topology.TopologyError):
         topology.read()
 
 

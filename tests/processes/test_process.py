@@ -12,14 +12,16 @@ import types
 import pytest
 
 from rnn_scaling.processes import process
+from rnn_scaling.processes.process import Task
 from rnn_scaling.records.parts import RunError
-from rnn_scaling.sweeps import failure, limit
+from rnn_scaling.sweeps import failure
+from rnn_scaling.sweeps.estimate import given_limit
 from tests.support.faults import alive, jump, wait_until
 from tests.support.paths import ROOT
 
 
 def run(code, timeout_s=0.0, said=lambda line: None):
-    return process.run([sys.executable, "-c", code], timeout_s, said)
+    return process.run_together([Task([sys.executable, "-c", code])], timeout_s, said)
 
 
 def test_exit_status_and_lines():
@@ -38,7 +40,7 @@ def test_a_signal():
 
 
 def test_a_command_that_does_not_exist():
-    ended = process.run(["/no/such/program"], 0.0)
+    ended = process.run_together([Task(["/no/such/program"])], 0.0)
     assert ended.returncode == 1 and ended.lines[0].startswith("error: /no/such/program: ")
 
 
@@ -103,8 +105,8 @@ open({str(tmp_path / "pid")!r}, "w").write(str(subprocess.Popen(["sleep", "600"]
 def test_a_child_dies_with_its_parent():
     code = (
         "import sys; from rnn_scaling.processes import process; "
-        "process.run([sys.executable, '-c', "
-        "'import os, time; print(os.getpid(), file=__import__(\"sys\").stderr, flush=True); time.sleep(600)'], 0, "
+        "process.run_together([process.Task([sys.executable, '-c', "
+        "'import os, time; print(os.getpid(), file=__import__(\"sys\").stderr, flush=True); time.sleep(600)'])], 0, "
         "lambda line: line and print(line, flush=True))"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -132,7 +134,7 @@ def test_a_limit_that_counts_anew_from_each_sign_of_life(monkeypatch, is_alive):
     then = "" if is_alive else "; time.sleep(60)"
     code = f"import time; [print('measuring:', i, file=__import__('sys').stderr) for i in range(5)]{then}"
     command = [sys.executable, "-c", code]
-    ended = process.run(command, 150.0, lambda line: lines.append(line) if line else None, is_alive)
+    ended = process.run_together([Task(command)], 150.0, lambda line: lines.append(line) if line else None, is_alive)
     assert ended.timed_out == (is_alive is None) and len(lines) <= 5
 
 
@@ -149,7 +151,7 @@ def test_nothing_that_a_run_says_after_its_limit_prolongs_its_life(monkeypatch):
         "while True: print('x', file=sys.stderr, flush=True); time.sleep(0.01)"
     )
     alive = iter([True] * 5)
-    ended = process.run([sys.executable, "-c", code], 20.0, said, lambda line: next(alive, False))
+    ended = process.run_together([Task([sys.executable, "-c", code])], 20.0, said, lambda line: next(alive, False))
     assert ended.timed_out and ended.returncode == -signal.SIGKILL and 20 <= beats[0] < 500
 
 
@@ -188,7 +190,7 @@ AT = "measuring: 3/9 batches, 1 words/s, loss 1, 5 s left"
     ],
 )
 def test_reasons(returncode, timed_out, lines, kind, message):
-    assert failure.reason(returncode, timed_out, lines, limit.given(60.0)) == RunError(type=kind, message=message)
+    assert failure.reason(returncode, timed_out, lines, given_limit(60.0)) == RunError(type=kind, message=message)
 
 
 @pytest.mark.parametrize("name", ["models", "rnn_scaling", "numpy", "types", "runpy"])
@@ -199,7 +201,7 @@ def test_a_child_is_of_this_package_whatever_folder_the_caller_stands_in(tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the caller')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path) if on_path else "")
-    ended = process.run([*process.our_module("rnn_scaling.train"), "--batch_size=0"], 60.0)
+    ended = process.run_together([Task([*process.our_module("rnn_scaling.train"), "--batch_size=0"])], 60.0)
     assert (ended.returncode, len(ended.lines)) == (2, 1) and ended.lines[0].startswith("error: --batch_size=0 ")
 
 

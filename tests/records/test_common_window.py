@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from rnn_scaling.records import common_window
-from rnn_scaling.records.workers import Rank
+from rnn_scaling.records.workers import Rank, join_batches
 
 
 def rank(number: int, seconds: list[float], items: list[int], loss: list[float | None] | None = None) -> Rank:
@@ -26,7 +25,7 @@ def rank(number: int, seconds: list[float], items: list[int], loss: list[float |
 def test_a_batch_ends_when_the_last_rank_ends_it():
     fast = rank(0, [5.0, 1.0, 1.0, 1.0], [10, 10, 10, 10])
     slow = rank(1, [1.0, 2.0, 2.0, 3.0], [30, 20, 20, 20])
-    batches = common_window.join([fast, slow], warmup=1)
+    batches = join_batches([fast, slow], warmup=1)
     assert batches.seconds == (5.0, 2.0, 2.0, 3.0)  # the slow warm-up of rank 0 is no part of the measured batches
     assert batches.items == (40, 30, 30, 30)
     assert (batches.warmup, batches.measured) == (1, 3)
@@ -34,22 +33,22 @@ def test_a_batch_ends_when_the_last_rank_ends_it():
 
 
 def test_who_is_last_may_change():
-    batches = common_window.join([rank(0, [3.0, 1.0, 5.0], [1] * 3), rank(1, [1.0, 4.0, 1.0], [1] * 3)], warmup=0)
+    batches = join_batches([rank(0, [3.0, 1.0, 5.0], [1] * 3), rank(1, [1.0, 4.0, 1.0], [1] * 3)], warmup=0)
     assert batches.seconds == (3.0, 2.0, 4.0)
     assert math.fsum(batches.seconds) == 9.0  # of the last rank to end
 
 
 def test_the_loss_is_the_mean_over_what_the_ranks_losses_are_means_of():
     ranks = [rank(0, [1.0], [30], [2.0]), rank(1, [1.0], [10], [4.0])]
-    assert common_window.join(ranks, 0).loss == (2.5,)
-    assert common_window.join([ranks[0], rank(1, [1.0], [10], [None])], 0).loss == (None,)
+    assert join_batches(ranks, 0).loss == (2.5,)
+    assert join_batches([ranks[0], rank(1, [1.0], [10], [None])], 0).loss == (None,)
 
 
 @pytest.mark.parametrize("ranks", [[], [rank(0, [1.0, 1.0], [1, 1]), rank(1, [], [])]])
 def test_only_batches_that_every_rank_ended_count(ranks):
-    assert common_window.join(ranks, 1).seconds == ()
+    assert join_batches(ranks, 1).seconds == ()
 
 
 def test_what_one_rank_had_ahead_is_left_out():
-    batches = common_window.join([rank(0, [1.0, 1.0, 1.0], [1] * 3), rank(1, [1.0, 1.5], [1] * 2)], 1)
+    batches = join_batches([rank(0, [1.0, 1.0, 1.0], [1] * 3), rank(1, [1.0, 1.5], [1] * 2)], 1)
     assert batches.seconds == (1.0, 1.5) and (batches.warmup, batches.measured) == (1, 1)

@@ -8,7 +8,7 @@ from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
-from rnn_scaling.records.step_names import LETTERS, PARTS
+from rnn_scaling.records.step_parts import LETTERS, PARTS
 from rnn_scaling.reports import steps
 from tests.support.records import changed, fields_of
 from tests.support.traced_runs import step, traced

@@ -12,9 +12,8 @@ from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.conditions import CONDITIONS, DECIDING, is_read, unread_options
-from rnn_scaling.settings.config import OPTIONS
+from rnn_scaling.settings.config import OPTIONS, pool_sizes
 from rnn_scaling.settings.spelling import command, spell
-from rnn_scaling.settings.thread_pools import pool_sizes
 
 
 def resolve(num_gpus=0, num_cores=4, **given):

@@ -8,9 +8,9 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import shown, with_baselines
 from rnn_scaling.reports import table
 from rnn_scaling.settings import config as configs
-from rnn_scaling.settings import conflicts, sweep_options
+from rnn_scaling.settings import conflicts
 from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.sweeps.plan import plan
+from rnn_scaling.sweeps.plan import plan, split
 from tests.support.records import make_record
 
 
@@ -48,11 +48,11 @@ def test_a_sweep_of_searches_has_no_mode_that_exchanges():
 
 
 def test_runs_that_do_not_train_share_a_checkpoint():
-    _, lists = sweep_options.split(["--decode", "--checkpoint_dir=saved", "--beam_size=1,4"], [])
+    _, lists = split(["--decode", "--checkpoint_dir=saved", "--beam_size=1,4"], [])
     assert lists["checkpoint_dir"] == ["saved"]
     for words in (["--checkpoint_dir=saved"], ["--decode=true,false", "--checkpoint_dir=saved"]):
         with pytest.raises(FlagErrors, match="checkpoint_dir applies to one run"):
-            sweep_options.split(words, [])
+            split(words, [])
 
 
 def test_latencies_and_sentences_of_a_run_that_does_not_train():

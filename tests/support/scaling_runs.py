@@ -7,9 +7,8 @@ import random
 from unittest import mock
 
 from rnn_scaling.records import folder, record
-from rnn_scaling.records.common_window import WINDOW, join
 from rnn_scaling.records.decoding import build, encode
-from rnn_scaling.records.workers import Workers
+from rnn_scaling.records.workers import WINDOW, Workers, join_batches
 from rnn_scaling.reports import report_files, summary_builder
 from rnn_scaling.settings import config as configs
 from tests.support.records import changed, make_record
@@ -79,7 +78,7 @@ def cluster(num_workers, rate, repeat=0, batches=40, devices=1, late=None, worke
             }
         )
     made = build(Workers, {"launcher": "local-cluster", "window": WINDOW, "ranks": ranks, **(workers or {})})
-    joined = join(made.ranks, 10)
+    joined = join_batches(made.ranks, 10)
     measured = sum(joined.seconds[10:])
     phases = {**own, "warmup": sum(joined.seconds[1:10]), "measured": measured, "teardown": 0.5}
     run = make_record(

@@ -24,7 +24,7 @@ from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import comparison, report_files
 from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.sweeps import command_plan, command_trainer, display, early_checks, failure, limit
+from rnn_scaling.sweeps import command_plan, command_trainer, display, early_checks, estimate, failure
 from rnn_scaling.sweeps.command_plan import TrainerOptions
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
@@ -162,7 +162,7 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     assert result.error.type == "Timeout" and result.error.message.endswith("7); see stand_in-1.log.txt")
     assert "killed after 1800 s without output" in result.error.message
     assert go(tmp_path, *words, "--run_timeout=5", "--retry_failed") == 1
-    assert asked == [(limit.SILENT_S, True, True), (5.0, False, True)]
+    assert asked == [(estimate.SILENT_S, True, True), (5.0, False, True)]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rnn_scaling.commands.threads import plan_threads
-from rnn_scaling.sweeps import limit
-from rnn_scaling.sweeps.estimate import Estimator, duration, rough_s, sharing
+from rnn_scaling.sweeps.estimate import Estimator, duration, given_limit, limit_of, rough_s, sharing
 from rnn_scaling.sweeps.plan import identity, plan
 
 
@@ -101,11 +100,11 @@ def test_the_limit_of_a_run_follows_what_is_known(took_s, asked, seconds, words)
     estimator = Estimator(2)
     for each in took_s:
         estimator.add(options(), each)
-    found = limit.for_run(options(batch_size=asked), estimator, None)
+    found = limit_of(options(batch_size=asked), estimator, None)
     assert words in found.words and "--run_timeout=SECONDS" in found.words
     assert found.seconds == seconds if seconds else 1200 < found.seconds < 2400
     assert found.is_rough == (not took_s)
-    assert limit.for_run(options(), estimator, 7.0) == limit.given(7.0)
+    assert limit_of(options(), estimator, 7.0) == given_limit(7.0)
 
 
 def test_operations_follow_the_work():

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import pytest
 
 from rnn_scaling import entry
-from rnn_scaling.sweeps.netlab import calibrate, network
+from rnn_scaling.commands.netlab import parse_delay, parse_rate
+from rnn_scaling.sweeps.netlab import network
 from rnn_scaling.sweeps.netlab.network import NetworkLink
-from rnn_scaling.sweeps.netlab.run import parse_delay, parse_rate
 from tests.support.faults import wait_until
 from tests.support.paths import ROOT
 
@@ -59,7 +59,7 @@ def test_delays():
 def test_a_bucket_holds_8_ms_and_a_packet_at_least():
     assert NetworkLink(1e9).burst_bytes == 1_000_000 and NetworkLink(1e6).burst_bytes == 66_000
     assert NetworkLink(1e9).queue_bytes == 1_000_000 + 6_250_000
-    assert [calibrate.megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
+    assert [network.megabits(rate) for rate in (2e8, 5e7, 1.5e6, 1e9)] == [
         "200 Mbit/s",
         "50 Mbit/s",
         "1.5 Mbit/s",
@@ -70,22 +70,22 @@ def test_a_bucket_holds_8_ms_and_a_packet_at_least():
 def test_what_iperf3_says_is_read():
     streams = [{"sender": {"min_rtt": 250}}]
     text = json.dumps({"end": {"sum_received": {"bits_per_second": 1.9e8}, "streams": streams}})
-    assert calibrate.parse(text) == (1.9e8, 0.00025)
+    assert network.parse_iperf3(text) == (1.9e8, 0.00025)
     with pytest.raises(network.CallFailed, match="unable to connect"):
-        calibrate.parse('{"error": "unable to connect"}')
+        network.parse_iperf3('{"error": "unable to connect"}')
     for broken in ("", "[]", "{}", '{"end": {}}'):
         with pytest.raises(network.CallFailed, match="no result"):
-            calibrate.parse(broken)
+            network.parse_iperf3(broken)
 
 
 def test_the_measured_rate_stands_beside_the_one_that_was_asked_for():
-    found = calibrate.Calibration((1.91e8, 1.9e8), 0.0003)
-    line = calibrate.description(LINK, found)
+    found = network.Calibration((1.91e8, 1.9e8), 0.0003)
+    line = network.description(LINK, found)
     assert line.startswith("200 Mbit/s asked; 190 Mbit/s to 191") and line.endswith("0.3 ms")
-    same = calibrate.Calibration((1.9e8, 1.9e8), 0.0003)
-    assert " 190 Mbit/s of payload" in calibrate.description(LINK, same)
-    assert calibrate.warnings(LINK, found) == []
-    (slow,) = calibrate.warnings(LINK, calibrate.Calibration((1.91e8, 1.2e8), 0.0))
+    same = network.Calibration((1.9e8, 1.9e8), 0.0003)
+    assert " 190 Mbit/s of payload" in network.description(LINK, same)
+    assert network.warnings(LINK, found) == []
+    (slow,) = network.warnings(LINK, network.Calibration((1.91e8, 1.2e8), 0.0))
     assert slow.startswith("--rate=200mbit: a link carries 120 Mbit/s; ")
 
 
@@ -161,11 +161,11 @@ def test_nothing_of_a_killed_run_is_left():
 @pytest.mark.parametrize("delay_s", [0.0, 0.01])
 def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
     """Not more than the rate, not faster than the delay; how far from both is the machine's matter."""
-    monkeypatch.setattr(calibrate, "FULL", ("-t", "1"))  # a second; a full bucket is a tenth of what it carries
+    monkeypatch.setattr(network, "FULL", ("-t", "1"))  # a second; a full bucket is a tenth of what it carries
     if delay_s and shutil.which("wirefilter") is None:
         pytest.skip("needs vde2")
     with network.network(["worker0", "worker1"], NetworkLink(5e6, delay_s)) as nodes:
-        found = calibrate.measure(nodes)
+        found = network.measure(nodes)
     assert len(found.bits_per_s) == 2 and all(0 < rate < 7e6 for rate in found.bits_per_s), found
     assert found.round_trip_s > 2 * delay_s * 0.9
     assert are_empty(nodes)

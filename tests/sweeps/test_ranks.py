@@ -10,7 +10,8 @@ from rnn_scaling import registry
 from rnn_scaling.processes.process import Ended
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.flags import FlagErrors
-from rnn_scaling.sweeps import limit, ranks
+from rnn_scaling.sweeps import ranks
+from rnn_scaling.sweeps.estimate import given_limit
 
 MODE = registry.UpdateMode("no.module", engine="far")
 ASYNC = registry.UpdateMode("no.module", engine="far", has_servers=True, has_coordinator=True)
@@ -92,7 +93,7 @@ def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
     assert capsys.readouterr().err == f"worker 2 (rank 2) was {remedy}\n"
     assert ranks.answer(Ended(-9, False, [], 0, (-9, 1, 1)), config) == 1
     assert capsys.readouterr().err == f"error: worker 0 (rank 0) was {remedy}\n"
-    assert ranks.reason(LOST, config, limit.given(0)).message == f"worker 2 (rank 2): {remedy} (last output: x)"
+    assert ranks.reason(LOST, config, given_limit(0)).message == f"worker 2 (rank 2): {remedy} (last output: x)"
 
 
 def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(capsys):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import types
 
 import pytest
 
 from rnn_scaling.records import record
 from rnn_scaling.settings import config as configs
-from rnn_scaling.sweeps import conduct, display, early_checks, ranks
+from rnn_scaling.sweeps import conduct, display, early_checks, ranks, suite_trainer
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from tests.support.faults import alive
+from tests.support.records import make_record
 
 TRAINER = """
-import os, sys
+import os, sys, time
 from rnn_scaling.processes import early_start
 from rnn_scaling.records import record
 from rnn_scaling.settings import config, flags
@@ -28,10 +30,14 @@ def log(event):
 log("start")
 if "dies" in path:
     sys.exit("error: --num_devices=3: no such luck")
+if "hangs" in os.path.basename(path) and open(f"{os.path.dirname(path)}/log").read().count("start hangs") == 1:
+    time.sleep(3600)
 if early_start.is_early():
     early_start.wait_for_turn()
     early_start.wait_for_following()
 print("measuring: 1/2 batches", file=sys.stderr, flush=True)
+if "stays" in os.path.basename(path):
+    time.sleep(3600)
 record.write(make_record(config=config.resolve(given, num_gpus=0, num_cores=2).flat()), path)
 log("finish")
 """
@@ -44,11 +50,12 @@ def with_that_trainer(monkeypatch):
     monkeypatch.setattr(early_checks, "load_now", lambda: [])
 
 
-def sweep(folder, *names, command=COMMAND, **given):
+def sweep(folder, *names, command=COMMAND, run_timeout=None, **given):
     given = {"device": "cpu", "num_devices": 1, **given}
     runs = [Run(name, given, configs.resolve(given, num_gpus=0, num_cores=2)) for name in names]
     trainer = SuiteTrainer(command)
-    outcome = conduct.conduct_sweep(runs, 1, folder, conduct.ConductOptions(), again=["sweep"], trainer=trainer)
+    options = conduct.ConductOptions(run_timeout=run_timeout)
+    outcome = conduct.conduct_sweep(runs, 1, folder, options, again=["sweep"], trainer=trainer)
     assert trainer._next is None
     return outcome
 
@@ -93,9 +100,30 @@ def test_an_end_of_the_sweep_leaves_no_process_and_no_record_of_a_run_whose_turn
             raise error
 
     monkeypatch.setattr(display.SweepDisplay, "output", fail)
-    assert sweep(tmp_path, "a", "b", "c").exit_status == status
+    assert sweep(tmp_path, "stays", "b", "c").exit_status == status
     assert "start b.json" in events(tmp_path) and not (tmp_path / "b.json").exists()
-    assert record.read(tmp_path / "a.json").error.type == "Killed"
+    assert record.read(tmp_path / "stays.json").error.type == "Killed"
+    assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
+
+
+@pytest.mark.parametrize("command, total_s", [(COMMAND, 26.0), ((*COMMAND[:2], f"{TRAINER}\n"), 30.0)])
+def test_the_time_left_has_no_loading_that_the_run_before_hides(command, total_s):
+    config = configs.resolve({"device": "cpu"}, num_gpus=0, num_cores=2)
+    run, estimator = Run("a", {}, config), SuiteTrainer(command).estimator()
+    result = make_record(config=config.flat(), phases={"start": 2.0, "measured": 8.0, "total": 10.0})
+    estimator.learn(run.identity, result)
+    assert estimator.total_s([run.identity]) == 10.0 and estimator.total_s([run.identity] * 3) == total_s
+    assert estimator.total_s([run.identity] * 2, follow=True) == total_s - 10.0
+
+
+def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(tmp_path, monkeypatch):
+    def monotonic():
+        return 1000.0 if (tmp_path / "log").exists() and "start hangs.json" in events(tmp_path) else 0.0
+
+    monkeypatch.setattr(suite_trainer, "time", types.SimpleNamespace(monotonic=monotonic))
+    results = sweep(tmp_path, "a", "hangs", "c", run_timeout=60.0).records.values()
+    assert [result.status for result in results] == ["ok", "ok", "ok"]
+    assert [event for event in events(tmp_path) if "hangs" in event] == ["start hangs.json"] * 2 + ["finish hangs.json"]
     assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
 
 

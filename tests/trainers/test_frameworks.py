@@ -322,7 +322,7 @@ def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("cores_per_device, pools", [(1, (2, 1)), (2, (3, 4))])
 def test_keras_on_tensorflow_has_the_threads_that_ours_has(tmp_path, monkeypatch, cores_per_device, pools):
-    from rnn_scaling.settings.thread_pools import pool_sizes
+    from rnn_scaling.settings.config import pool_sizes
     from rnn_scaling.trainers import keras
 
     tensorflow = mock.MagicMock()

@@ -15,7 +15,7 @@ from rnn_scaling.analysis.rows import Row, measured_batches, row_key
 from rnn_scaling.analysis.series_titles import by_series, titles
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import split_steps
-from rnn_scaling.machine import topology_matrix
+from rnn_scaling.machine import topology
 
 SERVER = "parameter_server"
 # The algorithm of an exchange, by the all-reduce that ran, else by the mode.
@@ -168,9 +168,9 @@ def _joined_devices(row: Row) -> int | None:
     if run.resolved.device_type != "GPU":
         return None
     try:
-        links = topology_matrix.parse(run.environment.topology or "").links
-        sizes = {*map(len, topology_matrix.connected(links, "NODE"))}
-    except topology_matrix.TopologyError:
+        links = topology.parse(run.environment.topology or "").links
+        sizes = {*map(len, topology.connected(links, "NODE"))}
+    except topology.TopologyError:
         return None
     return sizes.pop() if len(sizes) == 1 else None
 

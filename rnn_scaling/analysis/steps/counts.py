@@ -13,8 +13,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.step_names import CONTROL_FLOW
-from rnn_scaling.records.step_parts import Graph, KernelCounts, Trace
+from rnn_scaling.records.step_parts import CONTROL_FLOW, Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.conditions import NOT_COMPARED
 from rnn_scaling.settings.naming import distinguishing, network, without_network

@@ -10,8 +10,7 @@ from rnn_scaling.analysis.confidence import over_processes, scatter
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.step_names import IDLE, OWN, PARTS
-from rnn_scaling.records.step_parts import TimedStep, TowerStep, Trace
+from rnn_scaling.records.step_parts import IDLE, OWN, PARTS, TimedStep, TowerStep, Trace
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,7 @@ import numpy as np
 from rnn_scaling.analysis.confidence import MIN_BATCHES, cosines, long_run_variance, scatter
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.student import t_quantile
-from rnn_scaling.records.step_names import BACKWARD, FORWARD, IDLE
-from rnn_scaling.records.step_parts import TimedStep, TowerStep
+from rnn_scaling.records.step_parts import BACKWARD, FORWARD, IDLE, TimedStep, TowerStep
 from rnn_scaling.records.workers import Rank, Workers
 
 LEAST_STEPS = 3  # traced steps below which no straggler is named

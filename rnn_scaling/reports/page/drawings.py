@@ -8,7 +8,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import StepParts, statements
-from rnn_scaling.records.step_names import PARTS
+from rnn_scaling.records.step_parts import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
 from rnn_scaling.reports.numbers import plus_minus
 from rnn_scaling.reports.page import document as page

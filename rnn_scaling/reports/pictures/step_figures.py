@@ -7,8 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis.steps.parts import StepParts
-from rnn_scaling.records.step_names import EXPOSED, IDLE, LETTERS, PARTS, STARVED, TIMELINE_BINS, WAITS
-from rnn_scaling.records.step_parts import TimedStep
+from rnn_scaling.records.step_parts import EXPOSED, IDLE, LETTERS, PARTS, STARVED, TIMELINE_BINS, WAITS, TimedStep
 from rnn_scaling.reports import steps
 from rnn_scaling.reports.pictures import figures
 

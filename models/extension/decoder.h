@@ -5,7 +5,7 @@
  * with the last layer's h of the step before. What a layer reads is multiplied by `dropped`, unless that is empty. */
 
 #ifdef FLOAT32
-enum { MOST_LAYERS = 64 };
+enum { MOST_LAYERS = 128 }; /* of --num_decoder_layers */
 
 /* The width of what the first layer reads, or -1 where sizes do not fit. */
 static int64_t width_read(const int64_t *sizes) {

@@ -28,7 +28,7 @@ def decode(
     from_words: tf.Tensor,
     biases: tf.Tensor,
     kernels: Sequence[tf.Tensor],
-    state: stacks.State,
+    state: Sequence[stacks.State],
     keys: tf.Tensor,
     memory: tf.Tensor,
     masked: tf.Tensor,
@@ -36,7 +36,7 @@ def decode(
     matrix: tf.Tensor,
     dropped: Sequence[tf.Tensor],
 ) -> Results:
-    """Every step after the other. Tensors are in the dtype of products, or float32 where that is said.
+    """Runs all steps in order. Tensors have the dtype of products unless float32 is stated.
 
     Args:
       from_words: [T, B, 4U], the words' part of the first layer's product.
@@ -48,7 +48,7 @@ def decode(
       masked: float32 [B, S], added to the scores.
       v: [U] with bahdanau, [0] with luong.
       matrix: [D + U, U] of the output with luong, [U, U] of the query with bahdanau.
-      dropped: float32 [T, B, F or U] for each layer, by which what it reads is multiplied; or none.
+      dropped: float32 [T, B, F or U] per layer, which multiplies the layer's input; empty without dropout.
     """
     ours, dtype, is_luong = operators.load(), memory.dtype, v.shape[0] == 0
     flat = tf.concat([tf.reshape(mask, [-1]) for mask in dropped], axis=0) if dropped else tf.zeros([0])
@@ -66,7 +66,7 @@ def decode(
             d = ours.rnn_scaling_decode_grad(
                 all_kernels, first_c, keys, memory, v, matrix, flat, gates, cs, hs, shares, made, *d_results
             )
-            before = tf.concat([first_h[:, None], hs[:, :-1]], axis=1)
+            before = tf.concat([first_h[:, None], hs], axis=1)[:, :-1]
             if is_luong:
                 fed = tf.concat([tf.zeros_like(made[:1]), made[:-1]], axis=0)
                 d_keys = product_sum([d.d_scores], hs[-1], 3)

@@ -62,9 +62,12 @@ static int NAME(attend_grad)(const int64_t *sizes, void **data) {
   int64_t B = SIZE('B'), S = SIZE('S'), U = SIZE('U'), D = SIZE('D');
   const ELEMENT *keys = data[1], *memory = data[2], *v = data[3];
   const float *shares = data[4];
-  float *d_scores = data[6], *d_query = data[7], *d_keys = data[8], *d_v = data[9], *query = array_for(STEP, (U + D) * sizeof(float)), *d_context = query + U;
+  float *d_scores = data[6], *d_query = data[7], *d_keys = data[8], *d_v = data[9];
+  float *query = array_for(STEP, (U + D) * sizeof(float));
+  if (!query) return NO_MEMORY;
+  float *d_context = query + U;
   memset(d_query, 0, B * U * sizeof(float));
-  for (int64_t b = 0; b < B && query; b++, shares += S, d_scores += S, d_query += U) {
+  for (int64_t b = 0; b < B; b++, shares += S, d_scores += S, d_query += U) {
     float mean = 0;
     NAME(round_row)(query, (const float *)data[0] + b * U, U);
     NAME(round_row)(d_context, (const float *)data[5] + b * D, D);
@@ -87,5 +90,5 @@ static int NAME(attend_grad)(const int64_t *sizes, void **data) {
       d_keys += SIZE('V');
     }
   }
-  return query ? DONE : NO_MEMORY;
+  return DONE;
 }

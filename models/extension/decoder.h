@@ -1,13 +1,13 @@
 /* All steps of a decoder of L layers of LSTM cells (lstm.h) that attends to S source words (attention.h).
  *
- * luong, where v is empty: the first layer reads what the step before made, the last layer's h is the query, and the step
- * makes tanh([context, h] matrix). bahdanau: the first layer reads the context of the query that the step makes, h matrix
- * with the last layer's h of the step before. What a layer reads is multiplied by `dropped`, unless that is empty. */
+ * luong (v is empty): layer 0 reads the previous step's output, the last layer's h is the query, and the output, `made`, is
+ * tanh([context, h] matrix). bahdanau: the query, `made`, is the previous step's h of the last layer times matrix, and
+ * layer 0 reads its context. Each layer's input is multiplied by `dropped`, unless that is empty. */
 
 #ifdef FLOAT32
 enum { MOST_LAYERS = 128 }; /* of --num_decoder_layers */
 
-/* The width of what the first layer reads, or -1 where sizes do not fit. */
+/* The width of what the first layer reads, or -1 if the sizes do not agree. */
 static int64_t width_read(const int64_t *sizes) {
   int64_t L = SIZE('L'), U = SIZE('U'), D = SIZE('D'), is_luong = !SIZE('V'), F = is_luong ? U : D;
   int fits = L > 0 && L <= MOST_LAYERS && SIZE('G') == 4 * U && (is_luong || SIZE('V') == U);
@@ -23,7 +23,7 @@ static void add_rows(float *to, int64_t to_stride, const float *x, int64_t strid
 }
 #endif
 
-/* Of all layers and of the matrix, packed; and arrays for B rows of any of their products. */
+/* Packed kernels of all layers and the packed matrix, with space for B rows of any product. */
 typedef struct {
   int64_t inputs[MOST_LAYERS]; /* K of each layer */
   PACKED *panels[MOST_LAYERS], *of_matrix, *rows;
@@ -92,8 +92,7 @@ static int NAME(decode)(const int64_t *sizes, void **data) {
     void *attended[] = {step, data[5], data[6], data[7], data[8], context, shares};
     if (!is_luong) {
       NAME(decoder_product)(&packed, B, NULL, 0, NULL, top, U, packed.of_matrix, U);
-      memset(step, 0, B * U * sizeof(float));
-      add_rows(step, U, packed.sums, STRIDE(U), B, U);
+      for (int64_t b = 0; b < B; b++) memcpy(step + b * U, packed.sums + b * STRIDE(U), U * sizeof(float));
       if (NAME(attend)(sizes, attended)) return NO_MEMORY;
       x = context;
     } else if (t) {
@@ -145,7 +144,7 @@ static int NAME(decode_grad)(const int64_t *sizes, void **data) {
   memset(d_read, 0, B * F * sizeof(float)), memset(d_biases, 0, L * G * sizeof(float));
   memset(data[22], 0, B * S * SIZE('V') * sizeof(float)), memset(data[23], 0, SIZE('V') * sizeof(float));
   memset(d_c, 0, L * B * U * sizeof(float)), memset(d_h, 0, L * B * U * sizeof(float));
-  memset(lengths, 0, B * sizeof *lengths); /* so that `gates_back` adds nothing: no sentence ends here */
+  memset(lengths, 0, B * sizeof *lengths); /* so that `gates_back` reads no d_outputs and d_last: d_h has all */
   for (int64_t t = T - 1; t >= 0; t--) {
     const float *step = (const float *)data[11] + t * B * U, *h = hs + ((L - 1) * T + t) * B * U;
     float *d_scores = (float *)data[17] + t * B * S, *d_step = (float *)data[18] + t * B * U;

@@ -64,7 +64,7 @@ static void *data(const Call *call, int tensor) { return TF_TensorData(call->ten
 static int is_good(const Call *call) { return TF_GetCode(call->status) == TF_OK; }
 static void refuse(Call *call, TF_Code code, const char *text) { TF_SetStatus(call->status, code, text); }
 
-static void out_of_memory(Call *call) { refuse(call, TF_RESOURCE_EXHAUSTED, "no memory for packed weights"); }
+static void out_of_memory(Call *call) { refuse(call, TF_RESOURCE_EXHAUSTED, "no memory for the operator's arrays"); }
 static void wrong_sizes(Call *call) { refuse(call, TF_INVALID_ARGUMENT, "the sizes of the inputs do not agree"); }
 
 /* A new output of `rank` dimensions. */

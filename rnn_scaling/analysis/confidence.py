@@ -221,7 +221,7 @@ def ratio(numerator: Interval, denominator: Interval) -> Interval:
 
 def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
     """after / before for processes that ran in pairs (A B A B): t over the pairs; drift common to a pair cancels."""
-    pairs = over_processes([b / a for a, b in zip(before, after)])
+    pairs = over_processes([b / a for a, b in zip(before, after, strict=True)])
     kind = pairs.kind.replace("processes", "pairs of processes") if pairs.low is not None else pairs.kind
     return dataclasses.replace(pairs, kind=kind)
 

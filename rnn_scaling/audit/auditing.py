@@ -74,8 +74,9 @@ def _checked(path: Path, max_numbers: int) -> FileReport:
             found = views(table)
             compared, findings = check(table, found)
             report.comparisons += compared
-            of_view = next(filter(None, map(derived.series, found)), [])  # of the first view with some
-            report.series += of_view[: MOST_SERIES - len(report.series)]
+            if len(report.series) < MOST_SERIES:
+                of_view = next(filter(None, map(derived.series, found)), [])  # of the first view with some
+                report.series += of_view[: MOST_SERIES - len(report.series)]
             report.findings += findings[: MAX_FINDINGS - len(report.findings)]
             if report.numbers >= max_numbers:
                 read = f"the first {report.numbers:,} numbers, up to the table at line {table.rows[-1][0]}"

@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rnn_scaling.analysis.steps.counts import PLACES
-from rnn_scaling.records.step_parts import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, UPDATE
+from rnn_scaling.records.step_parts import BACKWARD, EXCHANGE, FORWARD, INPUT, OTHER, PLACES, UPDATE
 
 HOST, DEVICE, COPY, WAIT = "host", "device", "copy", "wait"
 """host: an operator's kernel that ran on a CPU device, or control flow of a loop wherever it is placed; device: a

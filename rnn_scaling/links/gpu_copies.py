@@ -2,7 +2,7 @@
 
 A copy of pinned memory or between GPUs is timed by events on the GPU, from when its stream starts it to when it has
 ended. CUDA stages a copy of pageable memory through the host's thread, so both ways at once take two threads and the
-host's clock. No TensorFlow here: nothing of it is in between, so that a copy's time is the link's.
+host's clock. Nothing of TensorFlow is in between, so a copy's time is the link's.
 
 CUDA's runtime library is called through ctypes. Names, arguments and constants are those of the CUDA Runtime API
 reference, "Memory Management", "Stream Management", "Event Management" and "Peer Device Memory Access".

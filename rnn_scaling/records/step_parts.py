@@ -158,6 +158,9 @@ class KernelCounts(Part):
     dispatched: Count
 
 
+PLACES = ("host", "device", "copies", "dispatched")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseKernels(Part):
     """Kernels of one tower (None: what all towers share) in one phase."""

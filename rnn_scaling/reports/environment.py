@@ -99,7 +99,7 @@ def _window_off(run: RunRecord) -> float:
 def _clock_statements(records: Sequence[RunRecord]) -> list[Statement]:
     """Equal GPUs that ran differently, and GPUs that were held down: each kind once, by its first run."""
     cautions = [caution for record in records for caution in clock_cautions(record.environment.clocks)]
-    first = {caution.key: caution.text for caution in reversed(cautions)}
+    first = {caution.key: caution.text for caution in reversed(cautions)}  # the last one assigned is the first
     counts = Counter(caution.key for caution in cautions)
     return [_counted_runs("clocks", count, records, subject=first[key]) for key, count in counts.items()]
 

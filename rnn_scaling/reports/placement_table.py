@@ -34,9 +34,7 @@ def section(label: str, run: RunRecord, variables: bool = True) -> Section:
     if slicing := graph.slicing:
         parts = [f"{part.name} {_exact(part.bytes)} ({part.read})" for part in slicing.parts]
         notes.append(Statement("slicing", values={"on": slicing.on, "parts": parts}))
-        moves = [
-            [short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)] for m in graph.slicing.moves
-        ]
+        moves = [[short(m.source), short(m.target), _exact(m.predicted), _exact(m.counted)] for m in slicing.moves]
         grids.append(Grid("Bytes of the batch sent in a step", ["From", "to", "predicted", "in the graph"], moves))
     if collectives:
         notes.append(Statement("collectives-not-counted", values={"operators": collectives}))

@@ -49,7 +49,7 @@ def sentences(statements: Iterable[Statement]) -> str:
 def all_templates() -> Mapping[str, str]:
     """Template by kind, of every file of `templates`. Raises ValueError if a kind has several."""
     files = sorted(Path(__file__).with_name("templates").glob("*.txt"))
-    lines = [line for file in files for line in file.read_text("utf-8").splitlines() if not line.startswith("#")]
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines() if line and line[0] != "#"]
     kinds = Counter(line.partition(": ")[0] for line in lines)
     if twice := [kind for kind, count in kinds.items() if count > 1]:
         raise ValueError(f"several templates of a kind: {', '.join(twice)}")

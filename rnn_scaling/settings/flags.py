@@ -150,7 +150,8 @@ def parsed(argv: Sequence[str], options: Options, lists: bool = False) -> tuple[
             lines.append(str(e))
             continue
         if target in given and given[target] != value:
-            lines.append(f"--{name}={value} and --{target}={given[target]} name the same option; give one of them")
+            both = f"--{name}={values[name].value} and --{target}={values[target].value}"
+            lines.append(f"{both} name the same option; give one of them")
         else:
             given[target] = value
     unknown, plain = _split(rest)

@@ -229,7 +229,7 @@ def read(words: Sequence[str], groups: Sequence[type]) -> tuple[list[Any], list[
     own_words, trainer_words = split(words)
     fields = flags.fields(groups)
     given, lines = flags.parsed(own_words, {**OPTIONS, **fields})
-    strays = given.keys() - fields
+    strays = [name for name in given if name not in fields]
     lines += [f"{spell(name, given.pop(name))} is a flag of the trainer; put it behind --" for name in strays]
     try:
         options, lines = flags.build(groups, given, lines), []

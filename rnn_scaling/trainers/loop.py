@@ -27,8 +27,8 @@ from rnn_scaling.processes.process import TETHER
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.trainers import handoff
 from rnn_scaling.trainers.handoff import Work
+from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.recorder import Recorder
-from rnn_scaling.training.state import NotFiniteError
 
 _FOLDER = "RNN_SCALING_RECORDS"
 RANK, SIZE, GROUP = "RANK", "WORLD_SIZE", "RNN_SCALING_GROUP"

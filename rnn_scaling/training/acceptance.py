@@ -7,17 +7,42 @@ from typing import Any
 from rnn_scaling import entry
 from rnn_scaling.records import checks, record
 from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, spelled
+from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
+
+UNREADABLE = "RecordError"  # the error of a run whose record no reader would accept
+
+
+class NotFiniteError(ArithmeticError):
+    """The loss of a batch is infinite or not a number."""
 
 
 def check(flat: Mapping[str, Any], **of_record: Any) -> None:
     """Refuses, with a ValueError that names it, an option or another field of a record that no reader would accept."""
     if faults := list(checks.config_faults(flat)):
         raise ValueError(f"options: {entry.plain(faults[0])}")
+    if fault := _fault(RunRecord("failed", None, dict(flat), **of_record)):
+        raise ValueError(fault)
+
+
+def _fault(run: RunRecord) -> str:
+    """Why no reader would accept a record; empty where it would."""
     try:
-        record.from_json(RunRecord("failed", None, dict(flat), **of_record).to_json(), "Recorder")
+        record.from_json(run.to_json(), "Recorder")
     except (ValueError, TypeError) as e:
-        raise ValueError(in_a_line(e)) from None
+        return in_a_line(e)
+    return ""
+
+
+def readable(run: RunRecord) -> RunRecord:
+    """The record, or a failed one of the same batches where no reader would accept it, as after a clock's fault."""
+    fault = _fault(run)
+    if not fault:
+        return run
+    error = RunError(type=UNREADABLE, message=fault)
+    return RunRecord(
+        "failed", error, run.config, run.resolved, batches=run.batches, environment=run.environment, unit=run.unit
+    )
 
 
 def items(number: int, value: Any, unit: str, before: int) -> int:

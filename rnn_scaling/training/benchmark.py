@@ -20,12 +20,13 @@ from rnn_scaling.settings import all_reduce_spec, learning_rate
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import cluster as clusters
 from rnn_scaling.training import optimizers, progress
+from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoints import Saver, trained_values
 from rnn_scaling.training.cluster import Alone
 from rnn_scaling.training.ending import Ending
 from rnn_scaling.training.engines.local import ONEDNN_VARIABLE, Engine, Request, peak_device_bytes, uses_onednn
 from rnn_scaling.training.replica import UpdateRule, VariableState, VariableUpdate, bytes_by_device
-from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch, Watch
+from rnn_scaling.training.state import RunState, StartWatch, Watch
 from rnn_scaling.training.towers import TrainStep
 
 

@@ -204,7 +204,8 @@ class Recorder:
             return self._unfinished()
         try:
             if self._result is None:
-                self._result = self._finished(error)
+                result = self._finished(error)
+                self._result = result if self._rank else acceptance.readable(result)
             if self._rank == 0 and not self._is_written:
                 record.write(self._result, self._path)
                 self._is_written = True
@@ -257,7 +258,7 @@ class Recorder:
 
     def _tell(self, error: RunError | None) -> None:
         """What must be known about the run in addition to its record."""
-        if error and (error.type == ClusterError.__name__ or not self.step_s):
+        if error and (error.type in (ClusterError.__name__, acceptance.UNREADABLE) or not self.step_s):
             entry.warn(f"{self._path}: {error.message}")
         cautions = [self._unwaited, self.recording.load_caution()]
         entry.warn(*(caution for caution in cautions if caution and error is None))

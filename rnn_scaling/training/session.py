@@ -34,11 +34,12 @@ from rnn_scaling.settings.conditions import is_read
 from rnn_scaling.settings.config import RunConfig
 from rnn_scaling.training import checkpoint_folder
 from rnn_scaling.training import cluster as clusters
+from rnn_scaling.training.acceptance import NotFiniteError
 from rnn_scaling.training.checkpoint_folder import CheckpointError
 from rnn_scaling.training.native_log import NativeLog
 from rnn_scaling.training.preparation import loading, prepare_process
 from rnn_scaling.training.recording import killed
-from rnn_scaling.training.state import NotFiniteError, RunState, StartWatch
+from rnn_scaling.training.state import RunState, StartWatch
 
 TICK_S = 0.1  # how often the main thread looks for an interruption or another process's failure
 TRACE_FLAG = "--trace_batches"

@@ -26,10 +26,6 @@ from rnn_scaling.training.recording import Recording
 COLUMNS = ("loss_items", "tower_items", "tower_positions", "ready", "correct")  # of each batch, by its `StepResult`
 
 
-class NotFiniteError(ArithmeticError):
-    """The loss of a batch is infinite or not a number."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Done:
     """One step of a worker that a coordinator handed it."""

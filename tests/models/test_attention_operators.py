@@ -30,6 +30,8 @@ def make_inputs(tf, config, num_words, batch):
         (LUONG, "float32", 1, 1),
         (BAHDANAU, "bfloat16", 1, 1),
         ({**NORMALIZED, "dropout": 0.5}, "float32", 99, 99),
+        ({**LUONG, "direction": "uni", "num_encoder_layers": 1, "num_decoder_layers": 1}, "float32", 99, 99),
+        ({**BAHDANAU, "direction": "uni", "num_encoder_layers": 3, "num_decoder_layers": 3}, "float32", 99, 99),
     ],
     ids=str,
 )

@@ -80,6 +80,18 @@ def test_items_that_are_too_many_cost_none_of_the_steps_before(tmp_path):
     assert (run.error.type, run.batches.items, run.batches.loss) == ("ValueError", (3,), (None,))
 
 
+@pytest.mark.parametrize("started", [100.0, math.nan], ids=["another-clock", "no-number"])
+def test_a_record_that_nobody_could_read_is_a_failed_one_of_the_same_steps(tmp_path, capsys, started):
+    now = [0.0]
+    options = {"num_warmup_batches": 0, "clock": lambda: now[0], "started": started}
+    with Recorder(tmp_path / "run.json", **options) as recorder:
+        now[0] += 1.0
+        recorder.step(items=3)
+    run = record.read(tmp_path / "run.json")
+    assert (run.status, run.error.type, run.batches.items) == ("failed", "RecordError", (3,))
+    assert "phases.start" in run.error.message and "phases.start" in capsys.readouterr().err
+
+
 def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
     code = (
         "import os, sys\n"

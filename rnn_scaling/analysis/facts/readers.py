@@ -18,7 +18,7 @@ LIMITED, SLOWED = 0x2 | 0x4 | 0x10 | 0x100, 0x8 | 0x20 | 0x40 | 0x80
 
 def _with_arguments(read: Callable[..., Any]) -> Callable[..., Read]:
     """Makes `read(a, record)` a function of `a` that returns a reader."""
-    return partial(partial, read)
+    return lambda *arguments, **options: partial(read, *arguments, **options)
 
 
 def _is_recorded(record: RunRecord, *fields: str) -> bool:

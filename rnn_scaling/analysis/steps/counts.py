@@ -13,7 +13,7 @@ from rnn_scaling import registry
 from rnn_scaling.analysis.rows import full_config, work_key
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.records.step_parts import CONTROL_FLOW, Graph, KernelCounts, Trace
+from rnn_scaling.records.step_parts import CONTROL_FLOW, PLACES, Graph, KernelCounts, Trace
 from rnn_scaling.settings import config as configs
 from rnn_scaling.settings.conditions import NOT_COMPARED
 from rnn_scaling.settings.naming import distinguishing, network, without_network
@@ -21,7 +21,6 @@ from rnn_scaling.settings.run_options import MeasureOptions
 
 # What says how a run is measured and not what it computes: runs that differ in it alone must have the same counts.
 HOW_MEASURED = frozenset(f.name for f in dataclasses.fields(MeasureOptions))
-PLACES = ("host", "device", "copies", "dispatched")
 ALONG_A_GROUP = {*HOW_MEASURED, "encoder_type", "decoder_type", "num_devices"}  # may differ within one
 FAMILIES: Mapping[str, Callable[[str], bool]] = {
     "control": lambda kind: kind in CONTROL_FLOW,

@@ -23,6 +23,7 @@ from tests.cluster.ranks import (
     received_until_closed,
     together,
 )
+from tests.support import faults
 
 STRANGERS = {"job": {"job": "other"}, "token": {"token": "0123456789abcdeF"}, "no token": {"token": ""}}
 TOKEN = {"token": "0123456789abcdef"}
@@ -102,6 +103,8 @@ def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkey
     with contextlib.ExitStack() as held:
         for _ in range(200):
             held.enter_context(connected(meeting)).sendall(sent)
+        # The system accepts connections before.
+        faults.wait_until(lambda: members[0]._meeting, "rank 0 has its meeting")
         strangers = [each for each in list(members[0]._meeting._connections) if each.is_stranger]
         assert len(strangers) <= meetings.STRANGERS
         assert together(members[1:], join_and_leave) == ["left"] * 2

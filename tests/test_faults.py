@@ -52,6 +52,13 @@ def measures(cluster, tmp_path):
     return sorted(children(cluster.pid))
 
 
+def both_ranks(cluster):
+    """The processes of both ranks, of which one may end before the other starts; fewer if the cluster ends first."""
+    seen = set()
+    wait_until(lambda: seen.update(children(cluster.pid)) or len(seen) == 2 or not alive(cluster.pid), "both run")
+    return seen
+
+
 def ends(cluster, pids, tmp_path):
     """(The line that says why a cluster ended, its record)."""
     done = cluster.end(SOON_S + 60)
@@ -141,14 +148,12 @@ def take_meeting_port():
 )
 def test_a_rank_that_does_not_fit(fault, rank, words, line, started, tmp_path):
     cluster = started(COLLECTIVE, *words, **{f"rank_{rank}": fault})
-    wait_until(lambda: len(children(cluster.pid)) == 2, "both run")
-    told, found = ends(cluster, children(cluster.pid), tmp_path)
+    told, found = ends(cluster, both_ranks(cluster), tmp_path)
     assert told.startswith(line)
     assert found.status == "failed" and found.error.message == told
 
 
 def test_a_full_disk_at_the_record(started, tmp_path):
     cluster = started(COLLECTIVE, "--num_batches=3", "--cluster_heartbeat=300", rank_0=fill_disk)
-    wait_until(lambda: len(children(cluster.pid)) == 2, "both run")
-    told, _ = ends(cluster, children(cluster.pid), tmp_path)
+    told, _ = ends(cluster, both_ranks(cluster), tmp_path)
     assert told.startswith(f"--result_file={tmp_path}/run.json: No space left")

@@ -14,6 +14,7 @@ T: target words, S: source words, B: sentences, E: embedding, U: units, D: width
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -33,6 +34,18 @@ _OUTPUT = "attention/output"
 _States = tuple[stacks.State, ...]
 RunCell = Callable[[tf.Tensor, tf.Tensor, stacks.State], stacks.State]
 """(t, the part [B, N] of a cell's input that the loop makes, state) -> its next state"""
+
+
+class _Inputs(NamedTuple):
+    """What a decoder computes with."""
+
+    weights: Tensors
+    rounded: Tensors  # those of attention, in the dtype of products
+    target: tf.Tensor  # embedded words [T, B, E]
+    memory: tf.Tensor  # [B, S, D]
+    masked: tf.Tensor  # float32 [B, S], added to the scores
+    first: _States
+    masks: Sequence[tf.Tensor]  # of dropout, as of `StepWise._masks`
 
 
 class StepWise:
@@ -126,54 +139,35 @@ class StepWise:
         rounded = {name: tf.cast(w, self._dtype) for name, w in weights.items() if name.startswith("attention/")}
         masks = self._masks(seed, num_steps, batch)
         first = self._decoder.states_of(state, self._state_dtype)
-        if self._is_packed:
-            results = self._decode_at_once(weights, rounded, target, memory, masked, first, masks)
-        else:
-            results = self._decode_in_loop(weights, rounded, target, memory, masked, first, masks)
+        given = _Inputs(weights, rounded, target, memory, masked, first, masks)
+        results = self._decode_at_once(given) if self._is_packed else self._decode_in_loop(given)
         if self._feeds_output:
             return tf.cast(results[0], self._dtype)
         rows = tf.reshape(tf.cast(tf.concat(results, axis=2), self._dtype), [-1, rounded[_OUTPUT].shape[0]])
         return tf.reshape(tf.tanh(tf.matmul(rows, rounded[_OUTPUT])), [num_steps, batch, self._config.num_units])
 
-    def _decode_at_once(
-        self,
-        weights: Tensors,
-        rounded: Tensors,
-        target: tf.Tensor,
-        memory: tf.Tensor,
-        masked: tf.Tensor,
-        first: _States,
-        masks: Sequence[tf.Tensor],
-    ) -> Sequence[tf.Tensor]:
+    def _decode_at_once(self, given: _Inputs) -> Sequence[tf.Tensor]:
         """Outputs [T, B, U] with luong, contexts [T, B, D] and states [T, B, U] with bahdanau; by our own operators."""
-        cells = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), weights)
+        cells = layers.weights_of(self._decoder, seq2seq.decoder_cells(self._config), given.weights)
         of_words, *kernels = (tf.cast(kernel, self._dtype) for kernel, _ in cells)
-        from_words, kernel = _words_product(of_words, target)
+        from_words, kernel = _words_product(of_words, given.target)
         results = packed_decoder.decode(
             from_words=from_words,
             biases=tf.stack([_gate_biases(self._decoder, bias) for _, bias in cells]),
             kernels=[kernel, *kernels],
-            state=first,
-            keys=scores.keys_of(rounded, memory),
-            memory=memory,
-            masked=masked,
-            v=tf.zeros([0], self._dtype) if self._feeds_output else scores.v_of(self._config, rounded),
-            matrix=rounded[_OUTPUT if self._feeds_output else scores.QUERY],
-            dropped=masks,
+            state=given.first,
+            keys=scores.keys_of(given.rounded, given.memory),
+            memory=given.memory,
+            masked=given.masked,
+            v=tf.zeros([0], self._dtype) if self._feeds_output else scores.v_of(self._config, given.rounded),
+            matrix=given.rounded[_OUTPUT if self._feeds_output else scores.QUERY],
+            dropped=given.masks,
         )
         return [results.made] if self._feeds_output else [results.contexts, results.tops]
 
-    def _decode_in_loop(
-        self,
-        weights: Tensors,
-        rounded: Tensors,
-        target: tf.Tensor,
-        memory: tf.Tensor,
-        masked: tf.Tensor,
-        first: _States,
-        masks: Sequence[tf.Tensor],
-    ) -> Sequence[tf.Tensor]:
+    def _decode_in_loop(self, given: _Inputs) -> Sequence[tf.Tensor]:
         """As `_decode_at_once`."""
+        weights, rounded, target, memory, masked, first, masks = given
         num_steps, batch = (target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1))
         products = DeferredProducts(num_steps, batch) if self._is_fused else Plain()
         attend = scores.step_contexts(self._config, rounded, memory, masked, products)

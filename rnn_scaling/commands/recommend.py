@@ -38,7 +38,10 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     from rnn_scaling.reports import recommendation, report_files
 
     text, out, name = recommendation.RENDER[options.format](advice), Path(options.out), advice.name
-    tell(text) if options.format == "text" else print(text, end="", flush=True)
+    if options.format == "text":
+        tell(text)
+    else:
+        print(text, end="", flush=True)
     if outcome.records:
         renders = {"md": recommendation.markdown(advice).encode, "json": recommendation.to_json(advice).encode}
         files = {f"{name}.{kind}": render for kind, render in renders.items()}

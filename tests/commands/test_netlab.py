@@ -13,7 +13,7 @@ import pytest
 from rnn_scaling.commands import netlab
 from rnn_scaling.records import record
 from rnn_scaling.sweeps import ranks
-from rnn_scaling.sweeps.netlab import network
+from rnn_scaling.sweeps.netlab import network, run
 from tests.support.faults import wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
@@ -99,8 +99,7 @@ def test_a_mode_of_one_process_needs_no_network(capsys):
 
 
 def test_flags_of_the_run_are_those_of_every_rank():
-    groups = (ranks.ProcessCounts, netlab.NetlabOptions)
-    (_, options), words, config = ranks.read(["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], groups)
+    (_, options), words, config = ranks.read(["--workers=3", "--rate=50mbit", "--", MODE, "--seed=4"], run.GROUPS)
     assert {MODE, "--seed=4", "--num_workers=3"} <= set(words)
     assert (options.rate, config.num_processes) == (5e7, 3)
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import pytest
 
 from rnn_scaling import entry
-from rnn_scaling.commands.netlab import parse_delay, parse_rate
 from rnn_scaling.sweeps.netlab import network
 from rnn_scaling.sweeps.netlab.network import NetworkLink
+from rnn_scaling.sweeps.netlab.run import parse_delay, parse_rate
 from tests.support.faults import wait_until
 from tests.support.paths import ROOT
 
